@@ -1,12 +1,12 @@
-//! Compiles the kernels that the bundle is made of; `cargo xtask bundle` runs it.
+//! Compiles the bundled kernels; `cargo xtask bundle` runs it.
 //!
 //! `bundle --nvrtc LIBRARY --into FOLDER` writes `FOLDER/bundle.bin`, one cubin a kernel under the kernel's key, and
-//! `kernels.tsv` with key, architecture and label. NVRTC compiles one kernel at a time in a process,
-//! so the work is shared out among as many processes as there are cores. With `--compile changed` binaries of sources that are as they were
-//! come from the bundle that is built in.
+//! `kernels.tsv` with key, architecture and label. NVRTC compiles one kernel at a time in a process, so one process
+//! per core compiles a share of the kernels. With `--compile changed` the binaries of unchanged sources come from the
+//! built-in bundle.
 //!
-//! With `--sample COUNT` no bundle is made: the one that is built in is held against the sources. Its keys have to be
-//! theirs, all of them and no others; about COUNT kernels are compiled again and have to be the same bytes.
+//! With `--sample COUNT` no bundle is written: the built-in one is compared with the sources. Its keys have to be
+//! exactly those of the sources; about COUNT kernels are compiled again and have to be identical bytes.
 #![allow(clippy::print_stdout, clippy::print_stderr)] // It is a command.
 
 use device::cuda::{Bundle, BundleStream, Cache, KernelSource, Nvrtc};
@@ -64,7 +64,7 @@ fn run() -> Result<(), Failure> {
             pack(&sources, &cubins, &into)
         }
         (None, Some(count)) => {
-            // What is stale is known before anything is compiled.
+            // Stale keys fail before anything is compiled.
             let built_in = built_in(&sources)?;
             share_out(&nvrtc, &into, &["--sample", &count.to_string()])?;
             same(&compiled, &cubins)?;
@@ -73,8 +73,8 @@ fn run() -> Result<(), Failure> {
     }
 }
 
-/// About so many of the sources, spread over them by their keys: the same for the same sources, and others once one of them
-/// was edited, so that in time each is among them.
+/// About `count` of the sources, selected by their keys: the same for the same sources, and others after an edit, so
+/// that every source is covered over time.
 fn spread(sources: &[KernelSource], count: usize) -> Vec<KernelSource> {
     let mut keyed: Vec<_> = sources.iter().map(|source| (source.key(), source)).collect();
     keyed.sort_by_key(|(key, _)| *key);
@@ -83,7 +83,7 @@ fn spread(sources: &[KernelSource], count: usize) -> Vec<KernelSource> {
     keyed.into_iter().skip(from).step_by(step).map(|(_, source)| source.clone()).collect()
 }
 
-/// The binary of each source, from the bundle that is built in.
+/// The binary of each source from the built-in bundle.
 fn built_in(sources: &[KernelSource]) -> Result<Vec<Vec<u8>>, Failure> {
     let find = |source: &KernelSource| {
         let (label, arch) = (source.label(), source.arch());
@@ -97,7 +97,7 @@ fn built_in(sources: &[KernelSource]) -> Result<Vec<Vec<u8>>, Failure> {
     }
 }
 
-/// Whether what was compiled is what is built in.
+/// Checks that compiled binaries equal the built-in ones.
 fn same(compiled: &[KernelSource], cubins: &Cache) -> Result<(), Failure> {
     for source in compiled {
         if cubins.find(&source.key()) != BUNDLE.find(&source.key()) {
@@ -126,7 +126,7 @@ fn compile(
             continue;
         }
         let (cubin, log) = compiler.compile(source)?;
-        // The compiler says so when it had to give up overlapping matrix products, which costs most of the speed.
+        // The compiler logs this when it serializes `wgmma` instructions, which costs most of the performance.
         if log.to_lowercase().contains("serializ") {
             return Err(format!("{} for {}: {log}", source.label(), source.arch()).into());
         }
@@ -135,7 +135,7 @@ fn compile(
     Ok(())
 }
 
-/// Runs this program once a core, each with its share.
+/// Runs this program once per core, each with a share of the kernels.
 fn share_out(nvrtc: &Path, into: &Path, which: &[&str]) -> Result<(), Failure> {
     let count = std::thread::available_parallelism()?.get();
     let mut children = Vec::new();
@@ -161,8 +161,8 @@ fn pack(sources: &[KernelSource], cubins: &Cache, into: &Path) -> Result<(), Fai
     Ok(())
 }
 
-/// A stream of a block as an LZMA file. Instructions have 16 bytes: what a byte is depends on its place among them, whose four bits say how
-/// matches are coded and which literals are likely. In tables and names, it is the byte before that says so.
+/// Compresses a stream of the bundle as an LZMA file. Instructions have 16 bytes, so the four low bits of the
+/// position select match coding and literal contexts for code; in tables and names the previous byte does.
 fn compress(stream: BundleStream, content: &[u8]) -> io::Result<Vec<u8>> {
     let (nice, window) = (LzmaOptions::NICE_LEN_MAX, content.len().clamp(4 << 10, 16 << 20) as u32);
     let [lc, lp, pb] = match stream {
@@ -175,7 +175,7 @@ fn compress(stream: BundleStream, content: &[u8]) -> io::Result<Vec<u8>> {
     file.finish()
 }
 
-/// The binaries as files, and the table of them.
+/// Writes the binaries as files, and their table.
 fn write(sources: &[KernelSource], binaries: &[Vec<u8>], into: &Path) -> Result<(), Failure> {
     let mut table = String::new();
     for (source, binary) in sources.iter().zip(binaries) {

@@ -1,8 +1,8 @@
 //! CUDA variants: how an op declares them, and executions over tensors that stay on the GPU.
 //!
 //! A variant plans its launches once: [`Planner`] uploads inputs, allocates outputs and scratch memory, and finds the
-//! kernels. [`CudaExecution`] then replays the plan without touching the host's tensors. [`Plans`] keeps what was planned
-//! over tensors of the caller ([`Plan`]), and launches it again for like calls whose tensors lie elsewhere.
+//! kernels. [`CudaExecution`] then replays the plan without touching the host's tensors. [`Plans`] caches plans over
+//! the caller's tensors ([`Plan`]) and launches them for calls of the same layout with tensors at other addresses.
 
 mod arguments;
 mod backend;
@@ -65,7 +65,7 @@ pub use variant::CudaVariant;
 
 use device::cuda::KernelSource;
 
-/// What the bundle is made of: the common shapes of every op, each for the architectures it runs on.
+/// The sources of the bundle: the common shapes of every op, each for the architectures it runs on.
 pub fn bundled() -> Vec<KernelSource> {
     let mut sources: Vec<_> = backend::bundled().collect();
     sources.extend(slots::bundled());

@@ -13,11 +13,12 @@ use ops::ChoiceTable;
 use ops::linear::LinearProblem;
 use persistent::PHASE;
 
-/// The variants, best first. The last one is there to verify phases, and others take what it takes.
+/// The variants, preferred first. The last one exists to verify stages of persistent kernels; the others take every
+/// call that it takes.
 static VARIANTS: &[CudaVariant<LinearProblem>] =
     &[direct::VARIANT, stream::VARIANT, hopper::VARIANT, mma::VARIANT, persistent::VARIANT];
 
-/// What GPUs have of linear.
+/// The linear op's variants, choice tables, bundled kernels and persistent-kernel stage.
 pub(crate) static CUDA: CudaTable<LinearProblem> =
     CudaTable { choice_tables, phase: Some(PHASE), ..CudaTable::new(VARIANTS, bundled) };
 
@@ -26,7 +27,7 @@ fn choice_tables() -> Vec<ChoiceTable> {
     vec![hopper::table(), mma::table()]
 }
 
-/// What the bundle holds of linear.
+/// The bundled kernels of linear.
 fn bundled() -> Vec<KernelSource> {
     let mut sources = hopper::bundled();
     sources.extend(direct::bundled());

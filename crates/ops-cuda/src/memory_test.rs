@@ -1,5 +1,5 @@
-//! A test of the memory of a GPU that is free: each pattern is written over all of it, then all of it is read back. The
-//! kernel's contract stands in `memory_test.cu`.
+//! A test of a GPU's free memory: each pattern is written to all of it, then all of it is read back. The kernel's
+//! contract is in `memory_test.cu`.
 #![allow(unsafe_code)] // Launches.
 
 use super::{BUNDLE, arguments, gpu};
@@ -11,21 +11,21 @@ use std::time::{Duration, Instant};
 
 const PARTS: &[Part] = &[source!("memory_test.cu")];
 
-/// Words that are described for each pattern.
+/// Errors that are described for each pattern.
 const MOST: usize = 16;
-/// Words that are described in all.
+/// Errors that are described in total.
 const EXAMPLES: usize = 8;
-/// Memory is asked for in pieces of this size: one of all that is free need not be there.
+/// Size of an allocation: all free memory need not be contiguous.
 const CHUNK_BYTES: u64 = 1 << 30;
-/// What the driver and other programs may want meanwhile.
+/// Memory left for the driver and other programs, bytes.
 const SPARE_BYTES: u64 = 256 << 20;
-/// The pages that the driver hands out.
+/// Page size of the driver's allocations.
 const PAGE_BYTES: u64 = 2 << 20;
 /// The name that launches are counted under.
 const NAME: &str = "memory.test";
 
-/// A pattern: its name, and what a word holds, exclusive-or its own address in the first two. These come first: they alone see
-/// that two addresses lead to one word.
+/// A pattern: its name and the value of a word, which the first two combine with the word's address by exclusive or.
+/// Only those detect that two addresses access one word, so they are first.
 const PATTERNS: [(&str, u64, bool); 6] = [
     ("address in address", 0, true),
     ("inverted address", u64::MAX, true),
@@ -50,9 +50,9 @@ pub(super) fn bundled() -> Vec<KernelSource> {
     BundledArch::ALL.iter().map(|arch| source(arch.arch())).collect()
 }
 
-/// Tests what is free of a GPU's memory until all patterns are through or the time is spent; a pattern that has begun ends.
+/// Tests a GPU's free memory until all patterns are done or the time budget is spent; a started pattern completes.
 ///
-/// What went wrong is in the result: words that do not hold what was written, or why the test ended early.
+/// The result has every error: words that differ from the written value, or why the test ended early.
 pub fn test_memory(device: &Device, budget: Duration) -> MemoryTest {
     let began = Instant::now();
     let before = device.launches().of(NAME).count;
@@ -100,8 +100,8 @@ fn run(
                     check: check.into(),
                 };
                 let shape = Launch::new([8 * here.multiprocessors, 1, 1], 256, 0);
-                // SAFETY: the words are the chunk's, `found` has room for what the kernel tells, and both live until the stream
-                // is synchronised below.
+                // SAFETY: the words are the chunk's, `found` is large enough for the kernel's output, and both live
+                // until the stream is synchronised below.
                 unsafe { stream.launch(NAME, &kernel, &shape, &args.into())? };
             }
         }
@@ -122,7 +122,7 @@ fn run(
     Ok(())
 }
 
-/// Takes memory in pieces until there is no more, or only what is spared.
+/// Allocates memory in pieces until none is left but the spared part.
 fn take(
     free: u64,
     mut allocate: impl FnMut(usize) -> Result<Buffer, DeviceError>,
@@ -133,7 +133,7 @@ fn take(
         let bytes = left.min(CHUNK_BYTES) / PAGE_BYTES * PAGE_BYTES;
         match allocate(bytes as usize) {
             Ok(chunk) => chunks.push(chunk),
-            // Others took some meanwhile, or what is left lies in smaller pieces.
+            // Other programs allocated some meanwhile, or the remaining memory is fragmented.
             Err(DeviceError::OutOfMemory { .. }) => break,
             Err(error) => return Err(error),
         }
@@ -142,7 +142,7 @@ fn take(
     Ok(chunks)
 }
 
-/// Adds what the kernel found of a pattern.
+/// Adds the kernel's result for a pattern.
 fn note(test: &mut MemoryTest, pattern: &str, found: &[u64]) {
     let count = found[0];
     test.errors += count;
@@ -165,12 +165,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wrong_word_is_told_by_its_address_and_its_bits() {
+    fn reports_a_wrong_word_by_address_and_bits() {
         let mut found = vec![0; 1 + 3 * MOST];
         let mut test = MemoryTest::default();
         note(&mut test, "0x00", &found);
         assert_eq!(test, MemoryTest::default());
-        // More than are described.
+        // More errors than are described.
         found[0] = 1000;
         for word in found[1..].chunks_exact_mut(3) {
             word.copy_from_slice(&[0x7f00_0000_1008, 0xaaaa_aaaa_aaaa_aaaa, 0x2aaa_aaaa_aaaa_aaab]);
@@ -185,8 +185,8 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_taken_in_pieces_and_some_is_spared() {
-        // Without a GPU no buffer is to be had: the first piece that is asked for is all there is to see.
+    fn allocates_in_pieces_and_spares_some_memory() {
+        // Allocation fails without a GPU, so only the first request is observed.
         let check = |free: u64, expect: &[u64]| {
             let mut asked = Vec::new();
             let gave = take(free, |bytes| {

@@ -21,12 +21,12 @@ use ops::linear::SCALED;
 use ops::moe::{MoeProblem, NarrowExperts};
 use persistent::PHASE;
 
-/// The variants. [`choice`] says which is taken for what; this order decides only where it is silent. The last one is there to verify
-/// phases, and others take what it takes.
+/// The variants. [`choice`] selects one; this order decides only for problems that its table does not name. The last
+/// variant exists to verify stages of persistent kernels.
 static VARIANTS: &[CudaVariant<MoeProblem>] =
     &[decode::VARIANT, narrow::VARIANT, hopper::VARIANT, grouped::VARIANT, persistent::VARIANT];
 
-/// What GPUs have of moe.
+/// The moe op's variants, choice tables, bundled kernels and persistent-kernel stage.
 pub(crate) static CUDA: CudaTable<MoeProblem> = CudaTable {
     preferred: |problem, _| preferred(problem),
     choice_tables,
@@ -34,7 +34,7 @@ pub(crate) static CUDA: CudaTable<MoeProblem> = CudaTable {
     ..CudaTable::new(VARIANTS, bundled)
 };
 
-/// What the bundle holds of moe: kernels know no shape.
+/// The bundled kernels of moe, which are compiled for no particular shape.
 fn bundled() -> Vec<KernelSource> {
     let mut sources = Vec::new();
     for arch in BundledArch::ALL {
@@ -42,13 +42,13 @@ fn bundled() -> Vec<KernelSource> {
         if arch.compute == operands::HOPPER {
             for dtype in [DType::E4m3, DType::U4] {
                 let narrow = NarrowExperts { dtype, factors: [1; 2], group: SCALED, offset: false };
-                // Four bits by groups, and eight by rows, as they are published.
+                // int4 by groups and int8 by rows, as published checkpoints have them.
                 let factors = if dtype == DType::U4 { [2; 2] } else { [1; 2] };
                 let narrow = NarrowExperts { factors, ..narrow };
                 sources.extend(decode::bundled(DType::Bf16, Some(narrow), arch));
                 sources.extend(narrow::bundled(narrow, &arch.arch()));
                 if dtype == DType::E4m3 {
-                    // In which experts with limits are, that are published in MXFP4.
+                    // Experts with limits are published in MXFP4 and loaded as e4m3.
                     sources.push(clamp::source(DType::Bf16, Some(narrow), &arch.arch()));
                 }
             }
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_function_a_source_names_is_in_its_text() {
+    fn source_defines_the_named_function() {
         for source in bundled() {
             assert!(source.text().contains(&format!("{}(", source.name())), "{}", source.label());
         }

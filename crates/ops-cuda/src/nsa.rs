@@ -1,5 +1,5 @@
-//! NSA on NVIDIA GPUs. The steps that variants share (compression, compressed branch, selection) stand in [`stages`];
-//! each variant adds how the selected and window branches are read. `nsa/README.md` has the design and the figures.
+//! NSA on NVIDIA GPUs. [`stages`] has the steps that variants share (compression, compressed branch, selection); each
+//! variant adds the selected and window branches. `nsa/README.md` has the design and the measurements.
 
 mod blocks;
 mod choice;
@@ -16,19 +16,19 @@ use device::cuda::{BundledArch, KernelSource};
 use ops::DType;
 use ops::nsa::NsaProblem;
 
-/// The variants. [`choice`] says which is taken for what; this order decides only where it is silent.
+/// The variants. [`choice`] selects one; this order decides only for problems that its table does not name.
 static VARIANTS: &[CudaVariant<NsaProblem>] =
     &[step_cluster::VARIANT, blocks::VARIANT, step::VARIANT, gather::VARIANT];
 
-/// What GPUs have of nsa.
+/// The nsa op's variants, choice tables and bundled kernels.
 pub(crate) static CUDA: CudaTable<NsaProblem> = CudaTable {
     preferred: |problem, _| preferred(problem),
     choice_tables,
     ..CudaTable::new(VARIANTS, bundled)
 };
 
-/// What the bundle holds of nsa: on Hopper, for which these kernels were measured, all of both common shapes; elsewhere what
-/// any call of the commoner one needs. The rest is compiled where it is used.
+/// The bundled kernels of nsa: on Hopper, where they were measured, all for both common shapes; elsewhere those that
+/// every call of the more common shape needs. Others are compiled on first use.
 fn bundled() -> Vec<KernelSource> {
     let mut sources = Vec::new();
     for arch in BundledArch::ALL {
@@ -56,7 +56,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn every_bundled_gpu_has_the_steps_of_a_call() {
+    fn every_bundled_gpu_has_all_kernels_of_a_call() {
         let sources = bundled();
         for arch in BundledArch::ALL {
             let of_arch = sources.iter().filter(|source| *source.arch() == arch.arch());
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn the_function_a_source_names_is_in_its_text() {
+    fn source_defines_the_named_function() {
         for source in bundled() {
             let wanted = format!("{}(const", source.name());
             assert!(source.text().contains(&wanted), "{}", source.label());

@@ -1,9 +1,11 @@
-//! Several calls by one kernel whose blocks stay, one a multiprocessor: each call is a phase, which takes what the phase ahead of it made as it
-//! comes. While one sequence decodes, a step is some hundred short calls, and a launch of each has multiprocessors that wait for the
-//! last one's end and for the first weights. The contract stands in `persistent/README.md`.
+//! Persistent kernels: one block per SM runs a fused sequence of calls. Each call is a stage ([`Phase`]), whose
+//! blocks wait only for the outputs of the previous stage that they read. Decoding one sequence takes several hundred
+//! short calls; as separate launches, SMs would idle at the end of each and until the first weights arrive. The
+//! contract is in `persistent/README.md`.
 //!
-//! [`crate::phase`] makes a phase of a call in its op's own words; [`chain`] puts phases into launches. Variants named `persistent` of
-//! `linear`, `ssd`, `rmsnorm` and `moe` run one phase each, which is how what phases compute is verified.
+//! [`crate::phase`] plans the stage of a call; [`chain`] combines stages into launches. The variants named
+//! `persistent` of `linear`, `ssd`, `rmsnorm` and `moe` run one stage each, so that `verify` checks the device code
+//! of stages.
 
 mod chain;
 mod experts;
@@ -24,15 +26,15 @@ use record::{Kind, Record};
 use std::sync::Arc;
 use wish::Wish;
 
-/// The name errors go under.
+/// The op name of errors.
 pub(crate) const NAME: &str = "persistent";
 
 /// Taps of the convolution that kernels are compiled for.
 pub(crate) const TAPS: usize = 4;
-/// Width of a scan's state that they are compiled for.
+/// State width (N) of the scan that they are compiled for.
 pub(crate) const STATE: usize = 128;
 
-/// Why a block has no room for its part of so many columns, of gates and of ups.
+/// Why a block's share of `columns` output columns (of gates and of ups with SwiGLU) does not fit.
 pub(crate) fn no_room(
     weights: Weights,
     [inputs, columns]: [usize; 2],
@@ -52,23 +54,23 @@ pub(crate) fn no_room(
     weights.no_room_for(inputs, columns, of_block)
 }
 
-/// How calls of an op become phases.
+/// Converts calls of an op to stages.
 pub struct PhaseOf<P: 'static> {
-    /// Why one does not; `None` when it does.
+    /// Why a call has no stage; `None` if it has one.
     pub(crate) why_not: fn(&P, &CudaCapabilities) -> Option<String>,
-    /// The phase of one that does.
+    /// Plans the stage of a call that has one.
     pub(crate) plan: fn(&P, &mut Planner<'_>) -> Result<Phase, DeviceError>,
-    /// Outputs that it does not make: a call that has a tensor for one does not become a phase.
+    /// Outputs that the stage does not write: a call with a tensor for one has no stage.
     pub(crate) leaves_out: &'static [&'static str],
 }
 
-/// A call as a phase, over the tensors it was made for.
+/// A call as a stage of a persistent kernel, over the tensors it was planned for.
 #[derive(Debug, Clone)]
 pub struct Phase {
     wish: Wish,
-    /// What it does, one behind the other in the same launch.
+    /// Its operations, in the order of the launch.
     records: Vec<Record>,
-    /// Everything that it points to.
+    /// All buffers that the records point to.
     held: Vec<Arc<Buffer>>,
 }
 
@@ -77,14 +79,14 @@ impl Phase {
         Self { wish, records, held: Vec::new() }
     }
 
-    /// A product.
+    /// A linear projection.
     pub(crate) fn linear(weights: Weights, linear: Linear<'_>) -> Self {
         let form = usize::try_from(linear.form).unwrap_or(0);
         let record = Record::new(Kind::Linear, Args::from(linear));
         Self::new(Wish::of_weights(weights).with_form(form), vec![record])
     }
 
-    /// A scan, which any kernel takes.
+    /// A scan, which every kernel can run.
     pub(crate) fn scan(scan: Scan<'_>) -> Self {
         Self::new(Wish::default(), vec![Record::new(Kind::Scan, Args::from(scan))])
     }
@@ -95,14 +97,14 @@ impl Phase {
         Self::new(Wish::of_stream(columns), vec![Record::new(Kind::Norm, Args::from(norm))])
     }
 
-    /// A token's experts on their way up and down, of a kernel that takes such.
+    /// A token's experts: gate and up projections, then the down projection, in a kernel compiled for them.
     pub(crate) fn experts(weights: Weights, (up, down): (Up<'_>, Down<'_>)) -> Self {
         let up = Record::up(Args::from(up), weights.experts.unwrap_or_default());
         let down = Record::new(Kind::Down, Args::from(down));
         Self::new(Wish::of_weights(weights), vec![up, down])
     }
 
-    /// The phase with what it points to, when its kernel can be loaded.
+    /// The stage with its buffers, if its kernel can be loaded.
     pub(crate) fn with_kernel(self, planner: Planner<'_>) -> Result<Self, DeviceError> {
         if let Some(weights) = self.wish.kernel_of_weights() {
             planner.kernel(&weights.source(planner.arch()))?;
@@ -110,7 +112,7 @@ impl Phase {
         Ok(Self { held: planner.into_held(), ..self })
     }
 
-    /// Whether one kernel can take it and all of these.
+    /// Whether one kernel can run this stage and all of the others.
     pub fn goes_with(&self, others: &[Self]) -> bool {
         Wish::of_all(others.iter().chain([self]).map(|phase| phase.wish)).is_some()
     }

@@ -1,4 +1,4 @@
-//! A call as a phase of a persistent kernel.
+//! Plans a call as a stage of a persistent kernel.
 
 use crate::persistent::{NAME, Phase};
 use crate::planner::Pieces;
@@ -7,7 +7,7 @@ use device::Device;
 use device::cuda::{Cuda, DeviceError};
 use ops::{Family, OpError, Problem, Tensor, Typed};
 
-/// The phase of a call over tensors on a GPU, or why it has none: that is no error.
+/// The stage of a call over tensors on a GPU, or why it has none, which is not an error.
 ///
 /// # Errors
 /// [`OpError`] naming what is wrong with the call, or what the driver refused.
@@ -48,7 +48,7 @@ pub fn phase<C: Typed>(call: &C, device: &Device) -> Result<Result<Phase, String
         });
     match made {
         Ok(phase) => Ok(Ok(phase)),
-        // Without a compiler calls are launched as usual, whose kernels are built in for more kinds of weights.
+        // Without a compiler, calls are launched separately: those kernels are bundled for more types of weights.
         Err(error @ (DeviceError::Layout { .. } | DeviceError::NoCompiler { .. })) => {
             Ok(Err(error.to_string()))
         }

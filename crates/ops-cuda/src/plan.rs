@@ -1,4 +1,4 @@
-//! Plans that are kept, and launched again where their tensors lie elsewhere.
+//! Plans, which are made once and launched over tensors at other addresses.
 #![allow(unsafe_code)] // Launches of kernels.
 
 use crate::BUNDLE;
@@ -15,53 +15,53 @@ pub(super) struct Step {
     pub(super) args: Args,
 }
 
-/// The numbers of a plan's operands: inputs and outputs by their places in the op's table, then scratch memory.
+/// Operand numbers of a plan: inputs and outputs in the order of the op's table, then scratch memory.
 pub(super) const OUTPUTS: usize = MAX_TENSORS;
 pub(super) const SCRATCH: usize = 2 * MAX_TENSORS;
 /// Most operands of a plan.
 pub(super) const OPERANDS: usize = 4 * MAX_TENSORS;
 
-/// What every piece of scratch memory is aligned to.
+/// Alignment of pieces of scratch memory, bytes.
 const ALIGNED: usize = 512;
 
-/// The launches of a call. Addresses in them are those that tensors had when it was made; [`Plan::at`] says where they lie now.
+/// The launches of a call, with the addresses that tensors had at planning; [`Plan::at`] relocates them.
 #[derive(Debug)]
 pub struct Plan {
     op: &'static str,
     steps: Vec<Step>,
-    /// Addresses of the operands when it was made, by number.
+    /// Addresses of the operands at planning, by operand number.
     planned: Vec<u64>,
-    /// Where each piece of scratch memory begins, and whether among the zeroed ones.
+    /// Offset of each piece of scratch memory, bytes, and whether it is among the zeroed ones.
     pieces: Vec<(usize, bool)>,
     wanted: Wanted,
 }
 
-/// Bytes that a plan wants beside its tensors.
+/// Scratch memory of a plan, bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Wanted {
-    /// Of any content.
+    /// Uninitialized memory.
     pub scratch: usize,
-    /// Zeros, which its kernels leave as they found them.
+    /// Zeroed memory, which its kernels restore to zero.
     pub zeros: usize,
 }
 
-/// Memory for a plan, as much as it wants or more, from any allocator.
+/// Scratch memory for a plan, at least as large as [`Wanted`], from any allocator.
 #[derive(Debug, Clone, Copy)]
 pub struct Memory<'a> {
-    /// Of any content.
+    /// Uninitialized memory.
     pub scratch: Option<&'a Arc<Buffer>>,
-    /// Zeros.
+    /// Zeroed memory.
     pub zeros: Option<&'a Arc<Buffer>>,
 }
 
-/// Memory that a plan was lent: scratch memory, then zeros.
+/// Memory lent to a plan: uninitialized, then zeroed.
 pub type Lent = [Option<Arc<Buffer>>; 2];
 
-/// Gives memory that a plan wants.
+/// Allocates the memory that a plan needs.
 pub type Lender<'a> = &'a mut dyn FnMut(Wanted) -> Result<Lent, OpError>;
 
 impl Wanted {
-    /// So much memory; nobody is asked for none.
+    /// Calls the lender for this memory, unless none is needed.
     ///
     /// # Errors
     /// The lender's.
@@ -94,7 +94,7 @@ impl Plan {
         Self { op, steps, planned, pieces, wanted }
     }
 
-    /// One launch that no op stands behind: what answers for the arguments is where it is planned.
+    /// A plan of one launch without an op; the caller is responsible for the arguments.
     pub(crate) fn single(
         cuda: &Cuda,
         op: &'static str,
@@ -106,7 +106,7 @@ impl Plan {
         Ok(Self::of_launches(op, [(kernel, launch, args)]))
     }
 
-    /// Launches that no op stands behind, in order.
+    /// A plan of launches without an op, in order.
     pub(crate) fn of_launches(
         op: &'static str,
         launches: impl IntoIterator<Item = (Kernel, Launch, Args)>,
@@ -118,16 +118,16 @@ impl Plan {
         Self::new(op, launches.into_iter().map(step).collect(), Vec::new(), Vec::new())
     }
 
-    /// Memory that it wants.
+    /// Scratch memory that it needs.
     pub fn wanted(&self) -> Wanted {
         self.wanted
     }
 
-    /// The plan over the tensors of a call, which must be like those that it was made for ([`super::Plans::of`]), and memory
-    /// for one plan at a time.
+    /// The plan over the tensors of a call, which must be equivalent to the one it was made for
+    /// ([`super::Plans::of`]), and scratch memory for one plan at a time.
     ///
     /// # Errors
-    /// [`OpError::Device`] when the memory is too short, or a tensor lies in host memory.
+    /// [`OpError::Device`] when the memory is too small, or a tensor is in host memory.
     pub fn at<C: Typed>(&self, call: &C, memory: Memory<'_>) -> Result<Placed<'_>, OpError> {
         let given = call.given();
         self.over(&given.inputs, &given.outputs, memory)
@@ -152,13 +152,15 @@ impl Plan {
         self.with(now, memory)
     }
 
-    /// The plan over what lies at these addresses: inputs, then outputs, by their places in the op's table; 0 where there is none.
+    /// The plan over tensors at these addresses: inputs, then outputs, in the order of the op's table; 0 for absent
+    /// ones.
     ///
     /// # Errors
-    /// [`OpError::Device`] when the memory is too short.
+    /// [`OpError::Device`] when the memory is too small.
     ///
     /// # Safety
-    /// Tensors like those that it was made for lie there, and stay until the stream has passed what is given to it.
+    /// The addresses are of tensors equivalent to those it was made for, and stay valid until the stream has
+    /// completed the launches.
     pub unsafe fn at_addresses(
         &self,
         [inputs, outputs]: [&[u64]; 2],
@@ -192,8 +194,8 @@ impl Plan {
     fn enqueue(&self, now: &[u64], stream: &Stream) -> Result<(), OpError> {
         for step in &self.steps {
             let moves = Moves { planned: &self.planned, now };
-            // SAFETY: the variant planned these arguments for this kernel over tensors like those that lie there now. Memory
-            // goes back to a pool that hands it out again in the order of the stream, so it may be dropped early as well.
+            // SAFETY: the variant planned these arguments for this kernel, and equivalent tensors are at the current
+            // addresses. Freed memory returns to a pool that reuses it in stream order, so it may be dropped early.
             let launched = unsafe {
                 stream.launch_moved(&step.name, &step.kernel, &step.launch, &step.args, moves)
             };
@@ -203,7 +205,7 @@ impl Plan {
     }
 }
 
-/// A plan, and where its operands lie.
+/// A plan and the current addresses of its operands.
 #[derive(Debug)]
 pub struct Placed<'p> {
     plan: &'p Plan,
@@ -211,7 +213,7 @@ pub struct Placed<'p> {
 }
 
 impl Placed<'_> {
-    /// Gives its launches to a stream, in order, and returns at once.
+    /// Enqueues its launches on a stream, in order, and returns at once.
     ///
     /// # Errors
     /// [`OpError::Device`] when the driver refuses one.
@@ -220,17 +222,17 @@ impl Placed<'_> {
     }
 }
 
-/// Launches with the memory they are launched on: they can be enqueued any number of times, and recorded in a graph.
+/// Launches with their memory: they can be enqueued any number of times, and recorded in a graph.
 #[derive(Debug)]
 pub struct Planned {
     plan: Arc<Plan>,
     now: Vec<u64>,
-    /// Everything the launches point to.
+    /// All buffers that the launches point to.
     _held: Vec<Arc<Buffer>>,
 }
 
 impl Planned {
-    /// Keeps a plan with the memory that it lies on.
+    /// A plan with the current addresses of its operands and their memory.
     pub(crate) fn keep(
         plan: Arc<Plan>,
         now: [u64; OPERANDS],
@@ -239,12 +241,12 @@ impl Planned {
         Self { plan, now: now.to_vec(), _held: held.into_iter().collect() }
     }
 
-    /// A plan that lies where it was made.
+    /// A plan at its planning addresses.
     pub(crate) fn fixed(plan: Plan, held: impl IntoIterator<Item = Arc<Buffer>>) -> Self {
         Self { plan: Arc::new(plan), now: Vec::new(), _held: held.into_iter().collect() }
     }
 
-    /// Gives its launches to a stream, in order, and returns at once.
+    /// Enqueues its launches on a stream, in order, and returns at once.
     ///
     /// # Errors
     /// [`OpError::Device`] when the driver refuses one.
@@ -254,7 +256,7 @@ impl Planned {
 }
 
 impl Placed<'_> {
-    /// Where its operands lie.
+    /// The current addresses of its operands, by operand number.
     pub(crate) fn now(&self) -> [u64; OPERANDS] {
         self.now
     }

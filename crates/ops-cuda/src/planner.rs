@@ -1,5 +1,5 @@
-//! What a variant plans with: tensors on the GPU, kernels and launches.
-#![allow(unsafe_code)] // Memory that is only promised while a plan is made.
+//! The interface with which a variant plans a call: tensors on the GPU, kernels and launches.
+#![allow(unsafe_code)] // Placeholder buffers while planning.
 
 use crate::bundle::BUNDLE;
 use crate::plan::{OPERANDS, OUTPUTS, Plan, SCRATCH, Step};
@@ -11,7 +11,7 @@ use half::{bf16, f16};
 use ops::{DType, Inputs, MAX_TENSORS, OutputSpec, Slots, Tensor};
 use std::sync::Arc;
 
-/// A size as kernels take it.
+/// A size as a kernel's 32-bit parameter.
 ///
 /// # Errors
 /// [`DeviceError::Refused`] when it needs more than 32 bits.
@@ -22,7 +22,7 @@ pub(crate) fn int(value: usize) -> Result<i32, DeviceError> {
     i32::try_from(value).map_err(refused)
 }
 
-/// A floating-point type as the copy engine knows it.
+/// The TMA element type of a floating-point type.
 pub(crate) fn map_element(dtype: DType) -> MapElement {
     match dtype {
         DType::F16 => MapElement::F16,
@@ -31,7 +31,7 @@ pub(crate) fn map_element(dtype: DType) -> MapElement {
     }
 }
 
-/// What poisoning does to a buffer.
+/// How a buffer is poisoned before a verification run.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Poison {
     /// Fills it with float32 NaN.
@@ -40,7 +40,7 @@ pub(super) enum Poison {
     Word16(u16),
     /// Fills it with this 32-bit pattern.
     Word32(u32),
-    /// Leaves it: kernels count on what is there.
+    /// Leaves it unchanged: kernels rely on its content.
     Never,
 }
 
@@ -69,14 +69,14 @@ impl Poison {
     }
 }
 
-/// Memory that a plan wants beside its tensors.
+/// Scratch memory of a plan.
 #[derive(Debug)]
 pub(super) struct Scratch {
     pub(super) buffer: Arc<Buffer>,
     pub(super) poison: Poison,
 }
 
-/// An output, and its number among the operands.
+/// An output and its operand number.
 #[derive(Debug)]
 pub(super) struct Output {
     pub(super) spec: OutputSpec,
@@ -84,19 +84,19 @@ pub(super) struct Output {
     operand: usize,
 }
 
-/// Whose memory the pieces are that a plan wants beside its tensors.
+/// The memory of a plan's scratch pieces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pieces {
-    /// Allocated now, for an execution that keeps them.
+    /// Allocated while planning, for an execution that owns it.
     Allocated,
-    /// Nobody's yet: who launches the plan says where they lie.
+    /// Not allocated: the caller supplies it at each launch.
     Promised,
 }
 
 /// Bytes of a kernel's widest access.
 const WIDEST: u64 = 16;
 
-/// An address that is aligned as memory from a driver is, where nothing lies.
+/// A placeholder address with the alignment of a driver allocation. No memory is mapped there.
 const PROMISED: u64 = 1 << 40;
 
 /// Plans one call on one GPU.
@@ -105,11 +105,11 @@ pub struct Planner<'a> {
     kernel: &'a str,
     pieces: Pieces,
     inputs: Inputs<'a>,
-    /// Inputs on the GPU, as operands, by their places.
+    /// Inputs on the GPU, as operands, in the order of the op's table.
     uploaded: [Option<Arc<Buffer>>; MAX_TENSORS],
-    /// Inputs whose tokens the variant takes apart, by their places.
+    /// Inputs whose token strides the variant requested, in the order of the op's table.
     rows_asked: [bool; MAX_TENSORS],
-    /// Bytes of the kernel's widest access of each input, by their places.
+    /// Bytes of the kernel's widest access of each input, in the order of the op's table.
     widest: [u64; MAX_TENSORS],
     pub(super) outputs: Vec<Output>,
     pub(super) scratch: Vec<Scratch>,
@@ -149,7 +149,7 @@ impl<'a> Planner<'a> {
             };
             let buffer = Arc::new(buffer.part(0, bytes)?.as_operand(operand as u8));
             if operand >= SCRATCH {
-                // Written like an output, and wanted by nobody.
+                // Written like an output, but not returned.
                 let poison = Poison::of(spec.dtype);
                 planner.scratch.push(Scratch { buffer: Arc::clone(&buffer), poison });
             }
@@ -158,7 +158,7 @@ impl<'a> Planner<'a> {
         Ok(planner)
     }
 
-    /// The number of the next piece of scratch memory.
+    /// The operand number of the next piece of scratch memory.
     fn operand(&self) -> Result<usize, DeviceError> {
         let operand = SCRATCH + self.scratch.len();
         if operand < OPERANDS {
@@ -168,7 +168,7 @@ impl<'a> Planner<'a> {
         Err(DeviceError::Refused { what })
     }
 
-    /// What the GPU can do.
+    /// The GPU's capabilities.
     pub fn here(&self) -> &'a CudaCapabilities {
         self.cuda.capabilities()
     }
@@ -178,12 +178,12 @@ impl<'a> Planner<'a> {
         GpuArch::of(self.here().compute)
     }
 
-    /// An input on the GPU; `None` when the call has none of this name. Its elements lie side by side, unless the variant asked
-    /// how far apart its tokens are ([`Planner::row`]).
+    /// An input on the GPU; `None` if the call has none of this name. It is contiguous unless the variant requested
+    /// its token stride ([`Planner::row`]).
     ///
     /// # Errors
-    /// [`DeviceError::OutOfMemory`], another error of the driver, or [`DeviceError::Layout`] for a tensor whose tokens lie apart, or
-    /// that begins where the kernel's widest access would fault ([`Planner::widest`]).
+    /// [`DeviceError::OutOfMemory`], another error of the driver, or [`DeviceError::Layout`] for a tensor with
+    /// strided tokens or an address at which the kernel's widest access would fault ([`Planner::widest`]).
     pub fn input(&mut self, name: &'static str) -> Result<Option<Arc<Buffer>>, DeviceError> {
         let (Some(place), Some(tensor)) = (self.inputs.slots().place(name), self.inputs.get(name))
         else {
@@ -195,7 +195,7 @@ impl<'a> Planner<'a> {
         if let Some(buffer) = &self.uploaded[place] {
             return Ok(Some(Arc::clone(buffer)));
         }
-        // A part of a tensor may begin at any element.
+        // A slice of a tensor may start at any element.
         let widest = if tensor.dtype() == DType::I32 { 4 } else { self.widest[place] };
         if tensor.buffer().is_some_and(|buffer| !buffer.address().is_multiple_of(widest)) {
             return Err(DeviceError::Layout { tensor: name, wanted: "at a multiple of 16 bytes" });
@@ -209,11 +209,12 @@ impl<'a> Planner<'a> {
         Ok(Some(buffer))
     }
 
-    /// Elements from one token's values to the next one's in an input over tokens, `width` where they lie side by side.
-    /// A variant that asks honours it; for others [`Planner::input`] refuses tensors whose tokens lie apart.
+    /// Elements from one token to the next in an input over tokens, `width` if it is contiguous. A variant that
+    /// requests the stride must honor it; for others [`Planner::input`] refuses strided tokens.
     ///
     /// # Errors
-    /// [`DeviceError::Refused`] when it needs more than 32 bits, [`DeviceError::Layout`] when tokens do not lie evenly apart.
+    /// [`DeviceError::Refused`] when it needs more than 32 bits, [`DeviceError::Layout`] when the tokens have no
+    /// constant stride.
     pub(crate) fn row(&mut self, name: &'static str, width: usize) -> Result<i32, DeviceError> {
         let (Some(place), Some(tensor)) = (self.inputs.slots().place(name), self.inputs.get(name))
         else {
@@ -224,8 +225,8 @@ impl<'a> Planner<'a> {
         int(tensor.token_stride(width).ok_or_else(uneven)?)
     }
 
-    /// Sizes of an input and elements from one index of each dimension to the next; both empty without the input. A variant
-    /// that asks honours them.
+    /// Sizes and strides of an input in elements; both empty without the input. A variant that requests them must
+    /// honor them.
     pub(crate) fn laid(&mut self, name: &'static str) -> (&[usize], &[usize]) {
         let (Some(place), Some(tensor)) = (self.inputs.slots().place(name), self.inputs.get(name))
         else {
@@ -235,8 +236,8 @@ impl<'a> Planner<'a> {
         (tensor.shape(), tensor.strides())
     }
 
-    /// Says how many bytes the kernel's widest access of an input has, where it is not 16: the input has to begin at a multiple of
-    /// them.
+    /// Sets the bytes of the kernel's widest access of an input, which is 16 by default. The input's address has to
+    /// be a multiple of it.
     pub(crate) fn widest(&mut self, name: &'static str, bytes: usize) {
         if let Some(place) = self.inputs.slots().place(name) {
             self.widest[place] = bytes as u64;
@@ -257,7 +258,7 @@ impl<'a> Planner<'a> {
         self.inputs.get(name).map(Tensor::shape).unwrap_or_default()
     }
 
-    /// Whether an input is float32, as kernels take it that read a tensor in one of two types; 0 without the input.
+    /// Whether an input is float32, as a flag for kernels that accept two types; 0 without the input.
     pub fn is_f32(&self, name: &str) -> i32 {
         i32::from(self.inputs.get(name).is_some_and(|tensor| tensor.dtype() == DType::F32))
     }
@@ -292,7 +293,7 @@ impl<'a> Planner<'a> {
         self.piece(floats * DType::F32.bytes(), Poison::Nan32)
     }
 
-    /// Zeroed words that kernels leave as they found them.
+    /// Zeroed 32-bit words, which kernels have to restore to zero.
     ///
     /// # Errors
     /// [`DeviceError::OutOfMemory`], or another error of the driver.
@@ -304,10 +305,10 @@ impl<'a> Planner<'a> {
         Ok(buffer)
     }
 
-    /// Bytes that lie there when the first run begins, and then as each run leaves them: of an execution, which has memory of its own.
+    /// Memory with initial content, which each run leaves for the next one. Only an execution has such memory.
     ///
     /// # Errors
-    /// [`DeviceError::Refused`] for a plan over anybody's memory, which has none that stays.
+    /// [`DeviceError::Refused`] for a plan that is launched over the caller's memory.
     pub(crate) fn kept(&mut self, bytes: &[u8]) -> Result<Arc<Buffer>, DeviceError> {
         if self.pieces != Pieces::Allocated {
             let what = format!("`{}` keeps memory from one run to the next", self.kernel);
@@ -322,7 +323,7 @@ impl<'a> Planner<'a> {
     fn memory(&self, bytes: usize) -> Result<Buffer, DeviceError> {
         match self.pieces {
             Pieces::Allocated => self.cuda.stream().allocate(bytes),
-            // SAFETY: launches of a plan move every argument that points into a piece of its memory to where that lies.
+            // SAFETY: launches of a plan relocate every argument that points into a piece of its memory.
             Pieces::Promised => Ok(unsafe { self.cuda.borrow_buffer(PROMISED, bytes) }),
         }
     }
@@ -334,7 +335,7 @@ impl<'a> Planner<'a> {
         Ok(buffer)
     }
 
-    /// A descriptor for the copy engine.
+    /// A TMA descriptor.
     ///
     /// # Errors
     /// [`DeviceError::Refused`] with the reason.
@@ -346,7 +347,7 @@ impl<'a> Planner<'a> {
         self.cuda.tensor_map(buffer, layout)
     }
 
-    /// A kernel, from the bundle where it holds this source.
+    /// A kernel, from the bundle if that has its source.
     ///
     /// # Errors
     /// As [`Cuda::kernel`].
@@ -354,16 +355,17 @@ impl<'a> Planner<'a> {
         self.cuda.kernel(source, &BUNDLE)
     }
 
-    /// A launch whose start may overlap the end of the kernel ahead of it, where the GPU can; the kernel waits for that one
+    /// A launch that may start while the previous kernel ends (PDL), if the GPU has it; the kernel waits for that one
     /// itself.
     pub(crate) fn overlapping(&self, launch: Launch) -> Launch {
         Launch { overlaps: self.here().compute >= ComputeCapability::new(9, 0), ..launch }
     }
 
-    /// Adds a launch. The first is counted as the variant itself, a later one with its function's name behind.
+    /// Adds a launch. Launch counters have the first under the variant's name, later ones with the function's name
+    /// appended.
     ///
-    /// The arguments must be what the kernel's parameters are, over buffers of this planner as large as the kernel
-    /// takes them to be: this is where a variant answers for its kernel.
+    /// The arguments must match the kernel's parameters, over buffers of this planner that are large enough for the
+    /// kernel. The variant is responsible for that.
     pub fn launch(&mut self, kernel: Kernel, launch: Launch, args: impl Into<Args>) {
         if self.steps.iter().any(|step| step.name == self.kernel) {
             self.launch_ahead(kernel, launch, args);
@@ -373,8 +375,8 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Adds a launch that makes ready what the variant's own kernel takes: counted with its function's name behind, so
-    /// that the variant is counted where its own kernel ran. Otherwise as [`Planner::launch`].
+    /// Adds a prologue or epilogue launch. Its counter has the function's name appended, so that the variant's own
+    /// name counts only its main kernel. Otherwise as [`Planner::launch`].
     pub fn launch_ahead(&mut self, kernel: Kernel, launch: Launch, args: impl Into<Args>) {
         let (name, args) = (format!("{}.{}", self.kernel, kernel.name()), args.into());
         self.steps.push(Step { name, kernel, launch, args });
@@ -391,7 +393,7 @@ impl<'a> Planner<'a> {
         self.inputs().into_iter().chain(outputs.into_iter().map(|output| output.buffer)).collect()
     }
 
-    /// The plan, to be launched over memory that the caller gives.
+    /// The plan, which is launched over memory that the caller gives.
     pub(crate) fn into_plan(self) -> Plan {
         let mut planned = vec![0; SCRATCH + self.scratch.len()];
         for (place, buffer) in self.uploaded.iter().enumerate() {

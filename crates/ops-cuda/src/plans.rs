@@ -1,4 +1,4 @@
-//! Plans by what calls have in common: the second call of a kind is bound, chosen and planned by a look-up.
+//! Plans cached by call signature: a repeated call is bound, selected and planned by one look-up.
 
 use super::plan::{Lender, Memory, Plan, Planned, Wanted};
 use super::planner::{Pieces, Planner};
@@ -10,10 +10,10 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
-/// Plans of a generation. A prompt's attention has a plan for each length, so that they have to be bounded.
+/// Most plans of a generation. Each prompt length has a separate attention plan, so the cache has to be bounded.
 const MOST: usize = 4096;
 
-/// The plans of one device, and memory for one of them at a time, in the order of a stream.
+/// The plans of one device, and memory for one of them at a time, in stream order.
 #[derive(Debug, Default)]
 pub struct Plans {
     kept: Generations<Arc<Plan>>,
@@ -24,17 +24,17 @@ pub struct Plans {
 }
 
 impl Plans {
-    /// None yet.
+    /// An empty cache.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// How many plans were made, and not found.
+    /// Number of plans that were not found and had to be made.
     pub fn made(&self) -> u64 {
         self.made
     }
 
-    /// The plan of a call: kept from a like one, or made now by the variant that the op chooses.
+    /// The plan of a call: cached from an equivalent one, or made by the variant that the op selects.
     ///
     /// # Errors
     /// [`OpError`] naming what is wrong with the call, why no variant takes it, or what the driver refused.
@@ -54,7 +54,7 @@ impl Plans {
         })
     }
 
-    /// The plan of the key that was set last.
+    /// The plan of the current key.
     fn found(
         &mut self,
         make: impl FnOnce() -> Result<Plan, OpError>,
@@ -67,7 +67,7 @@ impl Plans {
         })
     }
 
-    /// Plans a call and gives its launches to a stream.
+    /// Plans a call and enqueues its launches on a stream.
     ///
     /// # Errors
     /// As [`Plans::of`].
@@ -83,9 +83,9 @@ impl Plans {
         plan.over(&given.inputs, &given.outputs, memory)?.enqueue(stream)
     }
 
-    /// Plans a call whose launches are kept with their memory, to be recorded. Transient tensors are not held: a step writes to them
-    /// before it reads, in the order of the stream, and so do the other steps that have the same memory. Where the caller reads one
-    /// after the step, it has to hold it.
+    /// Plans a call whose launches are kept with their memory, to be recorded in a graph. Transient tensors are not
+    /// held: a step writes them before it reads them, in stream order, and so do other steps with the same memory. A
+    /// caller that reads one after the step has to hold it.
     ///
     /// # Errors
     /// As [`Plans::of`].
@@ -106,14 +106,14 @@ impl Plans {
         Ok(Planned::keep(plan, now, held))
     }
 
-    /// Memory for one plan at a time: launches run in the order of the stream, so the next one may write over it.
+    /// Memory for one plan at a time: launches run in stream order, so the next one may overwrite it.
     fn memory(&mut self, wanted: Wanted, stream: &Stream) -> Result<Memory<'_>, OpError> {
         let named = |error| OpError::Device { op: "plan", error };
         let short = |buffer: &Option<Arc<Buffer>>, wanted: usize| {
             wanted > 0 && buffer.as_ref().is_none_or(|buffer| buffer.bytes() < wanted)
         };
         if short(&self.scratch, wanted.scratch) {
-            // The old one first: its memory may serve again.
+            // The old buffer is freed first, so that its memory can be reused.
             self.scratch = None;
             self.scratch =
                 Some(Arc::new(stream.allocate_transient(wanted.scratch).map_err(named)?));
@@ -127,7 +127,8 @@ impl Plans {
     }
 }
 
-/// Values by key, in two generations: when the younger one is full, the older one is dropped, apart from what was used since.
+/// Values by key, in two generations: when the younger one is full, the older one is dropped except for values that
+/// were used since.
 #[derive(Debug)]
 struct Generations<V> {
     young: Generation<V>,
@@ -136,7 +137,7 @@ struct Generations<V> {
 
 #[derive(Debug)]
 struct Generation<V> {
-    /// Places in `values`: a look-up that finds nothing must not keep the map borrowed.
+    /// Indices into `values`: a failed look-up must not borrow the map.
     places: HashMap<Box<[u64]>, usize, BuildHasherDefault<Words>>,
     values: Vec<V>,
 }
@@ -154,7 +155,7 @@ impl<V> Default for Generations<V> {
 }
 
 impl<V: Clone> Generations<V> {
-    /// The value of a key, made where it is not there; a generation has at most so many.
+    /// The value of a key, made by `make` if it is absent; a generation has at most `most` values.
     fn find<E>(
         &mut self,
         key: &[u64],
@@ -179,20 +180,21 @@ impl<V: Clone> Generations<V> {
     }
 }
 
-/// Where a call by places runs ([`enqueue`]), and what it runs with.
+/// The device, stream, plan cache and memory of a call by operand addresses ([`enqueue`]).
 pub struct Place<'a> {
     /// The GPU.
     pub device: &'a Device,
-    /// Plans that were made on it.
+    /// The plan cache of the GPU.
     pub plans: &'a mut Plans,
-    /// The stream that the launches go to.
+    /// The stream for the launches.
     pub stream: &'a Stream,
-    /// Gives memory, where a plan wants any.
+    /// Allocates memory if a plan needs any.
     pub memory: Lender<'a>,
 }
 
-/// Gives the launches of a call, whose inputs and outputs lie at their places in the op's table, to a stream of the GPU that they lie
-/// on. The plan can be launched again over tensors like these ([`Plan::at_addresses`]).
+/// Enqueues the launches of a call on a stream of the GPU that has the call's tensors, and returns the plan, which
+/// can be launched over equivalent tensors ([`Plan::at_addresses`]). Inputs and outputs are in the order of the op's
+/// table.
 ///
 /// # Errors
 /// [`OpError`] naming what is wrong with the call, why no variant takes it, or what the driver refused.
@@ -214,7 +216,7 @@ pub fn enqueue(
     Ok(plan)
 }
 
-/// Plans a problem, by the variant that selection takes, over tensors on a GPU.
+/// Plans a problem over tensors on a GPU, with the variant that selection takes.
 fn plan(
     problem: &dyn Problem,
     inputs: Inputs<'_>,
@@ -223,7 +225,7 @@ fn plan(
 ) -> Result<Plan, OpError> {
     let name = inputs.op();
     let named = |error| OpError::Device { op: name, error };
-    // What is uploaded for one call would be launched again for another one's values.
+    // An uploaded host tensor would be reused with stale values by the next call.
     let on_host = inputs.slots().iter().find(|(_, _, tensor)| tensor.buffer().is_none());
     if let Some((_, spec, _)) = on_host {
         let what = format!("tensor `{}` lies in host memory", spec.name);
@@ -244,7 +246,7 @@ fn plan(
     planned.map_err(named)
 }
 
-/// A hash of whole words: a look-up hashes about a hundred of them, and nobody chooses keys to collide.
+/// A hash of 64-bit words: a look-up hashes about a hundred of them, and keys are not adversarial.
 #[derive(Debug, Default)]
 pub struct Words(u64);
 
@@ -266,7 +268,7 @@ impl Hasher for Words {
     }
 
     fn finish(&self) -> u64 {
-        // The table takes the upper bits and the lower ones.
+        // The hash table uses both upper and lower bits.
         self.0 ^ (self.0 >> 29)
     }
 }
@@ -276,7 +278,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_in_use_survive_and_the_others_are_bounded() {
+    fn used_values_survive_and_unused_ones_are_bounded() {
         let mut kept = Generations::<u64>::default();
         let mut made = 0;
         for round in 0..1000 {

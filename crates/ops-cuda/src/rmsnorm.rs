@@ -8,14 +8,15 @@ use device::cuda::{BundledArch, KernelSource};
 use ops::rmsnorm::RmsNormProblem;
 use persistent::PHASE;
 
-/// The variants, best first. The last one is there to verify phases, and the other takes what it takes.
+/// The variants, preferred first. The last one exists to verify stages of persistent kernels; the other takes every
+/// call that it takes.
 static VARIANTS: &[CudaVariant<RmsNormProblem>] = &[rows::VARIANT, persistent::VARIANT];
 
-/// What GPUs have of rmsnorm.
+/// The rmsnorm op's variants, bundled kernels and persistent-kernel stage.
 pub(crate) static CUDA: CudaTable<RmsNormProblem> =
     CudaTable { phase: Some(PHASE), ..CudaTable::new(VARIANTS, bundled) };
 
-/// What the bundle holds of rmsnorm.
+/// The bundled kernels of rmsnorm.
 fn bundled() -> Vec<KernelSource> {
     BundledArch::ALL.iter().flat_map(rows::bundled).collect()
 }

@@ -6,13 +6,13 @@ use crate::{CudaTable, CudaVariant};
 use device::cuda::{BundledArch, KernelSource};
 use ops::sampling::SamplingProblem;
 
-/// The variants, best first.
+/// The variants, preferred first.
 static VARIANTS: &[CudaVariant<SamplingProblem>] = &[bisect::VARIANT];
 
-/// What GPUs have of sampling.
+/// The sampling op's variants and bundled kernels.
 pub(crate) static CUDA: CudaTable<SamplingProblem> = CudaTable::new(VARIANTS, bundled);
 
-/// What the bundle holds of sampling.
+/// The bundled kernels of sampling.
 fn bundled() -> Vec<KernelSource> {
     BundledArch::ALL.iter().flat_map(bisect::bundled).collect()
 }

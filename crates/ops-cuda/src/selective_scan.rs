@@ -1,4 +1,4 @@
-//! The selective scan on NVIDIA GPUs: one file a variant beside its kernel, and which is taken for what.
+//! The selective scan on NVIDIA GPUs: a file for each variant next to its kernel, and the choice of a variant.
 
 mod operands;
 mod step;
@@ -9,17 +9,17 @@ use device::cuda::{BundledArch, KernelSource};
 use ops::selective_scan::SelectiveScanProblem;
 use ops::{ChoiceTable, Preference};
 
-/// The variants. [`preferred`] says which is taken for what.
+/// The variants. [`preferred`] selects one.
 static VARIANTS: &[CudaVariant<SelectiveScanProblem>] = &[tiles::VARIANT, step::VARIANT];
 
-/// What GPUs have of selective_scan.
+/// The selective_scan op's variants, choice tables and bundled kernels.
 pub(crate) static CUDA: CudaTable<SelectiveScanProblem> = CudaTable {
     preferred: |problem, _| preferred(problem),
     choice_tables,
     ..CudaTable::new(VARIANTS, bundled)
 };
 
-/// Tokens of the longest sequence up to which a tile, which is made ready whole, is not worth it.
+/// Longest sequence, in tokens, for which `tiles` is not worth it, since it prepares a whole tile.
 const FEW_TOKENS: usize = 4;
 
 fn preferred(problem: &SelectiveScanProblem) -> Vec<Preference> {
@@ -43,7 +43,7 @@ fn choice_tables() -> Vec<ChoiceTable> {
     vec![variants]
 }
 
-/// What the bundle holds of selective_scan.
+/// The bundled kernels of selective_scan.
 fn bundled() -> Vec<KernelSource> {
     let of = |arch: &BundledArch| [step::bundled(arch), tiles::bundled(arch)].concat();
     BundledArch::ALL.iter().flat_map(of).collect()

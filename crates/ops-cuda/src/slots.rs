@@ -1,4 +1,4 @@
-//! States that no sequence of a call uses: they are handed on as they are. The contract stands in `slots.cu`.
+//! State slots that no sequence of a call uses: they are copied unchanged. The contract is in `slots.cu`.
 
 use super::planner::int;
 use super::{Planner, arguments};
@@ -40,7 +40,7 @@ pub(crate) fn hand_on(
         return Ok(());
     }
     let (from, to) = (planner.required("initial_state")?, planner.output("final_state")?);
-    // States that are advanced where they lie keep the others by themselves.
+    // States that are updated in place need no copy.
     if from.address() == to.address() {
         return Ok(());
     }

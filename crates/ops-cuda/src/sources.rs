@@ -1,9 +1,10 @@
-//! The texts of kernels, packed by `build.rs` and unpacked when one is first read: by the key of a kernel, or to compile it.
+//! The sources of kernels, packed by `build.rs` and unpacked when one is first read: to compute a kernel's key or to
+//! compile it.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-/// A part of a kernel's text: a file below `src`, by its path from the file that names it, which has to be there.
+/// A part of a kernel's source: an existing file below `src`, given by its path relative to the file that names it.
 macro_rules! source {
     ($path:literal) => {{
         const _: &str = include_str!($path);
@@ -14,7 +15,7 @@ pub(crate) use source;
 
 static PACKED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/sources.lzma"));
 
-/// Texts by their paths below `src`.
+/// Sources by their paths below `src`.
 static TEXTS: LazyLock<HashMap<String, String>> = LazyLock::new(|| {
     let all = device::cuda::unpack(PACKED, 16 << 20).unwrap_or_default();
     let mut texts = HashMap::new();
@@ -32,7 +33,7 @@ static TEXTS: LazyLock<HashMap<String, String>> = LazyLock::new(|| {
     texts
 });
 
-/// The text of a file, by the source file that names it and its path from there.
+/// The source at `path`, relative to the file `by`.
 pub(crate) fn text(by: &str, path: &str) -> &'static str {
     let below = by.rsplit_once("src/").map_or(by, |(_, below)| below);
     let mut parts: Vec<&str> = below.split('/').collect();
@@ -52,9 +53,9 @@ mod tests {
     use super::*;
     use crate::comments::without_comments;
 
-    /// The program has what was there when it was compiled, but for comments.
+    /// The program contains the sources of its build, without comments.
     #[test]
-    fn texts_are_those_of_the_files_without_comments() {
+    fn packed_texts_are_the_files_without_comments() {
         let root = concat!(env!("CARGO_MANIFEST_DIR"), "/src/");
         for (path, text) in TEXTS.iter() {
             let file = std::fs::read_to_string(format!("{root}{path}")).unwrap();

@@ -1,4 +1,5 @@
-//! The state space scan on NVIDIA GPUs: one file a variant beside its kernels, and the table that chooses among them.
+//! The state-space scan (SSD) on NVIDIA GPUs: a file for each variant next to its kernels, and the table that selects
+//! one.
 
 mod choice;
 mod chunk;
@@ -13,16 +14,16 @@ use device::cuda::{BundledArch, KernelSource};
 use ops::ssd::SsdProblem;
 use persistent::PHASE;
 
-/// The variants. [`choice`] says which is taken for what; this order decides only where it is silent. The last one is there to verify
-/// phases.
+/// The variants. [`choice`] selects one; this order decides only for problems that its table does not name. The last
+/// variant exists to verify stages of persistent kernels.
 static VARIANTS: &[CudaVariant<SsdProblem>] =
     &[chunk::VARIANT, recurrent::VARIANT, persistent::VARIANT];
 
-/// What GPUs have of ssd.
+/// The ssd op's variants, choice tables, bundled kernels and persistent-kernel stage.
 pub(crate) static CUDA: CudaTable<SsdProblem> =
     CudaTable { preferred, choice_tables, phase: Some(PHASE), ..CudaTable::new(VARIANTS, bundled) };
 
-/// What the bundle holds of ssd.
+/// The bundled kernels of ssd.
 fn bundled() -> Vec<KernelSource> {
     let mut sources = Vec::new();
     for arch in BundledArch::ALL {

@@ -1,4 +1,4 @@
-//! What NVIDIA GPUs implement of each op.
+//! Tables of the ops' implementations for NVIDIA GPUs.
 
 use super::{CudaExecution, CudaVariant, Planner};
 use crate::persistent::{Phase, PhaseOf};
@@ -8,22 +8,22 @@ use ops::{
     ChoiceTable, Execution, Implementations, Inputs, OpError, Preference, Problem, problem_of,
 };
 
-/// What an op has for NVIDIA GPUs.
+/// The implementations of an op for NVIDIA GPUs.
 pub(crate) struct CudaTable<P: 'static> {
-    /// Its variants, best first.
+    /// Its variants, preferred first.
     pub(crate) variants: &'static [CudaVariant<P>],
     /// The variants that its choice table names for a problem: see [`Implementations::preferred`].
     pub(crate) preferred: fn(&P, &CudaCapabilities) -> Vec<Preference>,
     /// Its choice tables, printable.
     pub(crate) choice_tables: fn() -> Vec<ChoiceTable>,
-    /// The kernels of common shapes, which are compiled ahead.
+    /// The kernels of common shapes, which are bundled.
     pub(crate) bundled: fn() -> Vec<KernelSource>,
-    /// How its calls become phases of persistent kernels; none where they do not.
+    /// Converts its calls to stages of persistent kernels; `None` if it cannot.
     pub(crate) phase: Option<PhaseOf<P>>,
 }
 
 impl<P> CudaTable<P> {
-    /// Variants of which the first that can run is taken.
+    /// Variants in order of preference: the first that can run is taken.
     pub(crate) const fn new(
         variants: &'static [CudaVariant<P>],
         bundled: fn() -> Vec<KernelSource>,
@@ -33,7 +33,7 @@ impl<P> CudaTable<P> {
     }
 }
 
-/// What only callers that plan for NVIDIA GPUs ask of an op's table.
+/// The part of an op's table that only planners for NVIDIA GPUs use.
 pub(crate) trait CudaImplementations: Implementations {
     /// Plans the launches of a variant.
     fn plan(
@@ -42,19 +42,19 @@ pub(crate) trait CudaImplementations: Implementations {
         problem: &dyn Problem,
         planner: &mut Planner<'_>,
     ) -> Result<(), DeviceError>;
-    /// The kernels of common shapes, which are compiled ahead.
+    /// The kernels of common shapes, which are bundled.
     fn bundled(&self) -> Vec<KernelSource>;
-    /// How calls become phases; none where they do not.
+    /// Converts calls to stages; `None` if the op has none.
     fn phases(&self) -> Option<&dyn Phases>;
 }
 
-/// How calls of an op become phases, whatever its problem type: see [`PhaseOf`].
+/// Converts calls of an op to stages of a persistent kernel, for any problem type: see [`PhaseOf`].
 pub(crate) trait Phases {
-    /// Why one does not; `None` when it does.
+    /// Why a call has no stage; `None` if it has one.
     fn why_not(&self, problem: &dyn Problem, here: &CudaCapabilities) -> Option<String>;
-    /// The phase of one that does.
+    /// Plans the stage of a call that has one.
     fn plan(&self, problem: &dyn Problem, planner: &mut Planner<'_>) -> Result<Phase, DeviceError>;
-    /// Outputs that it does not make.
+    /// Outputs that a stage does not write.
     fn leaves_out(&self) -> &'static [&'static str];
 }
 

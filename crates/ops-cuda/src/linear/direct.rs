@@ -1,4 +1,5 @@
-//! `direct`: up to 32 rows of x by weights in e4m3 or integers, which go straight to registers. The contract stands in `direct.cu`.
+//! `direct`: up to 32 rows of x by e4m3 or integer weights, which are loaded straight into registers. The contract is in
+//! `direct_contract.cuh`.
 
 use super::operands::{OUTPUTS, factor_bits, firsts, in_storage, squared};
 use super::stream::{FEW, blocks};
@@ -17,7 +18,7 @@ use share::Share;
 pub(super) const VARIANT: CudaVariant<LinearProblem> =
     CudaVariant { name: "direct", why_not, plan };
 
-/// A kernel behind what both kinds share.
+/// The sources that both kernels share, followed by the kernel's own.
 macro_rules! parts {
     ($($own:literal),+) => {
         &[
@@ -38,7 +39,7 @@ macro_rules! parts {
 
 const PARTS: &[Part] = parts!("direct_contract.cuh", "direct.cu");
 
-/// What makes several rows of x ready.
+/// The prologue kernel: normalizes and reorders several rows of x in a separate launch.
 const READY: &[Part] = parts!("direct_ready.cu");
 
 /// As in `direct.cu` and `stream.cuh`.
@@ -47,26 +48,26 @@ const ROWS: usize = 16;
 const SEGMENT: usize = 256;
 const SUM_STRIDE: usize = 20;
 
-/// Of a block that makes rows ready, each with a segment.
+/// Most warps of a prologue block; each takes a segment.
 const MOST_WARPS: usize = 32;
 
-/// Most rows of x that kernels are compiled for, and of all.
+/// Row counts that kernels are compiled for; `MOST` is the largest.
 const ROWS_OF_X: [usize; 4] = [1, FEW, 16, MOST];
 const MOST: usize = 32;
 
-/// Columns of a block of GGUF's, which has a factor.
+/// Columns of a GGUF block, which has one scale.
 const BLOCK: usize = 32;
 
-/// Times that a block may read x from the second cache.
+/// Most times that a block reads x from L2.
 const AGAIN: usize = 2;
 
-/// Parts of the depth, for as many blocks, where one has no room for its rows of x: the fewest that have it.
+/// Split-K factors, smallest first, for calls whose rows of x do not fit in one block's shared memory.
 const SPLITS: [usize; 2] = [2, 4];
 
-/// Shared memory that leaves the first cache room for the weights on their way, bytes.
+/// Most shared memory that leaves L1 enough capacity for the weights in flight, bytes.
 const LITTLE: usize = 80 << 10;
 
-/// What weights are stored as.
+/// How weights are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Weights {
     E4m3,
@@ -92,12 +93,12 @@ impl Weights {
         self == Self::U4
     }
 
-    /// Columns that all warps load at once, of groups of 32 whose sums meet factors or of others.
+    /// Columns that all warps load at once. `by_block`: the sums of each 32 columns are scaled separately.
     fn round(self, by_block: bool) -> usize {
         WARPS * if self.four_bits() || by_block { 256 } else { 128 }
     }
 
-    /// Batches of a warp that are under way where not all tiles' sums lie in shared memory at once.
+    /// Batches in flight per warp when the sums of all tiles do not fit in shared memory at once.
     fn ring(self, by_block: bool, tokens: usize) -> usize {
         match self {
             Self::E4m3 if (2..=FEW).contains(&tokens) => 6,
@@ -106,7 +107,7 @@ impl Weights {
         }
     }
 
-    /// Columns that share a factor where these are few: GGUF's, of Q6_K sixteen.
+    /// Columns that share a scale if they are few: 32 for most GGUF types, 16 for Q6_K.
     fn block(self, problem: &LinearProblem) -> Option<usize> {
         let sizes: &[usize] = match self {
             Self::E4m3 => &[],
@@ -117,35 +118,35 @@ impl Weights {
     }
 }
 
-/// What a kernel is compiled for.
+/// Compile-time parameters of a kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Form {
     weights: Weights,
-    /// Whether each 128 columns of a row have a factor of their own.
+    /// Whether each 128 columns of a row have a separate scale.
     grouped: bool,
-    /// Columns of a row that have a factor of their own otherwise, 0 for none.
+    /// Columns of a row that otherwise share a scale, 0 for none.
     blocks: usize,
-    /// Whether each of these has an offset too, of one row of x, or an offset or a zero, of more than eight; kernels for two to eight ask
-    /// when they run, which costs these nothing.
+    /// Whether these groups have offsets too (one row of x), or offsets or zero points (more than eight rows).
+    /// Kernels for two to eight rows test for them at run time, which costs nothing there.
     offset: bool,
     /// Most rows of x.
     tokens: usize,
-    /// Of one row, which each block makes ready itself.
+    /// Whether each block normalizes x itself: only for one row.
     normed: bool,
     x_f32: bool,
-    /// Whether x is read where it is multiplied.
+    /// Whether x is read from global memory at each multiplication.
     through: bool,
     residual: bool,
     swiglu: bool,
     squared: bool,
-    /// Of a convolution, 0 for none.
+    /// Taps of a fused convolution, 0 for none.
     taps: usize,
-    /// Into so many the depth is cut.
+    /// The split-K factor.
     parts: usize,
 }
 
 impl Form {
-    /// The last launch may have fewer rows than the others: it is one of the same kernel.
+    /// The last launch may have fewer rows than the others and uses the same kernel.
     fn of(problem: &LinearProblem, weights: Weights, share: Share) -> Self {
         let one = problem.tokens <= 1;
         let folded = weights.block(problem).is_some() && share.tokens > FEW;
@@ -168,7 +169,7 @@ impl Form {
         }
     }
 
-    /// What makes x ready for it, normalised or not.
+    /// Parameters of the prologue kernel that prepares x for this one, with or without a norm.
     fn ready(self, normed: bool, x_f32: bool) -> Self {
         let most = if self.weights.integers() && self.blocks == 0 { 16 } else { FEW };
         let tokens = if self.tokens <= most { FEW } else { MOST };
@@ -254,8 +255,9 @@ fn why_not(problem: &LinearProblem, here: &CudaCapabilities) -> Option<String> {
     None
 }
 
-/// Why what makes narrow weights bf16 first leaves a call to this variant: of few sums the second rounding shows. Two rows of 320 gates and
-/// ups of u4 are off by 3.9e-3 on average, and once in sixty draws by more than 5e-3.
+/// Why a variant that dequantizes weights to bf16 first leaves a call to this one: with few rows the second rounding
+/// is visible. Two rows of 320 gates and ups of u4 differ by 3.9e-3 on average, and in one of sixty draws by more
+/// than 5e-3.
 pub(super) fn instead(problem: &LinearProblem, here: &CudaCapabilities) -> Option<String> {
     let few = problem.scales.is_some() && problem.tokens <= FEW;
     (few && why_not(problem, here).is_none()).then(|| {
@@ -264,18 +266,18 @@ pub(super) fn instead(problem: &LinearProblem, here: &CudaCapabilities) -> Optio
     })
 }
 
-/// Whether groups of so many columns of a row have a factor each.
+/// Whether each `columns` columns of a row have a scale.
 fn by_groups(problem: &LinearProblem, columns: usize) -> bool {
     problem.scales == Some(Scales::Groups) && problem.w_group == columns
 }
 
-/// Whether factors of groups are loaded beside the weights, into registers.
+/// Whether group scales are loaded into registers together with the weights.
 fn in_registers(problem: &LinearProblem, weights: Weights) -> bool {
     let one = problem.tokens == 1 && weights.four_bits();
     weights.block(problem).is_some() || one && by_groups(problem, SCALED)
 }
 
-/// Among how many blocks, or groups of one for each part of the depth, the columns are shared out.
+/// Number of blocks over which the columns are distributed; with split-K, of groups of `parts` blocks.
 fn shares(problem: &LinearProblem, here: &CudaCapabilities, parts: usize) -> usize {
     let blocks = blocks(problem, here);
     (blocks / parts).max(blocks.min(1))
@@ -303,7 +305,8 @@ fn plan(problem: &LinearProblem, planner: &mut Planner<'_>) -> Result<(), Device
     let weights = Weights::of(problem).ok_or_else(no_room)?;
     let share = Share::of(problem, weights, planner.here()).ok_or_else(no_room)?;
     let several = problem.tokens > 1;
-    // Of several rows x is made ready as it is multiplied by one launch ahead, and where that is not so, by another one as it is stored.
+    // Several rows of x are prepared in multiplication order by one prologue launch. If that is not possible, another
+    // one writes them in row order.
     let by_block = by_groups(problem, BLOCK) && share.tokens <= FEW;
     let round = weights.round(by_block);
     let segments = problem.inputs.div_ceil(round) * round / SEGMENT;
@@ -356,7 +359,8 @@ fn plan(problem: &LinearProblem, planner: &mut Planner<'_>) -> Result<(), Device
             let (norm, tokens, inputs) = (norm.as_deref(), int(tokens)?, int(problem.inputs)?);
             let depth = int(problem.inputs / share.parts)?;
             let args = LinearDirectReady { x: &x, norm, to, tokens, inputs, norm_f32, eps, depth };
-            // A large block has no place beside the kernel ahead and begins when that has ended; but a norm is one block's.
+            // A large block does not fit on an SM next to the previous kernel's and starts only after it; a norm
+            // needs the whole row in one block.
             let warps = segments.min(if normed { MOST_WARPS } else { 8 });
             let sharing = if normed { 1 } else { segments.div_ceil(warps) };
             let launch = Launch::new([tokens as u32, sharing as u32, 1], 32 * warps as u32, 0);
@@ -407,7 +411,7 @@ fn plan(problem: &LinearProblem, planner: &mut Planner<'_>) -> Result<(), Device
             counters: counters.as_deref(),
         };
         let mut launch = Launch::new([blocks as u32, 1, 1], 32 * WARPS as u32, share.bytes as u32);
-        // Its weights come while the kernel ahead ends; it waits for that one itself before it reads x.
+        // With PDL, its weights load while the previous kernel ends; it waits for that kernel before it reads x.
         launch.overlaps = planner.here().compute >= ComputeCapability::new(9, 0);
         planner.launch(kernel, launch, args);
     }

@@ -1,4 +1,4 @@
-//! `hopper`: persistent blocks that the copy engine feeds, for many rows of x. The contract stands in `hopper.cu`.
+//! `hopper`: a persistent TMA kernel for many rows of x. The contract is in `hopper.cu`.
 
 use super::direct;
 use super::operands::{Form, Operands, Rest, across, group, not_many};
@@ -27,12 +27,12 @@ const PARTS: &[Part] = &[
 const ROWS: usize = 128;
 const CHANNELS: usize = 64;
 
-/// What a tile costs besides its products, as [`Tile::time`] counts: half a microsecond to finish one while the next one's
-/// stages come; two where a block starts, adds the sums of a cluster and ends for each tile. Estimates.
+/// Fixed cost of a tile in units of [`Tile::time`]: half a microsecond to finish one while the next one's stages
+/// load; two where a block starts, adds the sums of a cluster and ends for each tile. Estimates.
 const FINISH: usize = 250;
 const ALONE: usize = 1000;
 
-/// Bytes that a multiprocessor takes from L2 in 4 cycles: tiles of 128 by 128 ended at 613 TFLOP/s for want of more.
+/// Bytes that an SM loads from L2 in 4 cycles: 128 by 128 tiles reached 613 TFLOP/s, limited by this rate.
 const FROM_L2: usize = 208;
 
 /// A row of the tile table: macros of `hopper.cu`.
@@ -42,9 +42,9 @@ struct Tile {
     columns: usize,
     stages: usize,
     slots: usize,
-    /// Whether two blocks below each other share what they load of W.
+    /// Whether two vertically adjacent blocks share their loads of W.
     pair: bool,
-    /// Blocks that deal out the channels of a tile.
+    /// Blocks that split the channels (K) of a tile.
     split: usize,
 }
 
@@ -52,7 +52,7 @@ const fn row(columns: usize, [stages, slots]: [usize; 2], pair: bool, split: usi
     Tile { columns, stages, slots, pair, split }
 }
 
-/// The one that is done first, as [`Tile::time`] has it; the first of those that are.
+/// The tile with the smallest [`Tile::time`]; the first of equal ones.
 const TILES: &[Tile] = &[
     row(256, [4, 2], true, 1),
     row(192, [5, 1], true, 1),
@@ -108,8 +108,8 @@ impl Tile {
         self.is_for(Form::of(problem)) && self.split <= problem.inputs.div_ceil(CHANNELS)
     }
 
-    /// About what a call takes by this tile, in the time of 64 channels of one row of W, which is 4 cycles: what it
-    /// multiplies, and for each wave what a tile costs besides.
+    /// Estimated time of a call with this tile, in units of 64 channels of one row of W (4 cycles): its products, and
+    /// for each wave the fixed cost of a tile.
     fn time(&self, problem: &LinearProblem, here: &CudaCapabilities) -> usize {
         let at_once = here.multiprocessors as usize / self.cluster();
         let waves = self.count(problem).div_ceil(at_once.max(1));
@@ -117,7 +117,7 @@ impl Tile {
         waves * (self.step() * problem.inputs.div_ceil(CHANNELS).div_ceil(self.split) + besides)
     }
 
-    /// The same of 64 channels of a tile: what is multiplied, or loaded where that takes longer.
+    /// Time of 64 channels of a tile in the same units: the larger of its products and its loads.
     fn step(&self) -> usize {
         let weights = if self.pair { self.columns / 2 } else { self.columns };
         self.columns.max((ROWS + weights) * 2 * CHANNELS / FROM_L2)
@@ -138,7 +138,7 @@ fn why_not(problem: &LinearProblem, here: &CudaCapabilities) -> Option<String> {
     if here.compute != ComputeCapability::new(9, 0) {
         return Some(format!("needs compute capability 9.0, this GPU has {}", here.compute));
     }
-    // The copy engine takes rows of whole 16 bytes, and no empty tensor.
+    // TMA needs rows of a multiple of 16 bytes, and no empty tensor.
     if !problem.inputs.is_multiple_of(8) {
         return Some(format!("needs K a multiple of 8, got {}", problem.inputs));
     }
@@ -163,7 +163,7 @@ fn source(form: Form, tile: &Tile) -> KernelSource {
     form.define(source)
 }
 
-/// Every tile that has a form.
+/// Every tile of every form it is for.
 pub(super) fn bundled() -> Vec<KernelSource> {
     let each = |form| {
         TILES.iter().filter(move |tile| tile.is_for(form)).map(move |tile| source(form, tile))
@@ -243,7 +243,7 @@ fn plan(problem: &LinearProblem, planner: &mut Planner<'_>) -> Result<(), Device
     let clusters = if tile.split > 1 { tiles } else { tiles.min(at_once) };
     let grid = [(clusters * cluster) as u32, 1, 1];
     let mut launch = Launch::new(grid, 384, tile.shared_bytes() as u32);
-    // It reads weights before it waits for the kernel ahead of it, which must not be the one that makes them.
+    // The kernel reads weights before it waits for the previous kernel, so that one must not write them.
     launch.overlaps = problem.scales.is_none();
     planner.launch(kernel, launch, args);
     Ok(())
@@ -254,7 +254,7 @@ mod tests {
     use super::*;
     use ops::linear::LinearOp;
     use ops::{Family, Inputs, Options, Settings, Tensor};
-    // The copy engine's map has the same name.
+    // The TMA descriptor has the same name.
     use ops::TensorMap;
 
     #[test]
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn every_form_has_a_tile_at_every_depth() {
+    fn every_form_has_a_tile_for_every_k() {
         for form in Form::COMMON {
             assert!(TILES.iter().any(|tile| tile.split == 1 && tile.is_for(form)), "{form:?}");
         }
@@ -275,7 +275,7 @@ mod tests {
 
     /// Granite 4.0-H micro on an H200.
     #[test]
-    fn tiles_follow_waves() {
+    fn tile_choice_minimizes_waves() {
         let here = CudaCapabilities {
             name: "H200".to_owned(),
             compute: ComputeCapability::new(9, 0),

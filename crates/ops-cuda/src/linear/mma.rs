@@ -1,4 +1,4 @@
-//! `mma`: tiles of up to 128 by 128 on every GPU from compute capability 8.0 on. The contract stands in `mma.cu`.
+//! `mma`: tiles of up to 128 by 128 on GPUs of compute capability 8.0 and later. The contract is in `mma.cu`.
 
 use super::direct;
 use super::operands::{Form, Operands, Rest, across, group, not_many};
@@ -28,7 +28,7 @@ struct Tile {
     stages: usize,
 }
 
-/// The first of which there are as many as the GPU has multiprocessors; the last where none is. Each fits the 99 KiB of
+/// The first tile that yields at least one tile per SM is taken, otherwise the last. Each fits in the 99 KiB of
 /// shared memory that the smaller GPUs have.
 const TILES: &[Tile] = &[
     Tile { rows: 128, columns: 128, stages: 3 },
@@ -39,7 +39,7 @@ const TILES: &[Tile] = &[
 pub(super) fn table() -> ChoiceTable {
     let row = |tile: &Tile| [tile.rows, tile.columns, tile.stages].map(|n| n.to_string()).to_vec();
     ChoiceTable {
-        title: "tile of linear's mma: the first that gives every multiprocessor one",
+        title: "tile of linear's mma: the first that gives every SM one",
         columns: &["rows of x", "rows of w", "stages"],
         rows: TILES.iter().map(row).collect(),
     }
@@ -82,7 +82,7 @@ fn source(tile: Tile, vector: usize, form: Form, arch: GpuArch) -> KernelSource 
     form.define(source)
 }
 
-/// Large tiles, but where `hopper` takes the calls that want them.
+/// Large tiles, except where `hopper` takes such calls.
 pub(super) fn bundled(arch: &BundledArch) -> Vec<KernelSource> {
     if arch.compute == ComputeCapability::new(9, 0) {
         return Vec::new();
@@ -115,7 +115,7 @@ fn plan(problem: &LinearProblem, planner: &mut Planner<'_>) -> Result<(), Device
     };
     let blocks = tile.count(problem) as u32;
     let mut launch = Launch::new([blocks, 1, 1], 256, tile.shared_bytes() as u32);
-    // Its start overlaps the end of the kernel before; it waits for that itself, but not before it reads weights.
+    // With PDL, it starts while the previous kernel ends; it waits for that kernel, but not before it reads weights.
     launch.overlaps =
         problem.scales.is_none() && planner.here().compute >= ComputeCapability::new(9, 0);
     planner.launch(kernel, launch, args);

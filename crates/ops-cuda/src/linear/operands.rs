@@ -1,4 +1,5 @@
-//! What the kernels for many rows are given: x as they multiply it, and what stands around the product.
+//! Operands of the kernels for many rows: x in the storage type, dequantized weights, and the operands of the
+//! epilogue.
 
 use crate::rmsnorm::rows;
 use crate::{Expand, Planner, arguments, expand, int, source};
@@ -14,10 +15,10 @@ const ROUND: &[Part] = &[source!("../include/storage.cuh"), source!("round.cu")]
 /// Elements that a block of `round.cu` rounds.
 const ROUNDED: usize = 2048;
 
-/// Outputs that a kernel knows.
+/// Outputs that a kernel can write.
 pub(super) const OUTPUTS: [&str; 6] = ["o", "o1", "o2", "o3", "o4", "o5"];
 
-/// What a kernel is compiled for.
+/// Compile-time parameters of a kernel.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Form {
     pub(super) dtype: DType,
@@ -29,7 +30,7 @@ pub(super) struct Form {
 }
 
 impl Form {
-    /// What the layers of models ask for: columns in storage, with a bias too, gates and ups, squares, and sums onto the residual stream.
+    /// Common epilogues of model layers: none, a bias, SwiGLU, squared ReLU, and sums onto the residual stream.
     pub(super) const COMMON: [Self; 5] = [
         Self::bf16(false, false),
         Self { bias: true, ..Self::bf16(false, false) },
@@ -57,7 +58,7 @@ impl Form {
         if self.float { DType::F32 } else { self.dtype }
     }
 
-    /// Adds the macros that both kernels take.
+    /// Adds the macros that both kernels have.
     pub(super) fn define(self, source: KernelSource) -> KernelSource {
         squared(source, self.squared)
             .define("DTYPE", self.dtype)
@@ -67,13 +68,13 @@ impl Form {
     }
 }
 
-/// Adds the macro of columns that are squared, where they are: other kernels know nothing of it.
+/// Adds the macro of squared ReLU only if it is used, so that other kernels keep their source.
 pub(super) fn squared(source: KernelSource, squared: bool) -> KernelSource {
     if squared { source.define("SQUARED", 1) } else { source }
 }
 
 arguments! {
-    /// With which the parameters of both kernels end.
+    /// The last parameters of both kernels.
     pub(super) Rest {
         residual: Nullable, bias: Nullable, bias_f32: i32, first1: i32, first2: i32, first3: i32, first4: i32, first5: i32,
         rows: i32, columns: i32, channels: i32, group: i32, scale: f32,
@@ -82,7 +83,7 @@ arguments! {
 
 /// The operands of one call.
 pub(super) struct Operands {
-    /// In storage, normalised where that is asked for.
+    /// In the storage type, normalized if requested.
     pub(super) x: Arc<Buffer>,
     pub(super) w: Arc<Buffer>,
     pub(super) residual: Option<Arc<Buffer>>,
@@ -90,7 +91,7 @@ pub(super) struct Operands {
     pub(super) outputs: Vec<(Arc<Buffer>, usize)>,
     bias: Option<Arc<Buffer>>,
     bias_f32: i32,
-    /// Columns at which the outputs behind the first begin; all columns where there are fewer.
+    /// First column of the second to sixth output; the number of columns for absent ones.
     firsts: [i32; 5],
     rows: i32,
     columns: i32,
@@ -99,7 +100,7 @@ pub(super) struct Operands {
 }
 
 impl Operands {
-    /// Uploads the inputs, and plans what makes x ready.
+    /// Uploads the inputs and plans the prologue launches for x.
     pub(super) fn new(
         problem: &LinearProblem,
         planner: &mut Planner<'_>,
@@ -123,7 +124,8 @@ impl Operands {
         })
     }
 
-    /// One value for each output that a kernel knows; where there are fewer, the first again, which the kernel leaves alone.
+    /// One value for each output parameter; absent outputs repeat the first, which the kernel does not write through
+    /// them.
     pub(super) fn each_output<T: Copy>(&self, of: impl Fn(usize) -> T) -> [T; 6] {
         std::array::from_fn(|output| of(if output < self.outputs.len() { output } else { 0 }))
     }
@@ -150,7 +152,7 @@ impl Operands {
     }
 }
 
-/// Columns at which the outputs behind the first begin; all columns where there are fewer.
+/// First column of the second to sixth output; the number of columns for absent ones.
 pub(super) fn firsts(problem: &LinearProblem) -> Result<[i32; 5], DeviceError> {
     let (mut firsts, mut first) = ([int(problem.columns())?; 5], 0);
     for (begin, width) in firsts.iter_mut().zip(&problem.widths) {
@@ -166,7 +168,7 @@ arguments! {
     }
 }
 
-/// x as products take it: rounded to storage by a kernel before, where it is normalised or wider.
+/// x in the storage type: a separate launch normalizes or rounds it if needed.
 pub(super) fn in_storage(
     problem: &LinearProblem,
     planner: &mut Planner<'_>,
@@ -210,13 +212,13 @@ pub(super) fn in_storage(
     Ok(ready)
 }
 
-/// What the bundle holds of it: narrow weights are for GPUs that have the kernel for few rows of them there too.
+/// The bundled dequantize kernels: only for Hopper, where `direct` is bundled too.
 pub(super) fn bundled() -> Vec<KernelSource> {
     let hopper = || GpuArch::of(ComputeCapability::new(9, 0));
     [DType::E4m3, DType::I8, DType::U4].map(|weights| expand::source(weights, hopper())).to_vec()
 }
 
-/// Bits of a factor of weights as kernels know them; bf16's are one more than f16's.
+/// Bits of a scale as kernels encode its type: 16 for f16, 17 for bf16, 32 for f32.
 pub(super) fn factor_bits(planner: &mut Planner<'_>) -> i32 {
     let bits = match planner.dtype("w_scale") {
         Some(DType::F16) => 16,
@@ -229,7 +231,8 @@ pub(super) fn factor_bits(planner: &mut Planner<'_>) -> i32 {
     bits as i32
 }
 
-/// w in storage: as it is, or from narrower weights by a launch ahead, which a kernel that reads w before it waits must not overlap.
+/// w in the storage type: as given, or dequantized by a preceding launch. A kernel that reads w before it waits must
+/// not overlap that launch.
 fn weights(problem: &LinearProblem, planner: &mut Planner<'_>) -> Result<Arc<Buffer>, DeviceError> {
     let w = planner.required("w")?;
     let Some(scales) = problem.scales else { return Ok(w) };
@@ -254,7 +257,7 @@ fn weights(problem: &LinearProblem, planner: &mut Planner<'_>) -> Result<Arc<Buf
 /// Why kernels for many rows cannot take this call.
 pub(super) fn not_many(problem: &LinearProblem) -> Option<String> {
     let convolution = "convolves no columns: `stream` does, of few rows".to_owned();
-    // Made bf16 first, weights are rounded once more than others, which in rows of no whole pieces shows.
+    // Weights dequantized to bf16 are rounded once more, which is visible if K is no multiple of 16.
     let whole = problem.scales.is_none() || problem.inputs.is_multiple_of(16);
     let ragged = (!whole).then(|| format!("needs K a multiple of 16 of {}", problem.w_dtype));
     problem.convolution.as_ref().map(|_| convolution).or(ragged).or_else(|| not_half(problem))
@@ -268,12 +271,12 @@ pub(super) fn not_half(problem: &LinearProblem) -> Option<String> {
     }
 }
 
-/// Tiles of so many columns beside each other: each output has its own.
+/// Tiles of `columns` columns next to each other: each output has separate tiles.
 pub(super) fn across(problem: &LinearProblem, columns: usize) -> usize {
     problem.widths.iter().map(|width| width.div_ceil(columns)).sum()
 }
 
-/// Tiles below each other whose rows of x, of `tile_rows` each, stay in a third of the L2 cache while weights pass by.
+/// Vertically adjacent tiles whose rows of x, `tile_rows` each, fit in a third of L2 while weights stream through.
 pub(super) fn group(problem: &LinearProblem, here: &CudaCapabilities, tile_rows: usize) -> usize {
     let bytes = problem.dtype.bytes() * problem.inputs * tile_rows;
     (here.l2_bytes as usize / 3 / bytes).max(1)

@@ -1,5 +1,6 @@
-//! `persistent`: one row of x by weights in e4m3 or integers, or by a router's in bf16, as a phase of a kernel whose blocks stay. By itself it is there to be verified;
-//! models put many of them into one launch. The contract stands in `persistent/README.md`.
+//! `persistent`: one row of x by e4m3 or integer weights, or by a router's bf16 weights, as a stage of a persistent
+//! kernel. The variant alone exists to be verified; models fuse many stages into one launch. The contract is in
+//! `persistent/README.md`.
 
 mod router;
 
@@ -18,7 +19,7 @@ pub(super) const VARIANT: CudaVariant<LinearProblem> =
 
 pub(super) const PHASE: PhaseOf<LinearProblem> = PhaseOf { why_not, plan: phase, leaves_out: &[] };
 
-/// The kernels that multiply such weights by such an x.
+/// The kernels for such weights and such an x.
 fn weights(problem: &LinearProblem) -> Option<Weights> {
     let dtype = problem.w_dtype;
     let blocks = match (problem.scales?, dtype, problem.w_group) {
@@ -111,7 +112,7 @@ impl Operands {
         let after = problem.convolution.as_ref().map(|_| planner.output("final_state"));
         let factor_bits = factor_bits(planner);
         if weights(problem).is_some_and(|of| of.blocks > 0) {
-            // Factors of a group are copied by 16 bytes.
+            // Scales of a group are copied in pieces of 16 bytes.
             ["w_scale", "w_offset"].into_iter().for_each(|name| planner.widest(name, 16));
         }
         Ok(Self {
@@ -165,7 +166,7 @@ impl Operands {
             columns: int(problem.columns())?,
             swiglu: problem.swiglu.into(),
             out_f32: (problem.out == DType::F32).into(),
-            // Whoever reads behind the launch reads there.
+            // Consumers in later launches read the output from memory.
             stored: 1,
             factor_bits: self.factor_bits,
             scale: problem.scale as f32,

@@ -1,4 +1,4 @@
-//! `stream`: a few rows of x, bound by reading the weights. The contract stands in `stream.cu`.
+//! `stream`: a few rows of x, limited by the bandwidth of the weights. The contract is in `stream.cu`.
 
 use super::operands::{OUTPUTS, firsts, in_storage, not_half, squared};
 use crate::{CudaVariant, Planner, arguments, int, slots, source};
@@ -20,27 +20,27 @@ const PARTS: &[Part] = &[
     source!("stream.cu"),
 ];
 
-/// What a kernel is compiled for.
+/// Compile-time parameters of a kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Form {
     /// Most rows of x.
     tokens: usize,
-    /// Steps of a ring, best first.
+    /// Ring lengths in steps, best first.
     stages: &'static [usize],
     /// Buffers of the warps' sums, as in `stream.cu`.
     sums: usize,
-    /// Whether a multiprocessor has registers for two blocks.
+    /// Whether an SM has registers for two blocks.
     two: bool,
 }
 
-/// The first that has room for all rows of x is taken.
+/// The first form with enough rows of x is taken.
 const FORMS: [Form; 3] = [
     Form { tokens: FEW, stages: &[6, 5, 4], sums: 2, two: true },
     Form { tokens: 16, stages: &[6, 4, 3], sums: 1, two: false },
     Form { tokens: 32, stages: &[4, 3], sums: 1, two: false },
 ];
 
-/// Up to so many rows of x are normalised or rounded by each block as it reads them. More are made ready by a launch ahead.
+/// Most rows of x that each block normalizes or rounds while it reads them. A separate launch prepares more rows.
 pub(super) const FEW: usize = 8;
 
 impl Form {
@@ -70,22 +70,23 @@ impl Form {
     }
 }
 
-/// Which kernels a block stands beside on a multiprocessor. One block of each of two kernels in a row must fit, and never two
-/// of one, or some multiprocessors have double work while others have none. Models alternate between projections from the
-/// residual stream and onto it, so that each kind needs only to keep its own away, by what the other has to spare.
+/// Which kernel's block may be resident on an SM together with this one. One block of each of two consecutive kernels
+/// must fit, and never two of one kernel: otherwise some SMs have double work and others none. Models alternate
+/// between projections from the residual stream and onto it, so each kind has to exclude only itself, by a resource
+/// that the other kind has left over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
-    /// Wherever there is room.
+    /// No constraint.
     Any,
-    /// Without a residual: few registers; where there is much to read, more than half of the shared memory.
+    /// Without a residual: few registers; with many weights, more than half of the shared memory.
     From,
-    /// With a residual: more than half of the registers, and under half of the memory.
+    /// With a residual: more than half of the registers and less than half of the shared memory.
     Onto,
 }
 
 impl Place {
     fn of(problem: &LinearProblem, form: Form, here: &CudaCapabilities) -> Self {
-        // Compilers for others take so many registers that the two kinds do not fit.
+        // On other targets the compiler uses too many registers for the two kinds to fit together.
         if !form.two || here.compute != ComputeCapability::new(9, 0) {
             return Self::Any;
         }
@@ -93,11 +94,12 @@ impl Place {
     }
 }
 
-/// 256 threads of so many leave room for as many of the other, and two of the other do not fit.
+/// Blocks of 256 threads with this many registers leave enough for one block of the other kind; two `Onto` blocks do
+/// not fit.
 const FROM_REGISTERS: usize = 112;
 const ONTO_REGISTERS: usize = 144;
 
-/// Weights that are read in about the time of a border, bytes: less need not stand alone.
+/// Weights that are read in about the time of a kernel boundary, bytes. Smaller calls need no exclusion.
 const LITTLE: usize = 4 << 20;
 
 /// As in `stream.cu` and `stream.cuh`.
@@ -111,7 +113,7 @@ const SUMS_BYTES: usize = WARPS * 20 * 4;
 /// Taps of the convolutions that models have.
 const TAPS: usize = 4;
 
-/// Columns of a block at least: fewer are not worth starting it.
+/// Fewest columns of a block: fewer are not worth starting it.
 const COLUMNS: usize = 4;
 
 fn why_not(problem: &LinearProblem, here: &CudaCapabilities) -> Option<String> {
@@ -148,22 +150,22 @@ fn why_not(problem: &LinearProblem, here: &CudaCapabilities) -> Option<String> {
     not_half(problem)
 }
 
-/// What a block has in shared memory.
+/// The shared-memory layout of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Share {
     stages: usize,
-    /// Whether x comes through the ring, as it is multiplied.
+    /// Whether x is loaded through the ring.
     streamed: bool,
-    /// Otherwise columns of x that lie there at once.
+    /// Columns of x in shared memory at once if it is not.
     phase: usize,
     place: Place,
     bytes: usize,
 }
 
 impl Share {
-    /// The longest ring that leaves room for a second block: the next kernel's then fills its ring while this one ends. Next
-    /// best is to stand alone with all of x, and last to read x in phases. Several rows of x that need nothing done to them
-    /// come through the ring where a block has one tile, and so reads them once.
+    /// The longest ring that leaves shared memory for a second block, so that the next kernel fills its ring while
+    /// this one ends. Otherwise one block per SM with all of x; the last choice reads x in pieces. Several rows of x
+    /// without a prologue are loaded through the ring if a block has one tile, which reads them once.
     fn of(problem: &LinearProblem, here: &CudaCapabilities) -> Option<Self> {
         let form = Form::of(problem)?;
         let LinearProblem { tokens, inputs, .. } = *problem;
@@ -185,7 +187,8 @@ impl Share {
         let streamed = each(true).filter(|_| ready && one_tile && tokens > 1);
         let whole: Vec<Self> = streamed.chain(each(false)).collect();
         let most = here.shared_bytes as usize;
-        // A block takes a KiB more than it asks for. One that stands alone asks for `apart` more than the other leaves.
+        // A block occupies 1 KiB more than it requests. An exclusive block requests `apart` more than the other kind
+        // leaves.
         let apart = 128;
         let half = (most + 1024) / 2 - 1024;
         let beside = if form.two { half - apart } else { most };
@@ -203,14 +206,14 @@ impl Share {
     }
 }
 
-/// Blocks of a launch, each with a share of the columns; none where there is nothing to compute.
+/// Blocks of a launch, which share the columns; none if there is nothing to compute.
 pub(super) fn blocks(problem: &LinearProblem, here: &CudaCapabilities) -> usize {
     let most = if problem.tokens == 0 { 0 } else { problem.columns().div_ceil(COLUMNS) };
     most.min(here.multiprocessors as usize)
 }
 
-/// What calls of models come to, in bf16: a few rows of x, with the longer rings too where two of them fit, also with the convolution
-/// that models have, but onto a residual; and batches on GPUs with room for them.
+/// Kernels of common bf16 calls: few rows of x, also with the longer rings if two of them fit and with the
+/// convolution that models have (not onto a residual); batches on GPUs with enough shared memory.
 pub(super) fn bundled(arch: &BundledArch) -> Vec<KernelSource> {
     let [few, batches @ ..] = FORMS;
     let most = arch.shared_bytes as usize;
@@ -232,7 +235,7 @@ pub(super) fn bundled(arch: &BundledArch) -> Vec<KernelSource> {
         let taps = [0, TAPS].into_iter().filter(move |taps| *taps == 0 || convolves);
         taps.map(move |taps| form.source(DType::Bf16, stages, taps, place, arch.arch()))
     };
-    // Squares go onto no residual.
+    // Squared ReLU is not combined with a residual.
     let onto = |place: Place| place == Place::Onto;
     let squares = each.iter().filter(|(.., place)| !onto(*place)).map(|(form, stages, place)| {
         squared(form.source(DType::Bf16, *stages, 0, *place, arch.arch()), true)
@@ -263,7 +266,7 @@ fn plan(problem: &LinearProblem, planner: &mut Planner<'_>) -> Result<(), Device
     let norm = problem.norm.filter(|_| few);
     let groups = norm.map_or(1, |norm| norm.groups);
     let whole = share.phase >= problem.inputs;
-    // Rounding x before it is divided by the root is as exact in bf16, but f16 could overflow.
+    // Rounding x before the division by the root mean square is as exact in bf16, but f16 could overflow.
     let deferred = norm.is_some() && groups == 1 && whole && problem.dtype == DType::Bf16;
     let x = if few { planner.required("x")? } else { in_storage(problem, planner)? };
     let weight = if few { planner.input("norm")? } else { None };
@@ -326,7 +329,7 @@ fn plan(problem: &LinearProblem, planner: &mut Planner<'_>) -> Result<(), Device
     int(problem.columns() * blocks)?;
     let grid = [blocks as u32, 1, 1];
     let mut launch = Launch::new(grid, 32 * WARPS as u32, share.bytes as u32);
-    // Its weights come while the kernel ahead ends; it waits for that one itself before it reads x.
+    // With PDL, its weights load while the previous kernel ends; it waits for that kernel before it reads x.
     launch.overlaps = planner.here().compute >= ComputeCapability::new(9, 0);
     planner.launch(kernel, launch, args);
     let Some(of) = convolution else { return Ok(()) };

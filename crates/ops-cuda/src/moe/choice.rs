@@ -1,4 +1,4 @@
-//! Which variant is taken for what: data, so that it can be printed.
+//! Choice of a variant, as data so that it can be printed.
 
 use ops::moe::MoeProblem;
 use ops::{ChoiceTable, Preference};
@@ -12,8 +12,8 @@ struct Rule {
     variant: &'static str,
 }
 
-/// The first row that fits and whose variant can run, measured on an H200 (README.md): few tokens read their experts' weights
-/// and do little else.
+/// The first row that fits and whose variant can run, measured on an H200 (README.md). With few tokens, reading the
+/// experts' weights takes most of the time.
 const RULES: &[Rule] = &[
     Rule { tokens: 32, variant: "decode" },
     Rule { tokens: ANY, variant: "narrow" },
@@ -22,7 +22,7 @@ const RULES: &[Rule] = &[
 ];
 
 impl Rule {
-    /// The row in words, for the variants that were not taken.
+    /// The row as text, for variants that were not taken.
     fn words(&self) -> String {
         match self.tokens {
             ANY => "any number of tokens".to_owned(),
@@ -31,7 +31,7 @@ impl Rule {
     }
 }
 
-/// The variants for a problem, most wanted first.
+/// The variants for a problem, preferred first.
 pub(super) fn preferred(problem: &MoeProblem) -> Vec<Preference> {
     let fitting = RULES.iter().filter(|rule| problem.tokens <= rule.tokens);
     fitting.map(|rule| Preference { variant: rule.variant, rule: rule.words() }).collect()
@@ -58,7 +58,7 @@ mod tests {
     #[test]
     fn every_variant_is_in_the_table_and_every_row_names_one() {
         let named: Vec<&str> = RULES.iter().map(|rule| rule.variant).collect();
-        // A phase by itself is slower than any other.
+        // A stage that is launched alone is slower than any other variant.
         let alone = persistent::VARIANT.name;
         let mut others = VARIANTS.iter().filter(|variant| variant.name != alone);
         assert!(others.all(|variant| named.contains(&variant.name)));

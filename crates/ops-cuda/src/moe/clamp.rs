@@ -1,4 +1,5 @@
-//! The launch behind the way up of experts with biases and limits. The contract stands in `clamp.cu`.
+//! The launch that applies biases, limits and the activation after the gate and up projections. The contract is in
+//! `clamp.cu`.
 
 use super::operands::{self, AMPERE, NARROW, STORAGE, overlapping};
 use super::route::List;
@@ -13,7 +14,8 @@ const PARTS: &[Part] = &[AMPERE, STORAGE, NARROW, source!("order.cuh"), source!(
 const THREADS: usize = 256;
 const OF_THREAD: usize = 8;
 
-/// For what `hopper_narrow.cu` multiplies with such weights; none: in the order of channels.
+/// `ordered`: writes the channel order that `hopper_narrow.cu` expects for such weights; otherwise channels are in
+/// order.
 pub(super) fn source(dtype: DType, ordered: Option<NarrowExperts>, arch: &GpuArch) -> KernelSource {
     let source = KernelSource::new("moe_clamp", PARTS, arch.clone())
         .define("DTYPE", dtype)

@@ -1,4 +1,4 @@
-//! `decode`: few tokens, each weight read once. The contracts stand in `decode_gate_up.cu` and `decode_down.cu`.
+//! `decode`: few tokens, each weight read once. The contracts are in `decode_gate_up.cu` and `decode_down.cu`.
 
 use super::operands::{
     self, AMPERE, CHOOSE, Factors, HOPPER, Held, NARROW, Weighing, clamping, group_shift,
@@ -24,37 +24,38 @@ const TILE: usize = 8;
 const WARPS: usize = 8;
 const PIECE: usize = 512;
 
-/// How a form of the kernels is compiled; the numbers were measured on an H200 (README.md).
+/// Compile-time parameters of the kernels; the constants were measured on an H200 (README.md).
 #[derive(Debug, Clone, Copy)]
 struct Form {
     tokens: Tokens,
     gated: bool,
     dtype: DType,
-    /// Whether the weights of some experts may not be here.
+    /// Whether this GPU may hold only some of the experts.
     share: bool,
     narrow: Option<NarrowExperts>,
 }
 
-/// How many tokens there are.
+/// The range of the number of tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Tokens {
-    /// A single one, whose experts each block finds by itself.
+    /// One token: each block finds its experts without a list.
     One,
     /// Up to [`FEW`].
     Few,
     More,
 }
 
-/// Tokens up to which rows of W_down come in eights: with more, what is read of tokens counts beside what is read of weights.
+/// Most tokens for which a block takes eight rows of W_down; with more, the traffic of the tokens is significant
+/// compared with that of the weights.
 const FEW: usize = 16;
 
-/// How a block of the way down works.
+/// Parameters of the down projection.
 struct Down {
-    /// Rows, in eights.
+    /// Rows of a block divided by eight.
     octets: usize,
-    /// Steps that are worked on at once.
+    /// Steps per iteration.
     span: usize,
-    /// Spans that are under way.
+    /// Iterations in flight.
     ahead: usize,
 }
 
@@ -63,7 +64,7 @@ impl Form {
         self.tokens == Tokens::One
     }
 
-    /// Channels of a lane's 16 bytes of weights.
+    /// Channels in the 16 bytes of weights of a lane.
     fn per_lane(self) -> usize {
         match self.narrow {
             None => 8,
@@ -76,23 +77,24 @@ impl Form {
         4 * self.per_lane()
     }
 
-    /// Steps that are under way on the way up.
+    /// Steps in flight in the gate and up projections.
     fn ahead(self) -> usize {
         if self.one() { 4 } else { 3 }
     }
 
-    /// Blocks of a multiprocessor on the way up: as many as have room.
+    /// Resident blocks per SM of the gate and up projections: as many as fit in shared memory.
     fn resident(self, here: &CudaCapabilities) -> usize {
         let room = here.shared_bytes as usize / (self.gate_up_bytes() + STATIC_BYTES + 1024);
         room.clamp(1, if self.one() { 4 } else { 3 })
     }
 
     fn of_down(self) -> Down {
-        // Narrow weights' steps have more channels: one at a time is as much work, and as many bytes are under way by twice as many.
+        // A step of quantized weights has more channels: one step is as much work, and twice as many steps in flight
+        // are as many bytes.
         let narrow = self.narrow.is_some();
         let (span, times) = if narrow { (1, 2) } else { (2, 1) };
         let (octets, ahead) = match self.tokens {
-            // All of a warp's part of Kimi-Linear's experts.
+            // All iterations of a warp for Kimi-Linear's experts.
             Tokens::One => (1, 8),
             Tokens::Few => (1, 4 * times),
             Tokens::More => (2, 3 * times),
@@ -100,7 +102,7 @@ impl Form {
         Down { octets, span, ahead }
     }
 
-    /// Of the way up or, with `down`, of that.
+    /// The source of the gate and up projections or, if `down`, of the down projection.
     fn source(
         self,
         (name, parts): (&'static str, &'static [Part]),
@@ -129,12 +131,12 @@ impl Form {
             .define("SPAN", down.span)
     }
 
-    /// Whether factors are of groups of a row's channels, on the way up or `down`.
+    /// Whether the weights of the gate and up projections, or of the down projection if `down`, have group scales.
     fn is_grouped(self, down: bool) -> bool {
         self.narrow.is_some_and(|narrow| narrow.factors[usize::from(down)] > 1)
     }
 
-    /// A stage of a warp's ring with so many rows of weights, in eights, and so many steps' tokens, bytes.
+    /// Bytes of a stage of a warp's ring: `octets` times eight rows of weights, and the tokens of `steps` steps.
     fn stage_bytes(self, octets: usize, steps: usize, down: bool) -> usize {
         let of_row = self.narrow.map_or(0, |narrow| if narrow.offset { 2 } else { 1 });
         let factors = if self.is_grouped(down) { of_row } else { 0 };
@@ -142,12 +144,12 @@ impl Form {
         (PIECE + PIECE / 2 * factors) * octets + tokens * steps
     }
 
-    /// Shared memory of a block on the way up, bytes.
+    /// Shared memory of a block of the gate and up projections, bytes.
     fn gate_up_bytes(self) -> usize {
         WARPS * self.ahead() * self.stage_bytes(if self.gated { 2 } else { 1 }, 1, false)
     }
 
-    /// The same on the way down.
+    /// Shared memory of a block of the down projection, bytes.
     fn down_bytes(self, tokens: usize) -> usize {
         let down = self.of_down();
         let sums = 4 * WARPS * 8 * down.octets * tokens;
@@ -166,8 +168,8 @@ fn form(problem: &MoeProblem) -> Form {
     Form { tokens, gated, dtype: problem.dtype, share, narrow }
 }
 
-/// Whether weights in e4m3, i8 or u4 `[rows, columns]`, with a scale for each `group` columns of a row or for whole rows, are read as they
-/// are by the kernels for a few tokens; otherwise they would be made bf16 for each call.
+/// Whether the kernels for a few tokens read quantized weights in e4m3, i8 or u4 `[rows, columns]` directly, with a
+/// scale for each `group` columns of a row or for whole rows. Otherwise each call dequantizes them to bf16.
 pub fn reads_once(dtype: DType, columns: usize, group: Option<usize>) -> bool {
     let narrow = Some(NarrowExperts { dtype, factors: [1; 2], group: 0, offset: false });
     let tokens = Tokens::One;
@@ -208,10 +210,10 @@ fn why_not(problem: &MoeProblem, here: &CudaCapabilities) -> Option<String> {
     (wanted > most).then(|| format!("needs {wanted} bytes of shared memory, a block has {most}"))
 }
 
-/// Shared memory that the kernels declare themselves, at most.
+/// Most static shared memory of the kernels.
 const STATIC_BYTES: usize = 8448;
 
-/// For the bundle: on Hopper, for which this was measured, all of it; elsewhere what a single token needs.
+/// Bundled kernels: all on Hopper, where they were measured; elsewhere those for one token.
 pub(super) fn bundled(
     dtype: DType,
     narrow: Option<NarrowExperts>,
@@ -293,7 +295,7 @@ fn plan(problem: &MoeProblem, planner: &mut Planner<'_>) -> Result<(), DeviceErr
         limit,
         alpha,
     });
-    // Blocks walk the list: as many start as can be resident.
+    // Blocks process the list in a grid-stride loop: as many start as can be resident.
     let (across, most) =
         (inner / 8, form.resident(planner.here()) * planner.here().multiprocessors as usize);
     let down = most_tiles.min((most / across).max(1));

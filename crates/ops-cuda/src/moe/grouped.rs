@@ -1,4 +1,4 @@
-//! `grouped`: any number of tokens, a matrix product for each expert by `mma.sync`. The contract stands in `grouped.cu`.
+//! `grouped`: any number of tokens, a grouped GEMM over experts with `mma.sync`. The contract is in `grouped.cu`.
 
 use super::operands::{self, AMPERE, STORAGE, overlapping, way_up, words};
 use super::route::{self, List};
@@ -16,7 +16,8 @@ const THREADS: u32 = 256;
 /// `BLOCK_N` of `grouped.cu`: rows of weights of a block.
 const ROWS: usize = 128;
 
-/// Pairs of a tile, and stages: as many as a block of the smaller GPUs, or two of an H200, have shared memory for.
+/// Pairs of a tile, and stages: as many as fit in the shared memory of one block on the smaller GPUs, or of two on an
+/// H200.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Tile {
     pairs: usize,
@@ -24,7 +25,7 @@ struct Tile {
 }
 
 impl Tile {
-    /// Experts that few tokens choose get short tiles: rows that are not there cost as much as others.
+    /// Experts with few tokens get short tiles, since absent rows cost as much as present ones.
     fn of(problem: &MoeProblem) -> Self {
         if problem.pairs() > 64 * problem.experts {
             Self { pairs: 128, stages: 3 }

@@ -1,4 +1,4 @@
-//! `hopper`: any number of tokens, a matrix product for each expert by `wgmma`. The contract stands in `hopper.cu`.
+//! `hopper`: any number of tokens, a grouped GEMM over experts with `wgmma`. The contract is in `hopper.cu`.
 
 use super::operands::{self, AMPERE, HOPPER, overlapping, way_up, words};
 use super::route::{self, List};
@@ -18,15 +18,16 @@ pub(super) const WORK: Part = source!("hopper_work.cuh");
 const PRODUCT: &[Part] = &[COMMON, WORK, source!("hopper.cu")];
 const GATHER: &[Part] = &[AMPERE, source!("gather.cu")];
 
-/// Of a block that gathers tokens.
+/// Threads of a block of the kernel that gathers tokens.
 pub(super) const GATHER_THREADS: usize = 256;
 
 /// Pairs of a tile, and stages.
 pub(super) const TILE: usize = 128;
 const STAGES: usize = 4;
-/// `SHARED_BYTES` of `hopper.cu`: 256 rows of weights and the pairs, 128 bytes each; two turned results; barriers.
+/// `SHARED_BYTES` of `hopper.cu`: 256 rows of weights and the pairs, 128 bytes each; two transposed results;
+/// barriers.
 const SHARED_BYTES: usize = STAGES * (256 + TILE) * 128 + 2 * TILE * 128 + 16 * STAGES + 1024;
-/// Boxes of the copy engine: channels; rows of pairs and of weights.
+/// TMA boxes: channels; rows of pairs and of weights.
 const BLOCK_K: u32 = 64;
 const PAIRS: u32 = 32;
 const ROWS: u32 = 128;
@@ -72,7 +73,7 @@ arguments! {
 fn plan(problem: &MoeProblem, planner: &mut Planner<'_>) -> Result<(), DeviceError> {
     let (list, places) = route::plan(problem, planner, TILE)?;
     let (pairs, hidden, inner) = (problem.pairs(), problem.hidden, problem.intermediate);
-    // The copy engine knows no tensor without rows.
+    // TMA needs at least one row.
     let rows = pairs.max(1);
     let gathered = planner.scratch(words(rows * hidden))?;
     let activated = planner.scratch(words(rows * inner))?;
@@ -101,7 +102,7 @@ arguments! {
     }
 }
 
-/// Adds the launch that lays tokens in the order of the list.
+/// Adds the launch that gathers tokens in the order of the list.
 pub(super) fn gather(
     problem: &MoeProblem,
     planner: &mut Planner<'_>,
@@ -157,7 +158,7 @@ impl Product<'_> {
     }
 }
 
-/// Pairs' rows of channels.
+/// TMA descriptor of a matrix with a row of channels per pair.
 pub(super) fn tokens_map(
     planner: &Planner<'_>,
     problem: &MoeProblem,
@@ -167,7 +168,7 @@ pub(super) fn tokens_map(
     map(planner, problem.dtype, buffer, [channels, problem.pairs().max(1), 1], PAIRS)
 }
 
-/// Items of rows of channels, in boxes of `tile` rows of 64 channels.
+/// TMA descriptor of items of rows of channels, in boxes of `tile` rows of 64 channels.
 fn map(
     planner: &Planner<'_>,
     dtype: DType,

@@ -1,5 +1,5 @@
-//! `narrow`: any number of tokens by weights of 8 or 4 bits, a matrix product for each expert by `wgmma`, whose left operand is made
-//! bf16 in registers. The contract stands in `hopper_narrow.cu`.
+//! `narrow`: any number of tokens by 8-bit or 4-bit weights, a grouped GEMM over experts with `wgmma`, whose left
+//! operand is dequantized to bf16 in registers. The contract is in `hopper_narrow.cu`.
 
 use super::hopper::{self, GATHER_THREADS, TILE, WORK, tokens_map};
 use super::operands::{self, AMPERE, Factors, Held, NARROW, group_shift, overlapping, words};
@@ -21,7 +21,7 @@ const GATHER: &[Part] = &[AMPERE, NARROW, ORDER, source!("gather_narrow.cu")];
 const GATE_UP: &str = "w_gate_up";
 const DOWN: &str = "w_down";
 
-/// As in `hopper_work.cuh`: channels that are multiplied at once, and rows of weights of a half.
+/// As in `hopper_work.cuh`: channels of an iteration, and rows of weights of a half tile.
 const BLOCK_K: usize = 64;
 const ROWS: usize = 128;
 const STAGES: usize = 5;
@@ -54,7 +54,7 @@ fn row_bytes(narrow: NarrowExperts) -> usize {
     narrow.dtype.bytes_of(BLOCK_K)
 }
 
-/// `SHARED_BYTES` of `hopper_narrow.cu`: 256 rows of weights and the pairs, two turned results, barriers.
+/// `SHARED_BYTES` of `hopper_narrow.cu`: 256 rows of weights and the pairs, two transposed results, barriers.
 fn shared_bytes(narrow: NarrowExperts) -> usize {
     let stage = 2 * ROWS * row_bytes(narrow) + TILE * 2 * BLOCK_K;
     STAGES * stage + 2 * TILE * 128 + 16 * STAGES + 1024
@@ -97,7 +97,7 @@ fn plan(problem: &MoeProblem, planner: &mut Planner<'_>) -> Result<(), DeviceErr
     };
     let (list, places) = route::plan(problem, planner, TILE)?;
     let (pairs, hidden, inner) = (problem.pairs(), problem.hidden, problem.intermediate);
-    // The copy engine knows no tensor without rows.
+    // TMA needs at least one row.
     let rows = pairs.max(1);
     let gathered = planner.scratch(words(rows * hidden))?;
     let activated = planner.scratch(words(rows * inner))?;
@@ -136,7 +136,7 @@ arguments! {
     }
 }
 
-/// One of the two products.
+/// One of the two projections.
 struct Product<'a> {
     w: &'static str,
     from: &'a Buffer,
@@ -144,7 +144,7 @@ struct Product<'a> {
 }
 
 impl Product<'_> {
-    /// Of `channels` of each pair, `columns`; with `up` each of a gate and an up.
+    /// Plans the product of `channels` of each pair to `columns`; if `up`, a gate and an up for each column.
     fn plan(
         &self,
         (problem, narrow): (&MoeProblem, NarrowExperts),

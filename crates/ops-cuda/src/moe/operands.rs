@@ -1,4 +1,4 @@
-//! What the variants' kernels share: parts of their sources, limits and arguments.
+//! Source parts, limits and arguments that the variants' kernels share.
 
 use crate::{Expand, Planner, arguments, int, source};
 use device::cuda::{
@@ -10,22 +10,22 @@ use std::sync::Arc;
 
 pub(super) const AMPERE: Part = source!("../include/ampere.cuh");
 pub(super) const STORAGE: Part = source!("../include/storage.cuh");
-/// Narrow weights made bf16.
+/// Dequantizes weights to bf16 in registers.
 pub(super) const NARROW: Part = source!("../include/narrow.cuh");
 pub(super) const CHOOSE: Part = source!("choose.cuh");
 
 pub(super) const HOPPER: ComputeCapability = ComputeCapability::new(9, 0);
 
-/// `MOST_EXPERTS` and `MOST_CHOSEN` of `choose.cuh`: experts, those without logits among them, and those of a token.
+/// `MOST_EXPERTS` and `MOST_CHOSEN` of `choose.cuh`: experts including shared ones, and experts of a token.
 const MOST_EXPERTS: usize = 512;
 const MOST_CHOSEN: usize = 32;
 
-/// Whether the kernels take so many experts, those that every token takes among them, and so many of a token.
+/// Whether the kernels take `experts` experts, including shared ones, and `of_token` experts of a token.
 pub fn takes(experts: usize, of_token: usize) -> bool {
     experts <= MOST_EXPERTS && of_token <= MOST_CHOSEN
 }
 
-/// What no kernel here takes.
+/// Why none of these kernels can run the problem.
 pub(super) fn why_not(problem: &MoeProblem, here: &CudaCapabilities) -> Option<String> {
     if here.compute < ComputeCapability::new(8, 0) {
         return Some(format!("needs compute capability 8.0, this GPU has {}", here.compute));
@@ -47,18 +47,19 @@ pub(super) fn why_not(problem: &MoeProblem, here: &CudaCapabilities) -> Option<S
     })
 }
 
-/// `UP` of kernels of many tokens on the way up.
+/// `UP` of the gate and up kernels for many tokens.
 pub(super) fn way_up(problem: &MoeProblem) -> u8 {
     if problem.gated { 1 } else { 2 }
 }
 
-/// The limit and alpha of experts that have them.
+/// The limit and alpha of clamped experts.
 pub(super) fn clamping(problem: &MoeProblem) -> [f32; 2] {
     problem.clamp.map_or([0.0; 2], |Clamp { limit, alpha }| [limit as f32, alpha as f32])
 }
 
 arguments! {
-    /// The sizes of a router, which experts are here, how many of a token's every token takes, how it scores, and how it weighs.
+    /// The sizes of a router, the experts on this GPU, the number of shared experts of a token, the score function
+    /// and the parameters of the weights.
     pub(super) Weighing {
         experts: i32, first_held: i32, held: i32, top_k: i32, always: i32, sigmoid: i32, renormalise: i32, sum_eps: f32, weight_scale: f32,
     }
@@ -87,18 +88,18 @@ pub(super) fn weighing<'a>(problem: &MoeProblem) -> Result<Weighing<'a>, DeviceE
     })
 }
 
-/// A launch that may start before the one ahead has ended, where GPUs can do that; its kernel waits by itself.
+/// A launch with PDL, if the GPU has it; its kernel executes `griddepcontrol.wait`.
 pub(super) fn overlapping(planner: &Planner<'_>, launch: Launch) -> Launch {
     Launch { overlaps: planner.here().compute >= ComputeCapability::new(9, 0), ..launch }
 }
 
-/// 32-bit words that elements of the storage type take.
+/// 32-bit words of scratch memory for elements of the storage type.
 pub(super) fn words(elements: usize) -> usize {
     elements.div_ceil(2)
 }
 
-/// How weights are compiled into kernels that take narrow ones: their bits, whether these are of integers, and whether offsets are
-/// given.
+/// Adds the macros of kernels that take quantized weights: bits, whether they are integers, and whether they have
+/// offsets.
 pub(super) fn of_weights(source: KernelSource, narrow: Option<NarrowExperts>) -> KernelSource {
     let (bits, integers) = match narrow.map(|narrow| narrow.dtype) {
         None => (16, 0),
@@ -111,7 +112,7 @@ pub(super) fn of_weights(source: KernelSource, narrow: Option<NarrowExperts>) ->
     source.define("OFFSET", u8::from(offset))
 }
 
-/// `w_gate_up` or `w_down` in storage: as it is, or from narrower weights by a launch ahead.
+/// `w_gate_up` or `w_down` in the storage type: as given, or dequantized by a preceding launch.
 pub(super) fn expanded(
     problem: &MoeProblem,
     planner: &mut Planner<'_>,
@@ -140,18 +141,18 @@ pub(super) fn expanded(
     .plan(planner)
 }
 
-/// The power of two of steps of so many channels that have a factor of their own; none where they are no power of two.
+/// log2 of the steps of `step` channels in a group; `None` if a group is no power of two of steps.
 pub(super) fn group_shift(group: usize, step: usize) -> Option<u32> {
     let steps = group / step;
     (group.is_multiple_of(step) && steps.is_power_of_two()).then(|| steps.ilog2())
 }
 
 arguments! {
-    /// What narrow weights are multiplied with, by groups of 2^group_shift steps.
+    /// Scales and offsets of quantized weights; a group is 2^group_shift steps.
     pub(super) Factors { w_scale: Nullable, w_offset: Nullable, groups: i32, group_shift: i32 }
 }
 
-/// The factors and offsets of narrow weights, as the planner holds them.
+/// Scale and offset buffers of quantized weights, from which [`Factors`] are made.
 pub(super) struct Held {
     scale: Option<Arc<Buffer>>,
     offset: Option<Arc<Buffer>>,
@@ -160,7 +161,7 @@ pub(super) struct Held {
 }
 
 impl Held {
-    /// Of `w_gate_up` or `w_down`, for a kernel whose steps have so many channels.
+    /// Those of `w_gate_up` or `w_down`, for a kernel whose steps have `step` channels.
     pub(super) fn new(
         problem: &MoeProblem,
         planner: &mut Planner<'_>,
@@ -173,7 +174,7 @@ impl Held {
             return Ok(Self { scale, offset, groups: 1, shift: 0 });
         };
         let groups = narrow.factors[usize::from(w == "w_down")];
-        // A single factor is that of every step.
+        // With one scale per row, all steps shift to group 0.
         let of_groups = group_shift(narrow.group, step).filter(|_| groups > 1);
         Ok(Self { scale, offset, groups, shift: of_groups.unwrap_or(31) })
     }

@@ -1,5 +1,5 @@
-//! `persistent`: one token's experts, as two phases of a kernel whose blocks stay. By itself it is there to be verified; models put many of them into
-//! one launch. The contract stands in `persistent/experts.cuh`.
+//! `persistent`: one token's experts, as two stages of a persistent kernel. The variant alone exists to be verified;
+//! models fuse many stages into one launch. The contract is in `persistent/experts.cuh`.
 
 use super::operands::{Weighing, weighing};
 use super::route;
@@ -17,10 +17,10 @@ pub(super) const VARIANT: CudaVariant<MoeProblem> =
 pub(super) const PHASE: PhaseOf<MoeProblem> =
     PhaseOf { why_not, plan: phase, leaves_out: &["chosen", "weights"] };
 
-/// Pairs of a tile, of which a list comes beside what every call tells: nobody reads the list.
+/// Pairs of a tile of the list that the router launch writes; no kernel reads that list.
 const TILE: usize = 8;
 
-/// The kernel that takes such experts.
+/// The kernel for these experts.
 fn weights(problem: &MoeProblem) -> Option<Weights> {
     let experts = Experts {
         of: problem.experts,
@@ -97,7 +97,7 @@ fn phase(problem: &MoeProblem, planner: &mut Planner<'_>) -> Result<Phase, Devic
     Ok(Phase::experts(weights, (up, down)))
 }
 
-/// The choice is made by another launch once more: what a phase chose, none behind it reads.
+/// A second launch writes `chosen` and `weights`: the fused stages do not store them.
 fn plan(problem: &MoeProblem, planner: &mut Planner<'_>) -> Result<(), DeviceError> {
     plan_alone(&phase(problem, planner)?, planner)?;
     route::plan_few(problem, planner, TILE).map(drop)

@@ -1,5 +1,5 @@
-//! The launches that choose experts and list pairs of tokens and experts. The contracts stand in `route.cu`, `sort.cu` and
-//! `list.cuh`.
+//! The launches that select experts and list pairs of tokens and experts. The contracts are in `route.cu`, `sort.cu`
+//! and `list.cuh`.
 
 use super::operands::{AMPERE, CHOOSE, Weighing, overlapping, weighing};
 use crate::{Planner, arguments, int, source};
@@ -21,7 +21,7 @@ pub(super) fn route_source(tile: usize, arch: &GpuArch) -> KernelSource {
     KernelSource::new("moe_route", ROUTE, arch.clone()).define("TILE", tile)
 }
 
-/// The list of more tokens than one block sees.
+/// The kernel that builds the list of more tokens than one block handles.
 pub(super) fn sort_source(tile: usize, arch: &GpuArch) -> KernelSource {
     KernelSource::new("moe_sort", SORT, arch.clone()).define("TILE", tile)
 }
@@ -30,7 +30,7 @@ pub(super) fn sort_source(tile: usize, arch: &GpuArch) -> KernelSource {
 pub(super) struct List {
     pub(super) tiles: Arc<Buffer>,
     pub(super) pairs: Arc<Buffer>,
-    /// Tiles there can be.
+    /// Most tiles.
     pub(super) most_tiles: usize,
 }
 
@@ -57,7 +57,7 @@ arguments! {
     }
 }
 
-/// Adds the launch that chooses and weighs the experts of each of up to [`CHUNK`] tokens, and lists the pairs.
+/// Adds the launch that selects and weighs the experts of up to [`CHUNK`] tokens, and lists the pairs.
 pub(super) fn plan_few(
     problem: &MoeProblem,
     planner: &mut Planner<'_>,
@@ -68,7 +68,7 @@ pub(super) fn plan_few(
     Ok(list)
 }
 
-/// The same for any number of tokens, in two launches; gives also where each pair stands in the list, `[T, K]`.
+/// The same for any number of tokens, in two launches; also returns the position of each pair in the list, `[T, K]`.
 pub(super) fn plan(
     problem: &MoeProblem,
     planner: &mut Planner<'_>,

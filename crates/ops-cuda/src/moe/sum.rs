@@ -1,4 +1,4 @@
-//! The launch that sums over a token's experts. The contract stands in `sum.cu`.
+//! The launch that sums over a token's experts. The contract is in `sum.cu`.
 
 use super::operands::{AMPERE, STORAGE, overlapping};
 use crate::{Planner, arguments, int, source};
@@ -23,7 +23,7 @@ arguments! {
     }
 }
 
-/// Adds the launch over `made`, `[pairs as listed, H]`, where `places` says where each pair stands.
+/// Adds the launch over `made`, `[pairs as listed, H]`; `places` has the position of each pair in the list.
 pub(super) fn plan(
     problem: &MoeProblem,
     planner: &mut Planner<'_>,

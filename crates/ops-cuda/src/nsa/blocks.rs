@@ -1,5 +1,5 @@
-//! `blocks`: each block of keys is read once for all the queries of a stretch that selected it, and a second kernel
-//! puts a query's blocks together: prefill. The contracts stand in `blocks.cu` and `finish.cu`.
+//! `blocks`: prefill. Each block of keys is read once for all queries of a range that selected it; a second kernel
+//! combines the blocks of a query. The contracts are in `blocks.cu` and `finish.cu`.
 
 use super::gather;
 use super::operands::{Gates, HOPPER, Operands, Sequences, row_bytes, shape_macros};
@@ -48,34 +48,34 @@ const FINISH_HOPPER: &[Part] = &[
     source!("finish_hopper.cu"),
 ];
 
-/// Warpgroups of a block of threads of `blocks_hopper.cu`.
+/// Warpgroups of a thread block of `blocks_hopper.cu`.
 const GROUPS: usize = 2;
-/// Elsewhere: warps of a block of threads, tiles of 16 rows of a warp, tiles of queries that it holds, and blocks that a
-/// multiprocessor must be able to hold.
+/// On other GPUs: warps of a thread block, tiles of 16 rows of a warp, stages of query tiles, and
+/// resident blocks per SM.
 const WARPS: usize = 8;
 const ROW_TILES: usize = 1;
 const STAGES: usize = 1;
 const BLOCKS_PER_SM: usize = 2;
-/// Queries of a block of threads that puts results together, a warp each.
+/// Queries of a thread block that combines results, a warp each.
 const FINISH_QUERIES: usize = 4;
 /// Forced keys that `finish.cu` and `finish_hopper.cu` take at a time.
 const FINISH_TILE: usize = 16;
 const HOPPER_FINISH_TILE: usize = 64;
-/// What lies in columns of 64 for warpgroup products starts at multiples of this.
+/// Columns of 64 for warpgroup products start at multiples of this many bytes.
 const ALIGNMENT: usize = 1024;
-/// Results that a warp of `finish.cu` has under way: `AHEAD` there.
+/// Results in flight per warp of `finish.cu`: `AHEAD` there.
 const FINISH_AHEAD: usize = 2;
-/// Most keys of a block: a query's scores against it are in registers all at once.
+/// Most keys of a block: all scores of a query against it are in registers at once.
 const MOST_KEYS: usize = 64;
-/// Most blocks of a query: `finish.cu` holds their sums in shared memory.
+/// Most blocks of a query: `finish.cu` has their sums in shared memory.
 const MOST_BLOCKS: usize = 64;
 const MOST_CHANNELS: usize = 128;
-/// The share of the GPU's memory that partial results take at most: a chunk of queries has as many as fit. Larger
-/// chunks have fewer launches whose ends leave multiprocessors idle.
+/// The fraction of the GPU's memory that partial results may take, as 1/n: it limits the queries of a chunk. Larger
+/// chunks have fewer launches, whose tails leave SMs idle.
 const PARTIAL_SHARE: u64 = 12;
 
-/// Queries whose selections one block of threads lists: long stretches load a block of keys less often, short ones
-/// are more even.
+/// Queries of a range, whose selections one thread block lists: long ranges load a block of keys less often, short
+/// ones balance the load better.
 const fn stretch(queries: usize) -> usize {
     match queries {
         0..=16_384 => 512,
@@ -91,7 +91,7 @@ struct Form {
     shared_bytes: usize,
 }
 
-/// What the kernels of this variant are made for.
+/// Compile-time parameters of this variant's kernels.
 #[derive(Clone, Copy)]
 struct Shape {
     dtype: DType,
@@ -114,7 +114,7 @@ impl Shape {
         }
     }
 
-    /// Warpgroup products are on Hopper, and of whole columns of 64.
+    /// Warpgroup products need Hopper and whole columns of 64.
     fn by_warpgroups(&self, compute: ComputeCapability) -> bool {
         let (d, dv) = self.dims;
         compute == HOPPER && d.is_multiple_of(64) && dv.is_multiple_of(64)
@@ -216,7 +216,7 @@ fn why_not(problem: &NsaProblem, here: &CudaCapabilities) -> Option<String> {
     (gather::VARIANT.why_not)(problem, here).or_else(|| stages::why_not(problem, here))
 }
 
-/// What the launches of a chunk share.
+/// Scratch memory that the launches of a chunk share.
 struct Scratch {
     bits: Arc<Buffer>,
     words: usize,
@@ -227,7 +227,7 @@ struct Scratch {
 fn plan(problem: &NsaProblem, planner: &mut Planner<'_>) -> Result<(), DeviceError> {
     let operands = Operands::new(problem, planner)?;
     let compressed = compress(problem, &operands, planner)?;
-    // Each of a query's blocks leaves 16 rows of values and 16 sums for each 16 of its heads.
+    // Each block of a query writes 16 rows of values and 16 sums for each 16 heads.
     let slots = operands.kv_heads * operands.slabs * problem.select_count;
     let value_bytes = 16 * problem.value_dim.next_multiple_of(16) * problem.dtype.bytes();
     let of_query = slots * (value_bytes + 16 * DType::F32.bytes());

@@ -1,4 +1,4 @@
-//! Which variant is taken for what: data, so that it can be printed and rewritten from measurements.
+//! Choice of a variant, as data so that it can be printed and regenerated from measurements.
 
 use super::{gather, stages, step, step_cluster};
 use ops::nsa::NsaProblem;
@@ -17,9 +17,9 @@ struct Rule {
     variant: &'static str,
 }
 
-/// The first row that fits and whose variant can run. A cluster for each query and key head is quicker than two launches
-/// for as many as were timed (16 sequences of 4 key heads on an H200). Reading a block once for many queries pays where many
-/// select it.
+/// The first row that fits and whose variant can run. A thread block cluster for each query and key head is faster
+/// than two launches for all timed sizes (up to 16 sequences of 4 key heads on an H200). Reading a block once for
+/// many queries pays off if many select it.
 const RULES: &[Rule] = &[
     Rule { from: 0, to: 16, items: 64, variant: "cluster" },
     Rule { from: 0, to: 16, items: ANY, variant: "step" },
@@ -29,7 +29,7 @@ const RULES: &[Rule] = &[
 ];
 
 impl Rule {
-    /// The row in words, for the variants that were not taken.
+    /// The row as text, for variants that were not taken.
     fn words(&self) -> String {
         let queries = match (self.from, self.to) {
             (0, ANY) => "any number of queries".to_owned(),
@@ -43,7 +43,7 @@ impl Rule {
     }
 }
 
-/// The variants for a problem, most wanted first.
+/// The variants for a problem, preferred first.
 pub(super) fn preferred(problem: &NsaProblem) -> Vec<Preference> {
     let queries = problem.queries.longest();
     let items = problem.queries.total() * problem.kv_heads;

@@ -1,5 +1,5 @@
-//! `gather`: each query copies the tokens that it reads. Any problem in bf16 or f16, on every GPU from compute
-//! capability 8.0 on. The contract stands in `gather.cu`.
+//! `gather`: each query copies the tokens that it reads. Any problem in bf16 or f16, on GPUs of compute capability
+//! 8.0 and later. The contract is in `gather.cu`.
 
 use super::operands::{Gates, Operands, Sequences, row_bytes, shape_macros};
 use super::stages::{self, Selection, compress};

@@ -1,4 +1,4 @@
-//! What every kernel of nsa is given: tensors on the GPU and the numbers that shape the work.
+//! Operands that all kernels of nsa share: tensors on the GPU and the sizes of the problem.
 
 use crate::{Planner, arguments, int};
 use device::cuda::{Buffer, ComputeCapability, DeviceError, KernelSource};
@@ -9,7 +9,7 @@ use std::sync::Arc;
 /// Heads of one query that are the rows of one matrix product: `HEAD_ROWS` of `common.cuh`.
 pub(super) const HEAD_ROWS: usize = 16;
 
-/// The GPUs that kernels with registers or products of their own are made for.
+/// Compute capability of the kernels that need Hopper's register count or `wgmma`.
 pub(super) const HOPPER: ComputeCapability = ComputeCapability::new(9, 0);
 
 /// Bytes of a row of `channels` elements in shared memory: `Rows<channels>::stride` of `ampere.cuh`.
@@ -23,7 +23,7 @@ arguments! {
     pub(super) Gates { g_cmp: Nullable, g_slc: Nullable, g_swa: Nullable, gates_f32: i32, gate_kind: i32 }
 }
 arguments! {
-    /// Where queries and keys lie.
+    /// Offsets of packed sequences and their longest lengths.
     pub(super) Sequences { cu_q: Nullable, cu_k: Nullable, tq: i32, tk: i32 }
 }
 
@@ -35,7 +35,7 @@ pub(super) struct Operands {
     pub(super) o: Arc<Buffer>,
     pub(super) indices: Arc<Buffer>,
     pub(super) reads: Arc<Buffer>,
-    /// Of the compressed, the selected and the window branch.
+    /// Gates of the compressed, the selected and the window branch.
     gates: [Option<Arc<Buffer>>; 3],
     gates_f32: i32,
     gate_kind: i32,
@@ -49,7 +49,7 @@ pub(super) struct Operands {
     pub(super) keys: usize,
     pub(super) batch: usize,
     pub(super) kv_heads: usize,
-    /// Times 16 heads that a key head's group takes.
+    /// Tiles of 16 heads of a key head's group.
     pub(super) slabs: usize,
     pub(super) heads: i32,
 }
@@ -108,13 +108,13 @@ impl Operands {
         Sequences { cu_q, cu_k, tq: self.queries as i32, tk: self.keys as i32 }
     }
 
-    /// Blocks along y that take the heads of a query.
+    /// Blocks along y that cover the heads of a query.
     pub(super) fn head_slabs(&self) -> u32 {
         (self.kv_heads * self.slabs) as u32
     }
 }
 
-/// Macros that every kernel of nsa takes.
+/// Adds the macros that all kernels of nsa have.
 pub(super) fn shape_macros(
     source: KernelSource,
     dtype: DType,

@@ -42,7 +42,7 @@ const SELECT: &[Part] = &[
 const LEARNED_ROWS: usize = 8;
 /// Warps of a block of `select.cu`, where their scores fit in shared memory.
 const SELECT_WARPS: usize = 4;
-/// Most bytes that the weights of a chunk of queries take.
+/// Limit of the weights of a chunk of queries, bytes.
 const WEIGHT_BYTES: usize = 1 << 30;
 
 /// A row of the table of `compressed.cu`.
@@ -55,7 +55,7 @@ struct Tile {
     row_tiles: usize,
     block_keys: usize,
     warps: usize,
-    /// Blocks that a multiprocessor must be able to hold: caps the registers.
+    /// Resident blocks per SM that the kernel must allow, which limits its registers.
     blocks: usize,
 }
 
@@ -128,7 +128,7 @@ fn compress_source(dtype: DType, dims: (usize, usize), arch: GpuArch) -> KernelS
 }
 
 fn select_source(warps: usize, arch: GpuArch) -> KernelSource {
-    // It sees no element of the storage type; one kernel serves all.
+    // It reads no element of the storage type, so one kernel serves all types.
     let source = KernelSource::new("nsa_select", SELECT, arch).define("D", 16);
     source.define("DTYPE", DType::Bf16).define("WARPS", warps)
 }
@@ -172,10 +172,10 @@ pub(super) fn why_not(problem: &NsaProblem, here: &CudaCapabilities) -> Option<S
 /// Compressed tokens on the GPU.
 pub(super) struct Compressed {
     pub(super) keys: Arc<Buffer>,
-    /// What rounding the keys lost; `None` where nothing was.
+    /// The rounding errors of the compressed keys; `None` if they were not rounded.
     pub(super) rest: Option<Arc<Buffer>>,
     pub(super) values: Option<Arc<Buffer>>,
-    /// Rows of every sequence; 0 where they lie as `compress.cu` puts them.
+    /// Rows of every sequence; 0 for the layout of `compress.cu`.
     pub(super) rows_each: usize,
 }
 
@@ -281,7 +281,7 @@ arguments! {
     }
 }
 
-/// What the queries of a chunk are selected by. Chunks follow each other over the same memory.
+/// Operands of the selection. Chunks reuse the same memory one after another.
 pub(super) struct Selection {
     /// Queries of each sequence in a chunk: a multiple of 32.
     pub(super) chunk: usize,
@@ -289,7 +289,7 @@ pub(super) struct Selection {
     weight_stride: usize,
     /// Blocks of the longest sequence, at least 1.
     pub(super) most_blocks: usize,
-    /// Blocks that are selected whatever they weigh: none where the selection was given.
+    /// Blocks that are always selected; 0 if the selection is an input.
     pub(super) initial_blocks: usize,
     pub(super) local_blocks: usize,
 }
@@ -327,8 +327,8 @@ impl Selection {
         (0..operands.queries).step_by(self.chunk)
     }
 
-    /// Adds the compressed branch and the selection of the chunk from query `first` on. `bits` is what `blocks.cu`
-    /// lists a block's queries from.
+    /// Adds the compressed branch and the selection of the chunk that starts at query `first`. `blocks.cu` lists a
+    /// block's queries from `bits`.
     pub(super) fn plan(
         &self,
         problem: &NsaProblem,

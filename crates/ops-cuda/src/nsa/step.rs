@@ -1,6 +1,6 @@
-//! `step`: few queries against a long cache. Compressed tokens, selected tokens and windows are shared out among blocks
-//! of threads, the last of which to finish selects, and later puts the parts together. The contracts stand in
-//! `step_score.cu` and `step_attend.cu`.
+//! `step`: few queries against a long cache. Thread blocks split the compressed tokens, selected tokens and windows;
+//! the last block to finish selects, and later combines the parts. The contracts are in `step_score.cu` and
+//! `step_attend.cu`.
 
 use super::operands::{Gates, HEAD_ROWS, Operands, Sequences, row_bytes, shape_macros};
 use super::stages::{self, Selection, compress};
@@ -38,22 +38,22 @@ const ATTEND: &[Part] = &[
 const TILE: usize = 16;
 /// Warps of a block: the first that fits the shared memory.
 const WARPS: &[usize] = &[8, 4, 2, 1];
-/// Most queries of a sequence: each reads its tokens by itself.
+/// Most queries of a sequence: each reads its tokens separately.
 const MOST_QUERIES: usize = 64;
 /// Most blocks of a query that the selecting block orders by counting.
 const MOST_BLOCKS: usize = 1024;
-/// Heads of a group whose sums the selecting block holds: `lse` of `step_score.cu`.
+/// Heads of a group whose sums the selecting block has in shared memory: `lse` of `step_score.cu`.
 const MOST_GROUP: usize = 64;
-/// Most parts of one branch: all are read again by the block that puts them together.
+/// Most parts of one branch: one block reads all of them again to combine them.
 const MOST_PARTS: usize = 64;
 
-/// Shared memory that the kernels declare themselves, at most.
+/// Most static shared memory of the kernels.
 const STATIC_BYTES: usize = 6144;
-/// The two kernels' parameter `KEY_COPIES`: keys, and what rounding them lost.
+/// The two kernels' parameter `KEY_COPIES`: keys, and their rounding errors.
 const SCORE_COPIES: usize = 2;
 const ATTEND_COPIES: usize = 1;
 
-/// `ATTEND_BYTES` of `step.cuh`, for so many warps of so many tokens.
+/// `ATTEND_BYTES` of `step.cuh`, for `warps` warps of `tile` tokens.
 pub(super) fn attend_bytes(
     (d, dv): (usize, usize),
     (warps, tile): (usize, usize),
@@ -68,7 +68,7 @@ fn shared_bytes(dims: (usize, usize), warps: usize, key_copies: usize) -> usize 
     attend_bytes(dims, (warps, TILE), key_copies)
 }
 
-/// Shares of the compressed tokens: enough blocks for every multiprocessor to have two. With the tokens of a share.
+/// Number of parts of the compressed tokens, enough for two blocks per SM, and the tokens of a part.
 fn splits(problem: &NsaProblem, warps: usize, here: &CudaCapabilities) -> (usize, usize) {
     let tokens = problem.compressed_tokens(problem.keys.longest());
     let rows = problem.queries.count() * problem.queries.longest();
@@ -79,7 +79,7 @@ fn splits(problem: &NsaProblem, warps: usize, here: &CudaCapabilities) -> (usize
     (tokens.div_ceil(share).max(1), share)
 }
 
-/// Memory of the selecting block: sums of the parts, weights, importance and the list of what was taken.
+/// Shared memory of the selecting block: sums of the parts, weights, importance and the list of selected blocks.
 fn select_bytes(problem: &NsaProblem, splits: usize) -> usize {
     if !problem.selects() {
         return 0;
@@ -162,7 +162,7 @@ fn why_not(problem: &NsaProblem, here: &CudaCapabilities) -> Option<String> {
     stages::why_not(problem, here)
 }
 
-/// Results of parts.
+/// Partial results.
 struct Partial {
     values: Arc<Buffer>,
     sums: Arc<Buffer>,
@@ -304,11 +304,11 @@ fn plan(problem: &NsaProblem, planner: &mut Planner<'_>) -> Result<(), DeviceErr
         scale: problem.scale as f32,
     };
     let grid = [part.parts as u32, operands.head_slabs(), rows as u32];
-    // Sums of all parts of a row take their place once the tiles are done with.
+    // The sums of all parts of a row reuse the memory of the tiles.
     let sums = 128 * (score_parts + part.parts);
     let shared = shared_bytes(dims, warps, ATTEND_COPIES).max(sums) as u32;
     let mut launch = Launch::new(grid, 32 * warps as u32, shared);
-    // Its start overlaps the end of the kernel before; it waits for that itself.
+    // With PDL, it starts while the previous kernel ends and waits for that kernel itself.
     launch.overlaps = planner.here().compute >= ComputeCapability::new(9, 0);
     planner.launch(kernel, launch, args);
     Ok(())

@@ -1,4 +1,4 @@
-//! `cluster`: a decode step in one launch, a cluster of blocks for each query and key head. The contract stands in
+//! `cluster`: a decode step in one launch, a thread block cluster for each query and key head. The contract is in
 //! `step_cluster.cu`.
 
 use super::operands::{Gates, HOPPER, Operands, Sequences, shape_macros};
@@ -25,20 +25,21 @@ const PARTS: &[Part] = &[
     source!("step_cluster.cu"),
 ];
 
-/// Blocks of a cluster: the most that every GPU with clusters allows.
+/// Blocks of a cluster: the portable maximum.
 const CLUSTER: usize = 8;
-/// Warps of a block, and tokens that each reads at a time: the first that is of use and fits the shared memory.
+/// Warps of a block, and tokens that each reads at a time: the first useful pair that fits in shared memory.
 const TILES: &[(usize, usize)] = &[(8, 32), (8, 16), (4, 16)];
-/// Most queries of a sequence: each reads its tokens by itself.
+/// Most queries of a sequence: each reads its tokens separately.
 const MOST_QUERIES: usize = 64;
 /// Most blocks of a query that are ordered by counting.
 const MOST_BLOCKS: usize = 1024;
 /// Most heads of a group: the rows of one product.
 const MOST_GROUP: usize = 16;
-/// Shared memory that the kernel declares itself, at most.
+/// Most static shared memory of the kernel.
 const STATIC_BYTES: usize = 6144;
 
-/// Data-centre GPUs from Hopper on; the small ones of later generations have neither the clusters nor the memory.
+/// Data-center GPUs from Hopper on; small GPUs of later generations have too small clusters and too little shared
+/// memory.
 fn has_clusters(compute: ComputeCapability, shared_bytes: u32) -> bool {
     compute >= HOPPER && shared_bytes >= 227 << 10
 }
@@ -51,7 +52,7 @@ fn counts(problem: &NsaProblem) -> [usize; 3] {
     [tokens.div_ceil(CLUSTER).max(1), tokens, blocks]
 }
 
-/// Keys, and what rounding them lost: nothing where they were given.
+/// Keys, and their rounding errors: none if the compressed keys are an input.
 fn key_copies(problem: &NsaProblem) -> usize {
     if problem.given_compressed.is_some() { 1 } else { 2 }
 }
@@ -59,15 +60,15 @@ fn key_copies(problem: &NsaProblem) -> usize {
 fn shared_bytes(problem: &NsaProblem, tile: (usize, usize)) -> usize {
     let dims = (problem.head_dim, problem.value_dim);
     let [share, tokens, blocks] = counts(problem);
-    // Of each block and branch: its values of 16 columns by 16 rows, and two numbers a row.
+    // Each block and branch receives values of 16 columns by 16 rows, and two values per row.
     let own_pieces = problem.value_dim.div_ceil(16).div_ceil(CLUSTER);
     let inbox = 3 * CLUSTER * (own_pieces * 256 + 32);
     attend_bytes(dims, tile, key_copies(problem))
         + DType::F32.bytes() * (inbox + 16 * share + tokens + blocks + problem.select_count)
 }
 
-/// Large tiles where a block has more compressed tokens than small ones take at once; few warps where not all clusters run
-/// at once, so that multiprocessors hold several blocks.
+/// Large tiles if a block has more compressed tokens than small ones take at once; few warps if not all clusters run
+/// at once, so that an SM has several resident blocks.
 fn choose(problem: &NsaProblem, here: &CudaCapabilities) -> Option<(usize, usize)> {
     let most = (here.shared_bytes as usize).saturating_sub(STATIC_BYTES);
     let [share, ..] = counts(problem);

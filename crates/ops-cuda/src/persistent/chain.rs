@@ -1,4 +1,4 @@
-//! Phases into launches: which phase takes what the one ahead of it made, and where that goes.
+//! Combines stages into launches and assigns the packet buffers between them.
 
 mod launch;
 mod links;
@@ -13,25 +13,26 @@ use launch::Launched;
 use ops::OpError;
 use std::sync::Arc;
 
-/// Places that phases' packets lie in turn. A block that makes a phase's has what it needs of the phase ahead, whose makers have all
-/// taken theirs: three would do.
+/// Packet buffers, which stages use in turn. A block that writes a stage's packets has read those of the previous
+/// stage, whose producers have read theirs, so three would suffice.
 const PLACES: usize = 4;
-/// A packet, bytes: 32 bits of content and a number.
+/// Size of a packet, bytes: 32 bits of data and a sequence number.
 const PACKET: usize = 8;
 
 arguments! {
-    /// Phases, or the one product that its own parameters tell of.
+    /// The stages, or a single projection in the kernel's own parameters.
     pub(crate) PersistentChain: persistent_chain { phases: Nullable, count: i32, launches: Nullable, of: (Linear) }
 }
 
-/// Puts phases, in their order, into as few launches as can be. Within a launch each phase takes what the one ahead of it made, and waits
-/// for that alone; one that reads anything else begins another launch.
+/// Combines stages, in order, into as few launches as possible. Within a launch each stage reads the outputs of the
+/// previous one and waits only for these; a stage that reads anything else starts another launch.
 ///
-/// The launches are for one stream at a time, and no others like them may run beside them on the GPU: each of their blocks waits for
-/// others.
+/// The launches are for one stream at a time. No other launch of this kind may run concurrently on the GPU, since
+/// blocks wait for each other.
 ///
 /// # Errors
-/// [`OpError::Device`] when phases do not go with each other, the kernel cannot be had or has no room here, or there is no memory.
+/// [`OpError::Device`] if no kernel runs all stages, the kernel cannot be loaded or does not fit on an SM, or memory
+/// is exhausted.
 pub fn chain(device: &Device, stream: &Stream, phases: &[Phase]) -> Result<Planned, OpError> {
     planned(device, stream, phases).map_err(|error| OpError::Device { op: NAME, error })
 }
@@ -45,13 +46,13 @@ fn planned(device: &Device, stream: &Stream, phases: &[Phase]) -> Result<Planned
         wish.ok_or_else(|| refused("phases of one chain want different kernels"))?.kernel();
     let kernel = cuda.kernel(&weights.source(GpuArch::of(here.compute)), &BUNDLE)?;
     let launch = weights.launch(here);
-    // A block that waits for one that has no place would wait for ever.
+    // A block that waits for one that is not resident would never end.
     if kernel.blocks_per_multiprocessor(launch.block[0], launch.shared_bytes)? == 0 {
-        return Err(refused("a multiprocessor has no room for a block that stays"));
+        return Err(refused("the persistent kernel does not fit on an SM"));
     }
     let place = place_bytes(phases);
     let packets = Arc::new(stream.allocate(PLACES * place)?);
-    // How often blocks have ended: numbers of packets go on from there.
+    // Number of ended blocks, from which launches continue the sequence numbers of packets.
     let launches = Arc::new(stream.allocate(size_of::<u64>())?);
     stream.fill32(&packets, 0)?;
     stream.fill32(&launches, 0)?;
@@ -68,7 +69,8 @@ fn planned(device: &Device, stream: &Stream, phases: &[Phase]) -> Result<Planned
     Ok(Planned::fixed(Plan::of_launches(NAME, planned), held.chain([packets, launches, records])))
 }
 
-/// Adds the launch of a phase by itself, which is how it is verified. Its records point to where tensors lie now, so plans that move have none.
+/// Adds the launch of a single stage, for verification. Its records have the tensors' current addresses, so a
+/// relocatable plan cannot contain it.
 pub(crate) fn plan_alone(phase: &Phase, planner: &mut Planner<'_>) -> Result<(), DeviceError> {
     let weights = phase.wish.kernel();
     let kernel = planner.kernel(&weights.source(planner.arch()))?;
@@ -83,7 +85,7 @@ pub(crate) fn plan_alone(phase: &Phase, planner: &mut Planner<'_>) -> Result<(),
     Ok(())
 }
 
-/// A launch of so many phases.
+/// The arguments of a launch of `count` stages.
 fn launched<'a>(
     phases: &'a Buffer,
     count: usize,
@@ -93,7 +95,7 @@ fn launched<'a>(
     Ok(PersistentChain { phases, count: int(count)?, launches, of })
 }
 
-/// Room for the packets of any of these phases.
+/// Size of a packet buffer for any of these stages, bytes.
 fn place_bytes(phases: &[Phase]) -> usize {
     let records = phases.iter().flat_map(|phase| &phase.records);
     records.map(Record::packet_bytes).max().unwrap_or(0).next_multiple_of(256).max(256)
@@ -103,7 +105,7 @@ fn bytes_of(launches: &[Vec<Record>]) -> Vec<u8> {
     launches.iter().flatten().flat_map(|record| record.bytes()).copied().collect()
 }
 
-/// The records of each launch, with packets between neighbours, those of phase number so and so at an address.
+/// The records of each launch; `packets` returns the address of a stage's packet buffer by its index.
 fn linked(phases: &[Phase], packets: impl Fn(usize) -> u64) -> Vec<Vec<Record>> {
     let mut launches: Vec<Launched> = Vec::new();
     for Phase { records, .. } in phases {

@@ -1,34 +1,36 @@
-//! A token's experts, which kernels are compiled for: see `experts.cuh`.
+//! The experts of a token, for which kernels are compiled: see `experts.cuh`.
 
 use super::form::{OF_EXPERTS_ALONE, SUM_STAGES, Weights};
 use device::cuda::CudaCapabilities;
 
-/// A token's experts.
+/// Sizes of a mixture of experts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Experts {
-    /// Those that are chosen among: as many as there are logits.
+    /// Routed experts, which is the number of logits.
     pub(crate) of: usize,
-    /// Those behind them that every token takes.
+    /// Shared experts, which follow the routed ones in the weights.
     pub(crate) always: usize,
-    /// All of a token, the last ones among them.
+    /// Experts of a token, including the shared ones, which are last.
     pub(crate) chosen: usize,
-    /// Columns of one.
+    /// Intermediate columns of an expert.
     pub(crate) inner: usize,
-    /// Columns of a token.
+    /// Columns of the residual stream.
     pub(crate) hidden: usize,
 }
 
-/// Experts with logits at most.
+/// Most routed experts.
 pub(crate) const MOST_LOGITS: usize = 512;
-/// Experts of a token at most, where two of them are a stage on the way down, and where gates, ups and the way down are a stage each.
+/// Most experts of a token: with two of them in a ring stage of the down projection, and with separate ring stages
+/// for gates, ups and the down projection.
 const MOST_CHOSEN: [usize; 2] = [16, SUM_STAGES / 2];
-/// Blocks that an expert's columns are dealt to on the way up.
+/// Blocks over which an expert's gate and up columns are distributed.
 const DEALT: usize = 128;
-/// Columns that a block makes on the way down at most, likewise: rows of a matrix product.
+/// Most output columns of a block in the down projection, in the same two cases: rows of a matrix product.
 const MOST_COLUMNS: [usize; 2] = [16, 24];
 
 impl Experts {
-    /// Those of the models whose tokens have so many columns: norms and routers are in the same kernels, whichever these are.
+    /// The experts of the models whose residual stream has `hidden` columns; norms and routers are in the same
+    /// kernels.
     pub(super) fn of_stream(hidden: usize) -> Self {
         if hidden == OF_EXPERTS_ALONE {
             Self { of: 256, always: 1, chosen: 9, inner: 1024, hidden }
@@ -42,12 +44,12 @@ impl Experts {
         self.hidden == 2 * weights.chunk()
     }
 
-    /// Weights that come at once where it is more chunks, bytes: a block's gates of an expert.
+    /// Bytes of a ring stage if a token is more than two chunks: a block's gate rows of an expert.
     pub(super) fn stage(self) -> usize {
         self.inner / DEALT * self.hidden
     }
 
-    /// Why kernels of such weights do not take them.
+    /// Why kernels for such weights cannot run these experts on this GPU.
     pub(crate) fn unfit(self, weights: Weights, here: &CudaCapabilities) -> Option<String> {
         let Self { of, always, chosen, inner, hidden } = self;
         let (blocks, rest) = (here.multiprocessors.max(1) as usize, !self.by_chunks(weights));
@@ -55,7 +57,7 @@ impl Experts {
         if of > MOST_LOGITS {
             return Some(format!("chooses among {MOST_LOGITS} experts at most, got {of}"));
         }
-        // Experts of a stage on the way down.
+        // Experts of a ring stage in the down projection.
         let (most, whole) = (MOST_CHOSEN[at], if rest { 1 } else { 2 });
         if chosen > most || !chosen.is_multiple_of(whole) || always >= chosen {
             let number = if rest { "up to" } else { "an even number up to" };
@@ -63,7 +65,7 @@ impl Experts {
                 "takes {number} {most} experts of a token, not all of them every token's, got {chosen} of which {always} are"
             ));
         }
-        // Four warps share an expert's columns on the way down, or all.
+        // In the down projection four warps, or all eight, share an expert's columns.
         let wanted = if rest { 1024 } else { 512 };
         if inner != wanted {
             return Some(format!("takes experts of {wanted} columns, got {inner}"));
@@ -71,7 +73,8 @@ impl Experts {
         if DEALT > blocks {
             return Some(format!("needs {DEALT} multiprocessors, this GPU has {blocks}"));
         }
-        // Whoever reads behind the way down knows then that all blocks have read what was ahead of it.
+        // Every block has output columns, so a consumer of the down projection knows that all blocks have read the
+        // earlier stages.
         if hidden / 2 < blocks {
             return Some(format!("needs two columns of a token a block, got {hidden}"));
         }

@@ -1,4 +1,4 @@
-//! What kernels are compiled for, and what their blocks take.
+//! Compile-time parameters of the kernels, and the shared memory of their blocks.
 
 use super::experts::Experts;
 use super::record;
@@ -8,38 +8,39 @@ use ops::DType;
 
 /// Warps of a block that multiply.
 pub(super) const WARPS: usize = 8;
-/// Rows of a matrix product, each a chunk of a row of w, that are multiplied at once: a stage.
+/// Rows of a matrix product, each a chunk of a row of w: a ring stage.
 const STAGE_ROWS: usize = 16;
-/// Stages whose sums a block holds: those of all its columns in one phase.
+/// Most ring stages of a block in one stage of the sequence: their sums are in shared memory.
 pub(super) const SUM_STAGES: usize = 20;
-/// Columns of a block at most: two threads sum up one.
+/// Most columns of a block: two threads add up one.
 pub(super) const MOST_COLUMNS: usize = 32 * WARPS / 2;
-/// x in f16, bytes.
+/// Shared memory of x in f16, bytes.
 const X: usize = 16 << 10;
-/// What a block has in shared memory beside all that, bytes: what it knows of all phases, and barriers.
-const BESIDE: usize = 8 << 10;
-/// What is loaded behind the factors of a block's last row, bytes: it belongs to nothing.
+/// Static shared memory of a block, bytes: state of all stages, and barriers.
+const STATIC_BYTES: usize = 8 << 10;
+/// Bytes that loads read beyond the scales of a block's last row; they are unused.
 const SLACK: usize = 256;
-/// Phases of a launch at most.
+/// Most stages of a launch.
 pub(super) const MOST_PHASES: usize = 128;
 
-/// Of these, those that multiply: all, or so many that narrower rows of w are whole chunks.
+/// Numbers of warps that multiply: all, or six if K is three quarters of a supported width, so that rows of w are
+/// whole chunks.
 const WORKING: [usize; 2] = [WARPS, 6];
 
-/// Forms of x that there is code for: whether it is in f32, how many columns it has where all warps multiply, and whether there is a norm.
-/// Not all kernels have all: see [`Weights::has_form`].
+/// Supported forms of x: whether it is f32, its columns if all warps multiply, and whether it is normalized. Not
+/// every kernel has all of them: see [`Weights::has_form`].
 pub(super) const FORMS_OF_X: [(bool, usize, bool); 4] =
     [(true, 2048, true), (false, 4096, true), WIDEST, PLAIN];
 const WIDEST: (bool, usize, bool) = (false, 8192, false);
 const PLAIN: (bool, usize, bool) = (false, 2048, false);
 
-/// A form of x as kernels know it: see FORM in `phase.cuh`.
+/// The code of a form in kernels: see FORM in `phase.cuh`.
 pub(super) fn form_of_x((f32, inputs, normed): (bool, usize, bool)) -> usize {
     let loads = inputs / (WARPS * 32 * if f32 { 2 } else { 4 });
     loads * 4 + usize::from(f32) * 2 + usize::from(normed)
 }
 
-/// The form of such an x, and how many warps multiply it; none where no kernel has code for it.
+/// The form of such an x and the number of warps that multiply it; `None` if no kernel has code for it.
 pub(crate) fn x_of(f32: bool, inputs: usize, normed: bool) -> Option<(usize, usize)> {
     WORKING.into_iter().find_map(|working| {
         let of_all = inputs * WARPS / working;
@@ -49,16 +50,18 @@ pub(crate) fn x_of(f32: bool, inputs: usize, normed: bool) -> Option<(usize, usi
     })
 }
 
-/// Columns of Kimi-Linear's residual stream, which experts alone take: its projections have no kernel.
+/// Columns of Kimi-Linear's residual stream: there are kernels for its norms, routers and experts, but not for its
+/// projections.
 pub(super) const OF_EXPERTS_ALONE: usize = 2304;
 
-/// How many warps multiply what becomes of the residual stream, if it has so many columns: two chunks of a row of w, or three.
+/// Number of warps that multiply rows of `columns` columns, if that is a supported residual stream: a row of w is two
+/// or three chunks.
 pub(crate) fn warps_of_stream(columns: usize) -> Option<usize> {
     let alone = (columns == OF_EXPERTS_ALONE).then_some(6);
     alone.or_else(|| x_of(true, columns, true).map(|(_, working)| working))
 }
 
-/// A kernel behind what all of them share.
+/// The sources that all kernels share, followed by the kernel's own.
 macro_rules! parts {
     ($($part:literal)*) => {
         &[
@@ -81,38 +84,38 @@ const CHAIN_OF_EXPERTS: &[Part] = parts!(
 );
 const SCAN: &[Part] = parts!("scan.cuh" "scan.cu");
 
-/// What a kernel is compiled for: how weights are stored, and which experts it takes.
+/// Compile-time parameters of a kernel: the storage of weights, and its experts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Weights {
     /// Warps that multiply them.
     pub(crate) working: usize,
     /// e4m3, i8 or u4.
     pub(crate) dtype: DType,
-    /// Columns of a row that have a factor of their own; 0: a row has one.
+    /// Columns of a row that share a scale; 0: the whole row.
     pub(crate) blocks: usize,
-    /// Type of such a factor.
+    /// Type of a group scale.
     pub(crate) factor: DType,
-    /// Whether such columns have an offset too.
+    /// Whether groups have offsets too.
     pub(crate) offset: bool,
-    /// A token's experts, where there are some: in such weights too.
+    /// The experts that the kernel is compiled for; their weights are stored in the same way.
     pub(crate) experts: Option<Experts>,
 }
 
 impl Weights {
-    /// With a factor for each row.
+    /// With a scale for each row.
     pub(crate) const fn by_rows(dtype: DType) -> Self {
         let factor = DType::F32;
         Self { working: WARPS, dtype, blocks: 0, factor, offset: false, experts: None }
     }
 
-    /// Such experts, and what is by rows beside them.
+    /// The kernel for these experts; its projections have row scales.
     pub(super) fn of_experts(experts: Experts) -> Self {
         let working = warps_of_stream(experts.hidden).unwrap_or(WARPS);
         Self { working, experts: Some(experts), ..Self::by_rows(DType::E4m3) }
     }
 
-    /// Whether its kernels have code for a form of x: what nobody wants beside experts they have not, and with a fourth one beside i8 by
-    /// groups registers would not do.
+    /// Whether the kernels have code for a form of x. Kernels with experts have only the forms that models combine
+    /// with them; with group-scaled i8, a fourth form would exceed the registers.
     pub(crate) fn has_form(self, form: usize) -> bool {
         if self.experts.is_some_and(|experts| !experts.by_chunks(self)) {
             false
@@ -134,23 +137,23 @@ impl Weights {
         self.working * 2 * 4 * 128 / self.bits()
     }
 
-    /// Weights that come at once, bytes.
+    /// Bytes of a ring stage.
     pub(super) fn stage(self) -> usize {
         let experts = self.experts.filter(|experts| !experts.by_chunks(self));
         experts.map_or(STAGE_ROWS * self.chunk() * self.bits() / 8, Experts::stage)
     }
 
-    /// Room for x in f16, bytes.
+    /// Shared memory of x in f16, bytes.
     pub(super) fn x_bytes(self) -> usize {
         self.experts.map_or(X, |of| X.max(of.chosen * of.inner * DType::F16.bytes()))
     }
 
-    /// Rows of a stage where a row of w has so many columns.
+    /// Rows of w in a ring stage if a row has `inputs` columns.
     pub(super) fn rows_of_stage(self, inputs: usize) -> usize {
         STAGE_ROWS * self.chunk() / inputs
     }
 
-    /// Room for the factors of half a phase, bytes: those of models' products.
+    /// Shared memory for the scales of half a stage, bytes: sufficient for the projections of known models.
     fn factor_bytes(self) -> usize {
         match (self.blocks, self.factor.bytes()) {
             (0, _) => 0,
@@ -161,7 +164,7 @@ impl Weights {
         }
     }
 
-    /// Why the factors of a block's columns have no room: `first` and `count` at the worst.
+    /// Why the scales of a block's columns do not fit in shared memory with the worst alignment of its first column.
     pub(super) fn no_room_for(
         self,
         inputs: usize,
@@ -179,7 +182,7 @@ impl Weights {
                     "needs M a multiple of {whole} beside such factors, got {columns}"
                 ));
             }
-            // The first of a block's columns is an even one.
+            // A block's first column is even.
             let stride = (whole - 2 + of_block).div_ceil(whole) * 16;
             let (wanted, there) = (inputs / self.blocks * stride, self.factor_bytes());
             if wanted > there {
@@ -193,32 +196,33 @@ impl Weights {
         2 * self.factor_bytes() * if self.offset { 2 } else { 1 }
     }
 
-    fn beside_ring(self) -> usize {
+    fn x_and_sum_bytes(self) -> usize {
         self.x_bytes() + SUM_STAGES * WARPS * STAGE_ROWS * DType::F32.bytes()
     }
 
-    /// Weights of a block that are there or on their way, bytes: as many stages as have room on the GPUs that it is compiled for.
+    /// Bytes of the ring: as many stages as fit in the shared memory of the GPUs that the kernel is compiled for.
     fn ring(self) -> usize {
         const SHARED: usize = 227 << 10;
         let stage = self.stage();
-        (SHARED - BESIDE - self.beside_ring() - self.factors() - SLACK) / stage * stage
+        (SHARED - STATIC_BYTES - self.x_and_sum_bytes() - self.factors() - SLACK) / stage * stage
     }
 
     fn shared_bytes(self) -> usize {
-        self.ring() + self.beside_ring() + self.factors() + SLACK
+        self.ring() + self.x_and_sum_bytes() + self.factors() + SLACK
     }
 
-    /// Why no kernel of this kind runs here.
+    /// Why no kernel with these parameters runs on this GPU.
     pub(crate) fn unfit(self, here: &CudaCapabilities) -> Option<String> {
         if let Some(reason) = unfit(here) {
             return Some(reason);
         }
-        let (wanted, there) = (self.shared_bytes() + BESIDE, here.shared_bytes as usize);
+        let (wanted, there) = (self.shared_bytes() + STATIC_BYTES, here.shared_bytes as usize);
         (wanted > there)
             .then(|| format!("needs {wanted} bytes of shared memory, a block has {there}"))
     }
 
-    /// One block a multiprocessor, with warps that bring weights and, where blocks of columns have some, factors.
+    /// One block per SM: the computing warps, a warp that loads weights and, with group scales, a warp that loads
+    /// scales.
     pub(crate) fn launch(self, here: &CudaCapabilities) -> Launch {
         let threads = 32 * (WARPS + if self.blocks == 0 { 1 } else { 2 });
         let grid = [here.multiprocessors, 1, 1];
@@ -226,7 +230,7 @@ impl Weights {
         Launch { overlaps: true, together: true, ..launch }
     }
 
-    /// The kernel of chains and of one product.
+    /// The kernel of fused sequences and of a single projection.
     pub(crate) fn source(self, arch: GpuArch) -> KernelSource {
         let parts = if self.experts.is_some() { CHAIN_OF_EXPERTS } else { CHAIN };
         self.defined("persistent_chain", parts, arch)
@@ -262,27 +266,27 @@ impl Weights {
     }
 }
 
-/// Any weights: where a phase has none, it goes with all kernels.
+/// Default parameters. A stage without weights runs in every kernel.
 pub(super) const ANY: Weights = Weights::by_rows(DType::E4m3);
 
-/// One scan.
+/// The kernel of a single scan.
 pub(crate) fn scan_source(arch: GpuArch) -> KernelSource {
     ANY.defined("ssd_persistent", SCAN, arch)
 }
 
-/// One block a multiprocessor of the warps that compute alone.
+/// One block of computing warps per SM.
 pub(crate) fn scan_launch(here: &CudaCapabilities) -> Launch {
     let launch = Launch::new([here.multiprocessors, 1, 1], 32 * WARPS as u32, 0);
     Launch { overlaps: true, ..launch }
 }
 
-/// Why no kernel of this kind runs here, whatever it is compiled for.
+/// Why no persistent kernel runs on this GPU.
 pub(crate) fn unfit(here: &CudaCapabilities) -> Option<String> {
     let old = here.compute < ComputeCapability::new(9, 0);
     old.then(|| format!("needs compute capability 9.0, this GPU has {}", here.compute))
 }
 
-/// For the bundle: chains of what models have weights in, and what verifies them.
+/// Bundled kernels: fused sequences for the weights of known models, and a single scan for verification.
 pub(crate) fn bundled() -> Vec<KernelSource> {
     let rows = Weights::by_rows;
     let blocks = |dtype, blocks, factor| Weights { blocks, factor, ..rows(dtype) };

@@ -1,10 +1,10 @@
-//! A phase as the kernel reads it: `Phase` of `phase.cuh`, whose fields a test holds against these.
+//! A stage as the kernel reads it: `Phase` of `phase.cuh`. A test compares the fields.
 
 use super::experts::Experts;
 use crate::arguments;
 use device::cuda::{Args, Layout, Parameter};
 
-/// What a phase does, as in `phase.cuh`.
+/// The operation of a record, as in `phase.cuh`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Linear,
@@ -47,7 +47,7 @@ arguments! {
 }
 
 arguments! {
-    /// `Up` of `phase.cuh`: what a token's experts make of x.
+    /// `Up` of `phase.cuh`: the gate and up projections of a token's experts.
     #[derive(Default)]
     pub(crate) Up {
         x: Nullable, w: Nullable, w_scale: Nullable, logits: Nullable, correction: Nullable, logits_packets: Nullable, packets: Nullable,
@@ -56,17 +56,17 @@ arguments! {
 }
 
 arguments! {
-    /// `Down` of `phase.cuh`: their way down, and their sum.
+    /// `Down` of `phase.cuh`: the down projection of a token's experts, and their sum.
     #[derive(Default)]
     pub(crate) Down {
         w: Nullable, w_scale: Nullable, residual: Nullable, o: Nullable, x_packets: Nullable, packets: Nullable, columns: i32, scale: f32,
     }
 }
 
-/// Where what belongs to a kind begins, bytes: behind the kind, where pointers may.
+/// Offset of the fields of a kind, bytes: after the kind, aligned for pointers.
 pub(super) const FIRST: usize = 8;
 
-/// A record, bytes: a kind, room for the largest of all, and whole pieces of 16 bytes, by which blocks read it.
+/// Size of a record, bytes: the kind and the largest fields, in whole pieces of 16 bytes, which blocks read.
 pub(super) const BYTES: usize = {
     let sizes = [
         size_of::<Linear<'static>>(),
@@ -83,17 +83,17 @@ pub(super) const BYTES: usize = {
     (FIRST + largest).next_multiple_of(16)
 };
 
-/// The bytes of a phase.
+/// A record and its kind.
 #[derive(Debug, Clone)]
 pub(super) struct Record {
     pub(super) kind: Kind,
-    /// Of an `Up`: its kernel knows them without being told.
+    /// The experts of an `Up`; they are compiled into its kernel and not part of the record.
     pub(super) experts: Experts,
     bytes: Vec<u8>,
 }
 
 impl Record {
-    /// Its pointers where they lie now.
+    /// A record with the current addresses of the operands.
     pub(super) fn new(kind: Kind, of: Args) -> Self {
         let mut bytes = (kind as i32).to_ne_bytes().to_vec();
         bytes.resize(FIRST, 0);
@@ -102,7 +102,7 @@ impl Record {
         Self { kind, experts: Experts::default(), bytes }
     }
 
-    /// Experts on their way up.
+    /// The gate and up projections of experts.
     pub(super) fn up(of: Args, experts: Experts) -> Self {
         Self { experts, ..Self::new(Kind::Up, of) }
     }
@@ -111,12 +111,12 @@ impl Record {
         &self.bytes
     }
 
-    /// An address, 0 where there is none.
+    /// The address in a field; 0 for an absent operand.
     pub(super) fn address(&self, field: &str) -> u64 {
         self.bytes[self.at(field)..].first_chunk().copied().map_or(0, u64::from_ne_bytes)
     }
 
-    /// A number, none of which is negative.
+    /// The value of an integer field, none of which is negative.
     pub(super) fn number(&self, field: &str) -> usize {
         let number =
             self.bytes[self.at(field)..].first_chunk().copied().map_or(0, i32::from_ne_bytes);
@@ -129,13 +129,13 @@ impl Record {
         self.bytes[at..at + 8].copy_from_slice(&to.to_ne_bytes());
     }
 
-    /// Writes a number.
+    /// Writes an integer.
     pub(super) fn set(&mut self, field: &str, to: i32) {
         let at = self.at(field);
         self.bytes[at..at + 4].copy_from_slice(&to.to_ne_bytes());
     }
 
-    /// Takes fields, four bytes or eight, from another of its kind.
+    /// Copies fields from another record of the same kind.
     pub(super) fn take(&mut self, fields: &[&str], from: &Self) {
         for field in fields {
             let Parameter { offset, bytes, .. } = self.field(field);
@@ -144,15 +144,15 @@ impl Record {
         }
     }
 
-    /// Where a field of its kind begins.
+    /// Offset of a field of this kind, bytes.
     fn at(&self, field: &str) -> usize {
         FIRST + self.field(field).offset
     }
 
-    /// A field of its kind.
+    /// A field of this kind.
     ///
     /// # Panics
-    /// When there is none of this name.
+    /// If the kind has no field of this name.
     fn field(&self, field: &str) -> &'static Parameter {
         let Layout { parameters, .. } = match self.kind {
             Kind::Linear => Linear::LAYOUT,

@@ -3,7 +3,7 @@ use device::cuda::{BundledArch, Layout, Parameter};
 use form::{FORMS_OF_X, form_of_x};
 use ops::DType;
 
-/// A GPU that has phases.
+/// A GPU that supports persistent kernels.
 pub(crate) fn hopper() -> CudaCapabilities {
     gpu(BundledArch::ALL.iter().find(|arch| arch.compute.major == 9).unwrap())
 }
@@ -21,7 +21,7 @@ pub(crate) fn gpu(arch: &BundledArch) -> CudaCapabilities {
     }
 }
 
-/// The fields of a struct of `phase.cuh`, kind and name, in order.
+/// The fields of a struct of `phase.cuh` in order: type and name.
 fn fields(name: &str) -> Vec<(&'static str, &'static str)> {
     let (_, from) = PHASE.split_once(&format!("struct {name} {{\n")).unwrap();
     let (list, _) = from.split_once("\n};").unwrap();
@@ -30,7 +30,7 @@ fn fields(name: &str) -> Vec<(&'static str, &'static str)> {
     declared.filter(|one| !one.is_empty()).flat_map(declared_together).collect()
 }
 
-/// `int one, two` or `char *one, *two`; a star beside the type belongs to the first alone.
+/// `int one, two` or `char *one, *two`; a star adjacent to the type belongs only to the first.
 fn declared_together(list: &'static str) -> Vec<(&'static str, &'static str)> {
     let (first, rest) = list.split_once(',').unwrap_or((list, ""));
     let (of, first) = first.rsplit_once(' ').unwrap();
@@ -50,18 +50,18 @@ fn declared_together(list: &'static str) -> Vec<(&'static str, &'static str)> {
 
 const PHASE: &str = include_str!("phase.cuh");
 
-/// What a kernel of one phase puts together in the place of a record.
-fn put_together(text: &'static str, name: &str) -> Vec<&'static str> {
+/// The fields that a kernel for one stage fills in instead of reading a record.
+fn initialized_fields(text: &'static str, name: &str) -> Vec<&'static str> {
     let (_, from) = text.split_once(&format!("{name} = {{")).unwrap();
     from.split_once('}').unwrap().0.split(',').map(str::trim).collect()
 }
 
 #[test]
-fn records_lie_as_the_kernel_reads_them() {
+fn record_layouts_match_the_kernel() {
     let [linear, scan] = [include_str!("chain.cu"), include_str!("scan.cu")];
     for (name, layout, alone) in [
-        ("Linear", Linear::LAYOUT, Some(put_together(linear, "held[0].linear"))),
-        ("Scan", Scan::LAYOUT, Some(put_together(scan, "const Scan of"))),
+        ("Linear", Linear::LAYOUT, Some(initialized_fields(linear, "held[0].linear"))),
+        ("Scan", Scan::LAYOUT, Some(initialized_fields(scan, "const Scan of"))),
         ("Norm", Norm::LAYOUT, None),
         ("Up", Up::LAYOUT, None),
         ("Down", Down::LAYOUT, None),
@@ -72,7 +72,7 @@ fn records_lie_as_the_kernel_reads_them() {
         assert_eq!(given, fields(name), "{name}");
         let names: Vec<_> = given.iter().map(|(_, name)| *name).collect();
         assert_eq!(alone.as_ref().unwrap_or(&names), &names, "{name}");
-        // Where C puts them.
+        // The offsets of the C layout.
         let mut end = 0usize;
         for field in *parameters {
             let wanted = if kind(field) == "Pointer" { 8 } else { 4 };
@@ -85,7 +85,7 @@ fn records_lie_as_the_kernel_reads_them() {
     assert!(PHASE.contains("enum Kind { LINEAR, SCAN, NORM, UP, DOWN };"));
     let kinds = [Kind::Linear, Kind::Scan, Kind::Norm, Kind::Up, Kind::Down];
     assert_eq!(kinds.map(|kind| kind as i32), [0, 1, 2, 3, 4]);
-    // What is of a kind begins behind two integers.
+    // The fields of a kind start after two integers.
     let (_, of) = PHASE.split_once("struct __align__(16) Phase {\n").unwrap();
     assert!(of.starts_with("  int kind, unused;\n  union {\n"));
     assert_eq!((record::FIRST, record::BYTES % 16), (8, 0));
@@ -99,7 +99,7 @@ fn forms_in_text(weights: Weights) -> Vec<usize> {
             let (chosen, few) =
                 (weights.experts.is_some(), weights.blocks == 0 || weights.bits() == 4);
             inside.push(match condition {
-                // Experts are given two chunks of a row.
+                // Experts whose tokens are two chunks of a row.
                 "CHOSEN" => chosen,
                 "!CHOSEN" => !chosen,
                 "!CHOSEN || BY_CHUNKS" => true,
@@ -122,7 +122,7 @@ const TINY: Option<Experts> =
     Some(Experts { of: 64, always: 2, chosen: 8, inner: 512, hidden: 2048 });
 
 #[test]
-fn forms_of_x_are_known_to_kernels() {
+fn kernels_have_code_for_their_forms_of_x() {
     let rows = Weights::by_rows(DType::E4m3);
     let blocks = |dtype, blocks| Weights { blocks, ..Weights::by_rows(dtype) };
     for (weights, count) in [
@@ -135,12 +135,12 @@ fn forms_of_x_are_known_to_kernels() {
         assert_eq!(forms.collect::<Vec<_>>(), forms_in_text(weights), "{weights:?}");
         assert_eq!(forms_in_text(weights).len(), count);
     }
-    // A form is told from kinds.
+    // The codes of forms are distinct from those of kinds.
     assert!(FORMS_OF_X.into_iter().all(|form| form_of_x(form) > Kind::Down as usize));
 }
 
 #[test]
-fn kernels_take_phases_of_one_kind_of_weights_and_what_has_none() {
+fn a_kernel_runs_stages_of_one_weight_type_and_stages_without_weights() {
     let linear = |weights, form| {
         let form = form_of_x(FORMS_OF_X[form]) as i32;
         Phase::linear(weights, Linear { form, ..Linear::default() })
@@ -168,7 +168,7 @@ fn kernels_take_phases_of_one_kind_of_weights_and_what_has_none() {
         (&tiny, &i8, false),
         (&tiny, &linear(six(of(DType::E4m3)), 0), false),
         (&tiny, &experts(of(DType::E4m3), others), false),
-        // What experts' kernels have no room for.
+        // Kernels with experts lack one form of x.
         (&tiny, &linear(of(DType::E4m3), 2), false),
         (&tiny, &linear(of(DType::E4m3), 3), true),
         (&e4m3, &linear(of(DType::E4m3), 2), true),
@@ -176,12 +176,12 @@ fn kernels_take_phases_of_one_kind_of_weights_and_what_has_none() {
         assert_eq!(one.goes_with(std::slice::from_ref(other)), expect, "{one:?} {other:?}");
         assert_eq!(other.goes_with(std::slice::from_ref(one)), expect);
     }
-    // Each goes with the scan, and two of them not with each other.
+    // Each runs with the scan, but two of them do not run together.
     let wide = linear(of(DType::E4m3), 2);
     assert!(wide.goes_with(&[scan.clone(), e4m3.clone()]));
     assert!(!wide.goes_with(&[scan.clone(), e4m3, tiny]));
     assert!(scan.goes_with(&[]));
-    // Norms are in the kernels of experts, which are in one kind of weights.
+    // Only kernels with experts have norms, and experts have one type of weights.
     let kimi = experts(six(of(DType::E4m3)), Some(Experts::of_stream(2304)));
     assert!(kimi.goes_with(&[stream(2304)]));
     assert!(!kimi.goes_with(&[stream(1536)]));

@@ -1,14 +1,14 @@
-//! What phases want of the kernel that runs them.
+//! Requirements of stages on the kernel that runs them.
 
 use super::experts::Experts;
 use super::form::{ANY, FORMS_OF_X, Weights, form_of_x, warps_of_stream};
 
-/// What a phase wants, or several of one kernel together.
+/// The requirements of a stage, or of several that run in one kernel.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Wish {
-    /// How many warps multiply.
+    /// Number of warps that multiply.
     working: Option<usize>,
-    /// What weights are stored as, whatever experts there are.
+    /// Storage of the weights, for any experts.
     stored: Option<Weights>,
     experts: Option<Experts>,
     /// Columns of the residual stream.
@@ -17,7 +17,7 @@ pub(super) struct Wish {
     forms: u8,
 }
 
-/// What both want; none where that is not one thing.
+/// Merges two optional requirements; `None` if they differ.
 fn both<T: PartialEq>(one: Option<T>, other: Option<T>) -> Option<Option<T>> {
     match (one, other) {
         (Some(one), Some(other)) if one != other => None,
@@ -26,7 +26,7 @@ fn both<T: PartialEq>(one: Option<T>, other: Option<T>) -> Option<Option<T>> {
 }
 
 impl Wish {
-    /// A residual stream of so many columns.
+    /// A residual stream of `columns` columns.
     pub(super) fn of_stream(columns: usize) -> Self {
         Self { working: warps_of_stream(columns), stream: Some(columns), ..Self::default() }
     }
@@ -39,13 +39,13 @@ impl Wish {
         Self { working, stored, experts: weights.experts, stream, ..Self::default() }
     }
 
-    /// A form of x as well.
+    /// Adds a form of x.
     pub(super) fn with_form(self, form: usize) -> Self {
         let place = FORMS_OF_X.into_iter().position(|of| form_of_x(of) == form);
         Self { forms: self.forms | place.map_or(0, |place| 1 << place), ..self }
     }
 
-    /// What one kernel has to be for both; none where none is.
+    /// The requirements of both; `None` if no kernel satisfies them.
     pub(super) fn and(self, other: Self) -> Option<Self> {
         let all = Self {
             working: both(self.working, other.working)?,
@@ -55,7 +55,7 @@ impl Wish {
             forms: self.forms | other.forms,
         };
         let kernel = all.kernel();
-        // Experts are in one kind of weights, and kernels with experts make norms.
+        // Experts have one type of weights, and only kernels with experts have norms.
         if kernel.experts.is_some_and(|experts| kernel != Weights::of_experts(experts)) {
             return None;
         }
@@ -64,7 +64,7 @@ impl Wish {
         wanted.all(|(_, form)| kernel.has_form(form_of_x(form))).then_some(all)
     }
 
-    /// What a kernel has to be for all of them; none where none is.
+    /// The requirements of all; `None` if no kernel satisfies them.
     pub(super) fn of_all(wishes: impl IntoIterator<Item = Self>) -> Option<Self> {
         wishes.into_iter().try_fold(Self::default(), Self::and)
     }
@@ -76,7 +76,7 @@ impl Wish {
         Weights { experts, ..self.stored.unwrap_or(any) }
     }
 
-    /// The same where weights are among what is wanted: kernels that take any are built in.
+    /// The kernel if weights are required; the kernels of other stages are bundled.
     pub(super) fn kernel_of_weights(self) -> Option<Weights> {
         self.stored.map(|_| self.kernel())
     }

@@ -1,5 +1,5 @@
-//! `persistent`: the norm of one row of a residual stream, as a phase of a kernel whose blocks stay. By itself it is there to be verified; models put
-//! many of them into one launch. The contract stands in `persistent/norm.cuh`.
+//! `persistent`: the norm of one row of a residual stream, as a stage of a persistent kernel. The variant alone
+//! exists to be verified; models fuse many stages into one launch. The contract is in `persistent/norm.cuh`.
 
 use crate::persistent::{self, Norm, Phase, PhaseOf, plan_alone, warps_of_stream};
 use crate::{CudaVariant, Planner, int};

@@ -1,4 +1,4 @@
-//! `rows`: a team of threads a row, any size and storage type. The contract stands in `rows.cu`.
+//! `rows`: a team of threads per row, any size and storage type. The contract is in `rows.cu`.
 
 use crate::{CudaVariant, Planner, arguments, int, source};
 use device::cuda::{
@@ -13,13 +13,14 @@ pub(super) const VARIANT: CudaVariant<RmsNormProblem> = CudaVariant { name: "row
 const PARTS: &[Part] =
     &[source!("../include/order.cuh"), source!("../include/storage.cuh"), source!("rows.cu")];
 
-/// Elements of a row that a thread takes, where the row is short enough for that.
+/// Elements of a row per thread, for rows that are short enough.
 const OF_THREAD: usize = 8;
 /// Threads of a block of short rows, and most threads of a long one.
 const BLOCK: usize = 256;
 const MOST: usize = 1024;
 
-/// How a row lies over threads: the same for all rows of up to [`OF_THREAD`] elements a thread, so that one kernel has them all.
+/// Mapping of a row to threads. It is the same for all rows of up to [`OF_THREAD`] elements per thread of a team, so
+/// that they share a kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Tile {
     /// Elements of an access.
@@ -54,7 +55,7 @@ fn why_not(problem: &RmsNormProblem, here: &CudaCapabilities) -> Option<String> 
     None
 }
 
-/// What the kernel is compiled for.
+/// Compile-time parameters of the kernel.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Form {
     /// Type of o, and of x unless that is f32.
@@ -63,7 +64,7 @@ pub(crate) struct Form {
     pub(crate) norm_before_gate: bool,
     /// Whether x is f32 and o is not.
     pub(crate) wide: bool,
-    /// Whether tokens of x or of the gate lie apart.
+    /// Whether tokens of x or of the gate are strided.
     pub(crate) strided: bool,
 }
 
@@ -81,17 +82,17 @@ arguments! {
     }
 }
 
-/// What the kernel is given.
+/// Operands of the kernel.
 pub(crate) struct Rows<'a> {
     pub(crate) x: &'a Buffer,
     pub(crate) gate: Option<&'a Buffer>,
-    /// Elements from one token to the next of x and of the gate; read where the form is strided.
+    /// Elements from one token to the next of x and of the gate; only read if the form is strided.
     pub(crate) apart: [i32; 2],
     pub(crate) weight: Option<&'a Buffer>,
-    /// 1 where the weight is f32.
+    /// 1 if the weight is f32.
     pub(crate) weight_f32: i32,
     pub(crate) weight_per_group: bool,
-    /// Whether the gate's activation is a sigmoid, not silu.
+    /// Whether the gate's activation is a sigmoid instead of silu.
     pub(crate) sigmoid: bool,
     /// Groups of all tokens.
     pub(crate) count: usize,
@@ -133,7 +134,7 @@ fn source(form: Form, arch: GpuArch) -> KernelSource {
         .define("PIECES", tile.pieces)
         .define("ROWS", tile.rows)
         .define("NORM_BEFORE_GATE", u8::from(norm_before_gate))
-        // o is not read again: 50 us with this where it takes 54 without (README.md).
+        // o is not read again: 50 us with this, 54 us without (README.md of `ops::rmsnorm`).
         .define("STORE_GLOBAL", "\"st.global.cs\"");
     let source = if strided { source.define("STRIDED", 1) } else { source };
     let whole = channels == tile.pieces * tile.team * tile.vector;
@@ -141,7 +142,7 @@ fn source(form: Form, arch: GpuArch) -> KernelSource {
     if exact { source.define("EXACT", 1) } else { source }
 }
 
-/// What callers in Python and models meet: a kernel has all sizes up to the one named here, from half of it on.
+/// Kernels of calls from Python and from models. A kernel takes all sizes from half of the listed one up to it.
 pub(super) fn bundled(arch: &BundledArch) -> Vec<KernelSource> {
     let plain = |out, channels| Form {
         out,
@@ -203,8 +204,8 @@ fn plan(problem: &RmsNormProblem, planner: &mut Planner<'_>) -> Result<(), Devic
     Ok(())
 }
 
-/// The norm of x (as `form` says: no gate) as what makes ready the input of another op's kernel: `count` groups of
-/// `form.channels`, `groups` to a row, into `o`.
+/// Adds a preceding launch that writes the norm of x to `o`, the input of another op's kernel. `form` has no gate;
+/// `count` groups of `form.channels`, `groups` per row.
 ///
 /// # Errors
 /// As [`Planner::kernel`].
@@ -225,7 +226,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_lie_over_the_threads_that_fill_them() {
+    fn rows_are_distributed_over_as_many_threads_as_they_fill() {
         for (channels, dtype, vector, team, pieces, rows) in [
             (128, DType::Bf16, 8, 16, 1, 16),
             (4096, DType::Bf16, 8, 512, 1, 1),

@@ -1,4 +1,4 @@
-//! `bisect`: a cluster of blocks a row, limits by bisection. The contract stands in `bisect.cu`.
+//! `bisect`: a thread block cluster per row; finds the limits by bisection. The contract is in `bisect.cu`.
 
 use crate::{CudaVariant, Planner, arguments, int, source};
 use device::cuda::{
@@ -13,28 +13,28 @@ pub(super) const VARIANT: CudaVariant<SamplingProblem> =
 const PARTS: &[Part] = &[source!("../include/order.cuh"), source!("bisect.cu")];
 
 const THREADS: u32 = 1024;
-/// Blocks of a cluster where the GPU has clusters: the first whose share of the vocabulary fits the shared memory; more than
-/// the second where all of them run at once in any case.
+/// Blocks of a cluster on GPUs with clusters: 4 if the vocabulary then fits in shared memory and clusters of 8 for all rows
+/// would exceed the number of SMs; otherwise 8.
 const CLUSTERS: [usize; 2] = [4, 8];
-/// Bytes of a token in shared memory: key and weight.
+/// Bytes of a token in shared memory: its key and its weight.
 const TOKEN_BYTES: usize = 8;
-/// Shared memory that the kernel declares itself, at most.
+/// Most static shared memory of the kernel.
 const STATIC_BYTES: usize = 3 << 10;
-/// Log-probabilities of the kernel in the bundle, as many as servers are asked for at most.
+/// Log-probabilities that the bundled kernel returns: the most that servers accept in a request.
 const BUNDLED_TOP: usize = 20;
 
-/// What the kernel is compiled for.
+/// Compile-time parameters of the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Form {
     /// Blocks of a row.
     cluster: usize,
-    /// Whether they hold its keys and weights.
+    /// Whether the row's keys and weights are in the blocks' shared memory.
     held: bool,
-    /// Tokens whose log-probabilities are wanted.
+    /// Tokens whose log-probabilities are returned.
     top: usize,
 }
 
-/// Tokens of a block, whole groups of four, which share their random words.
+/// Tokens of a block, a multiple of four, since four tokens share their random words.
 fn share(vocabulary: usize, cluster: usize) -> usize {
     vocabulary.div_ceil(cluster).next_multiple_of(4)
 }
@@ -77,7 +77,7 @@ fn why_not(problem: &SamplingProblem, here: &CudaCapabilities) -> Option<String>
     None
 }
 
-/// Kernels know no vocabulary: those that a GPU takes for one of 100,000 tokens.
+/// Bundled kernels, which are compiled for no particular vocabulary: those that a GPU uses for 100,000 tokens.
 pub(super) fn bundled(arch: &BundledArch) -> Vec<KernelSource> {
     let form = |(cluster, held), top| Form { cluster, held, top };
     let forms: &[(usize, bool)] = match arch.compute >= ComputeCapability::new(9, 0) {

@@ -1,4 +1,4 @@
-//! What both kernels of the op are given: tensors on the GPU, and the numbers that shape the work.
+//! Operands that both kernels of the op share: tensors on the GPU and the sizes of the problem.
 
 use crate::{Planner, arguments, int};
 use device::cuda::{Buffer, ComputeCapability, CudaCapabilities, DeviceError};
@@ -6,7 +6,7 @@ use ops::selective_scan::SelectiveScanProblem;
 use std::sync::Arc;
 
 arguments! {
-    /// All that a kernel takes.
+    /// The parameters of both kernels.
     pub(super) Given {
         u: Pointer, delta: Pointer, rates: Pointer, b: Pointer, c: Pointer, d: Nullable, z: Nullable, delta_bias: Nullable,
         initial_state: Nullable, cu_seqlens: Nullable, state_indices: Nullable, o: Pointer, final_state: Pointer, sequences: i32,
@@ -15,7 +15,7 @@ arguments! {
     }
 }
 
-/// Elements from one token to the next in the inputs that have tokens; what belongs to a token lies side by side.
+/// Elements from one token to the next in the inputs that have tokens; the values of one token are contiguous.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Apart {
     u: i32,
@@ -40,12 +40,13 @@ impl Apart {
         })
     }
 
-    /// The widest pieces of `most` elements or fewer, a power of two, at which the channels of each token and group lie.
+    /// The widest vector, a power of two of up to `most` elements, to which the channels of each token and group are
+    /// aligned.
     pub(super) fn channel_piece(&self, problem: &SelectiveScanProblem, most: usize) -> usize {
         piece(&[self.u, self.delta, self.z], problem.channels_per_group(), most)
     }
 
-    /// The same of states in B and C.
+    /// The same for the states of B and C.
     pub(super) fn state_piece(&self, problem: &SelectiveScanProblem, most: usize) -> usize {
         piece(&[self.b, self.c], problem.state_dim, most)
     }
@@ -53,7 +54,7 @@ impl Apart {
 
 fn piece(rows: &[i32], count: usize, most: usize) -> usize {
     let zeros = rows.iter().map(|row| row.trailing_zeros()).chain([count.trailing_zeros()]);
-    // A 0 has as many as it has bits: nothing lies there.
+    // A stride of 0 has as many trailing zeros as bits: it belongs to an absent tensor.
     zeros.fold(most, |piece, zeros| piece.min(1 << zeros.min(16)))
 }
 
@@ -152,10 +153,10 @@ impl Operands {
 
 /// Most blocks along y of a grid.
 pub(super) const MOST: usize = 65535;
-/// Widest state whose rates and values fit a lane's registers.
+/// Widest state whose rates and values fit in a lane's registers.
 const WIDEST: usize = 256;
 
-/// Why no kernel of the op runs this here.
+/// Why no kernel of the op runs the problem on this GPU.
 pub(super) fn unfit(problem: &SelectiveScanProblem, here: &CudaCapabilities) -> Option<String> {
     if here.compute < ComputeCapability::new(8, 0) {
         return Some(format!("needs compute capability 8.0, this GPU has {}", here.compute));
@@ -169,7 +170,7 @@ mod tests {
     use super::piece;
 
     #[test]
-    fn pieces_divide_whatever_lies_apart() {
+    fn vectors_divide_every_stride() {
         for (rows, count, most, expect) in [
             (&[8192, 8192, 16384][..], 8192, 8, 8),
             (&[8192, 8192, 16384], 8192, 4, 4),

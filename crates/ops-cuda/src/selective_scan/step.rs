@@ -1,4 +1,4 @@
-//! `step`: token by token, any shape and storage type; the decode step. The contract stands in `step.cu`.
+//! `step`: token by token, any shape and storage type; the decode step. The contract is in `step.cu`.
 
 use super::operands::{Apart, Given, MOST, Operands, unfit};
 use crate::{CudaVariant, Planner, arguments, slots, source};
@@ -19,21 +19,22 @@ const PARTS: &[Part] = &[
 ];
 
 const THREADS: usize = 128;
-/// Blocks of so many threads that run on a multiprocessor at once, as their 40 registers allow.
+/// Resident blocks of `THREADS` threads per SM, limited by their 40 registers.
 const RESIDENT: usize = 12;
-/// Sequences that a block takes at most: its rates are then read for a quarter of them, and more would leave the last blocks alone.
+/// Most sequences of a block: the rates are then read for a quarter of them, and with more the last wave would be
+/// small.
 const TAKEN: usize = 4;
 
 fn why_not(problem: &SelectiveScanProblem, here: &CudaCapabilities) -> Option<String> {
     unfit(problem, here)
 }
 
-/// Lanes that a channel lies over, each with pieces of `vector` states.
+/// Lanes of a channel, each with vectors of `vector` states.
 fn lanes(state_dim: usize, vector: usize) -> usize {
     state_dim.div_ceil(vector).next_power_of_two().min(32)
 }
 
-/// `one_token` is for calls in which no sequence is longer.
+/// `one_token`: no sequence of the call is longer than one token.
 fn source(
     dtype: DType,
     (state_dim, vector): (usize, usize),
@@ -54,7 +55,7 @@ pub(super) fn bundled(arch: &BundledArch) -> Vec<KernelSource> {
     [true, false].map(|one_token| source(DType::Bf16, (16, 4), one_token, arch.arch())).to_vec()
 }
 
-/// Sequences of a block, so that as many blocks as run at once have all of them.
+/// Sequences of a block such that one wave of blocks covers all of them.
 fn taken(blocks: usize, sequences: usize, multiprocessors: usize) -> usize {
     (blocks * sequences / (RESIDENT * multiprocessors).max(1)).clamp(1, TAKEN)
 }
@@ -88,7 +89,7 @@ mod tests {
     use super::{lanes, taken};
 
     #[test]
-    fn states_lie_over_the_lanes_that_hold_them() {
+    fn states_are_distributed_over_as_many_lanes_as_they_fill() {
         for (state_dim, vector, expect) in
             [(16, 4, 4), (64, 4, 16), (256, 4, 32), (17, 1, 32), (1, 1, 1), (6, 2, 4)]
         {
@@ -97,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_takes_more_sequences_where_there_are_more_blocks_than_run() {
+    fn blocks_take_several_sequences_beyond_one_wave() {
         // 256 blocks are a sequence of 8192 channels.
         for (blocks, sequences, expect) in
             [(256, 1, 1), (256, 8, 1), (256, 32, 4), (256, 256, 4), (0, 0, 1)]

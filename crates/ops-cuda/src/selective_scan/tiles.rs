@@ -1,4 +1,4 @@
-//! `tiles`: prompts, by tiles of tokens in shared memory. The contract stands in `tiles.cu`.
+//! `tiles`: prompts, by tiles of tokens in shared memory. The contract is in `tiles.cu`.
 
 use super::operands::{Apart, Given, MOST, Operands, unfit};
 use crate::{CudaVariant, Planner, arguments, slots, source};
@@ -31,7 +31,7 @@ fn why_not(problem: &SelectiveScanProblem, here: &CudaCapabilities) -> Option<St
     unfit(problem, here)
 }
 
-/// A form of the kernel: its macros.
+/// Compile-time parameters of the kernel.
 #[derive(Debug, Clone, Copy)]
 struct Tile {
     dtype: DType,
@@ -39,12 +39,12 @@ struct Tile {
     wide: bool,
     state_dim: usize,
     channels: usize,
-    /// Channels, and states of B and C, that are copied at once.
+    /// Elements of an asynchronous copy of channels, and of states of B and C.
     pieces: [usize; 2],
 }
 
 impl Tile {
-    /// Tokens of a tile: fewer where states are many, whose B and C fill the shared memory.
+    /// Tokens of a tile: fewer for wide states, whose B and C fill the shared memory.
     fn tokens(&self) -> usize {
         match self.state_dim {
             ..=32 => 32,
@@ -53,7 +53,7 @@ impl Tile {
         }
     }
 
-    /// Where the kernel's shared memory ends.
+    /// Dynamic shared memory of the kernel, bytes.
     fn shared_bytes(&self) -> usize {
         let (n, element) = (self.state_dim, self.dtype.bytes());
         let delta = if self.wide { 4 } else { element };
@@ -80,15 +80,15 @@ impl Tile {
     }
 }
 
-/// As models call it.
+/// The shape that models use.
 pub(super) fn bundled(arch: &BundledArch) -> Vec<KernelSource> {
     let of =
         |channels| Tile { dtype: DType::Bf16, wide: true, state_dim: 16, channels, pieces: [8, 8] };
     CHANNELS.map(|channels| of(channels).source(arch.arch())).to_vec()
 }
 
-/// Channels of a block: few where the busiest multiprocessor then has a quarter less; else the more, which share B and C and whose
-/// lines are longer.
+/// Channels of a block: the smaller number if that reduces the work of the busiest SM by a quarter; otherwise the
+/// larger, whose channels share B and C and whose accesses are wider.
 fn channels(per_group: usize, others: usize, multiprocessors: usize) -> usize {
     let [most, least] = CHANNELS;
     let busiest = |channels: usize| {
@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_multiprocessor_idles_while_others_have_wide_blocks() {
+    fn blocks_narrow_when_wide_ones_leave_sms_idle() {
         for (per_group, others, expect) in [
             (8192, 1, 64),
             (8192, 8, 64),

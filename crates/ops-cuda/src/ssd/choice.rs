@@ -1,4 +1,4 @@
-//! Which variant is taken for what: data, so that it can be printed and rewritten from measurements.
+//! Choice of a variant, as data so that it can be printed and regenerated from measurements.
 
 use super::chunk;
 use device::cuda::CudaCapabilities;
@@ -15,7 +15,7 @@ struct Rule {
 const ANY: usize = usize::MAX;
 
 /// The first row that fits and whose variant can run. Few tokens fill no chunk; the recurrence reads and writes the
-/// state once either way.
+/// state once in either case.
 const RULES: &[Rule] = &[
     Rule { tokens: 16, variant: "recurrent" },
     Rule { tokens: ANY, variant: "chunk" },
@@ -28,7 +28,7 @@ impl Rule {
     }
 }
 
-/// The variants for a problem, most wanted first.
+/// The variants for a problem, preferred first.
 pub(super) fn preferred(problem: &SsdProblem, _: &CudaCapabilities) -> Vec<Preference> {
     let fitting = RULES.iter().filter(|rule| problem.sequences.longest() <= rule.tokens);
     let preference = |rule: &Rule| Preference {
@@ -55,7 +55,7 @@ mod tests {
 
     #[test]
     fn every_variant_is_in_the_table_and_every_row_names_one() {
-        // A phase by itself is slower than any other.
+        // A stage that is launched alone is slower than any other variant.
         let alone = persistent::VARIANT.name;
         for variant in VARIANTS.iter().filter(|variant| variant.name != alone) {
             assert!(RULES.iter().any(|rule| rule.variant == variant.name), "{}", variant.name);

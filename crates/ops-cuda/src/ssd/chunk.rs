@@ -1,5 +1,5 @@
-//! `chunk`: chunks of 64 tokens by matrix products, long sequences cut into segments where there are few. The contracts
-//! stand in `states.cu`, `combine.cu` and `chunk.cu`.
+//! `chunk`: chunks of 64 tokens by matrix products; long sequences are split into segments if there are few of them.
+//! The contracts are in `states.cu`, `combine.cu` and `chunk.cu`.
 
 use super::operands::{Apart, MOST, Operands, Settings, unfit};
 use super::segments;
@@ -28,10 +28,10 @@ const STATES: &[Part] = &[
     source!("chunk.cuh"),
     source!("states.cu"),
 ];
-/// Warps of a block, at most: a warp's state takes half of its registers.
+/// Most warps of a block: a warp's state takes half of its registers.
 const MOST_WARPS: usize = 8;
 
-/// How the work is cut: macros of `chunk.cuh`.
+/// Tiling of the work: macros of `chunk.cuh`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Tile {
     heads: usize,
@@ -39,8 +39,8 @@ struct Tile {
     stages: usize,
 }
 
-/// Heads of a block and stages of its loads, in the order they are tried: the first whose heads divide a group, whose
-/// warps are not too many and whose shared memory the GPU has.
+/// Heads of a block and stages of its loads, in order of preference: the first whose heads divide a group and whose
+/// warps and shared memory are within the limits.
 const SHAPES: &[(usize, usize)] = &[(4, 2), (2, 2), (4, 1), (2, 1), (1, 2), (1, 1)];
 
 pub(super) fn table() -> ChoiceTable {
@@ -137,12 +137,12 @@ fn chunk(source: KernelSource, states: DType) -> KernelSource {
     source.define("STATE_BF16", u8::from(states == DType::Bf16))
 }
 
-/// The kernel for tensors whose tokens lie apart: an argument more costs registers that are short.
+/// The kernel for tensors with strided tokens: an additional argument takes registers, which are scarce.
 fn form(source: KernelSource, strided: bool) -> KernelSource {
     if strided { source.define("STRIDED", 1) } else { source }
 }
 
-/// Whether any tensor's tokens lie apart.
+/// Whether any tensor has strided tokens.
 fn strided(problem: &SsdProblem, operands: &Operands) -> Result<bool, DeviceError> {
     let Apart { x, b, c, z, .. } = operands.apart;
     // Rows of these are copied in pieces of 16 bytes.
@@ -166,7 +166,7 @@ fn strided(problem: &SsdProblem, operands: &Operands) -> Result<bool, DeviceErro
 const CHUNK_KERNEL: (&str, &[Part]) = ("ssd_chunk", CHUNK);
 const STATES_KERNEL: (&str, &[Part]) = ("ssd_states", STATES);
 
-/// Where the compiler keeps the whole of the chunk kernel in registers; elsewhere it is compiled on the machine.
+/// Targets for which the compiler spills no registers of the chunk kernel; other GPUs compile it on first use.
 fn fits_registers(arch: &BundledArch) -> bool {
     [(8, 6), (8, 9), (9, 0)].contains(&(arch.compute.major, arch.compute.minor))
 }
@@ -186,7 +186,7 @@ pub(super) fn bundled(arch: &BundledArch) -> Vec<KernelSource> {
     let of = |kernel| source(kernel, DType::Bf16, dims, tile, arch.arch());
     let chunk_of = |states| chunk(of(CHUNK_KERNEL), states);
     let dense = [chunk_of(DType::F32), of(STATES_KERNEL)];
-    // As models hand them over: parts of one projection.
+    // As models pass them: parts of one projection.
     let strided = [chunk_of(DType::F32), chunk_of(DType::Bf16), of(STATES_KERNEL)];
     let strided = strided.map(|source| form(source, true));
     dense.into_iter().chain(combine).chain(strided).collect()
@@ -211,7 +211,7 @@ fn plan(problem: &SsdProblem, planner: &mut Planner<'_>) -> Result<(), DeviceErr
     let operands = Operands::new(problem, planner)?;
     let strided = strided(problem, &operands)?;
     let sequences = problem.sequences.count();
-    // Where states are advanced in place, the block of a first segment would read what the block of a last one writes.
+    // With in-place states, the first segment's block would read the state that the last segment's block writes.
     let before = operands.initial_state.as_ref().map(|state| state.address());
     let segments = if before == Some(operands.final_state.address()) {
         1

@@ -1,4 +1,4 @@
-//! What every kernel of the op is given: tensors on the GPU, and the numbers that shape the work.
+//! Operands that all kernels of the op share: tensors on the GPU and the sizes of the problem.
 
 use crate::{Planner, arguments, int};
 use device::cuda::{Buffer, ComputeCapability, CudaCapabilities, DeviceError};
@@ -6,7 +6,7 @@ use ops::ssd::SsdProblem;
 use std::sync::Arc;
 
 arguments! {
-    /// The types of the small tensors that make both steps and outputs, and how steps are made.
+    /// The types of the small tensors for steps and outputs, and the step size parameters.
     pub(super) Settings {
         dt_f32: i32, rate_f32: i32, d_f32: i32, bias_f32: i32, d_per_channel: i32, softplus: i32, dt_min: f32, dt_max: f32,
     }
@@ -92,7 +92,7 @@ impl Operands {
     }
 }
 
-/// Elements from one token to the next in the inputs that have tokens; what belongs to a token lies side by side.
+/// Elements from one token to the next in the inputs that have tokens; the values of one token are contiguous.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Apart {
     pub(super) x: i32,
@@ -103,7 +103,7 @@ pub(super) struct Apart {
 }
 
 impl Apart {
-    /// Where all tensors are contiguous.
+    /// Strides of contiguous tensors.
     pub(super) fn dense(problem: &SsdProblem) -> Result<Self, DeviceError> {
         let width = int(problem.heads * problem.head_dim)?;
         let projection = int(problem.groups * problem.state_dim)?;
@@ -126,7 +126,7 @@ impl Apart {
 /// Most blocks along y and z of a grid.
 pub(super) const MOST: usize = 65535;
 
-/// Why no kernel of the op runs this here.
+/// Why no kernel of the op runs the problem on this GPU.
 pub(super) fn unfit(problem: &SsdProblem, here: &CudaCapabilities) -> Option<String> {
     if here.compute < ComputeCapability::new(8, 0) {
         return Some(format!("needs compute capability 8.0, this GPU has {}", here.compute));

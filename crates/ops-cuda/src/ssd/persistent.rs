@@ -1,5 +1,5 @@
-//! `persistent`: one token of one sequence, as a phase of a kernel whose blocks stay. By itself it is there to be verified; models put
-//! many of them into one launch. The contract stands in `persistent/scan.cuh`.
+//! `persistent`: one token of one sequence, as a stage of a persistent kernel. The variant alone exists to be
+//! verified; models fuse many stages into one launch. The contract is in `persistent/scan.cuh`.
 
 use super::operands::{Operands, unfit};
 use crate::persistent::{self, Phase, PhaseOf, STATE, Scan, scan_launch, scan_source};
@@ -33,11 +33,11 @@ fn why_not(problem: &SsdProblem, here: &CudaCapabilities) -> Option<String> {
         return Some(format!("needs states of {STATE} columns in f32, got {found}"));
     }
     if !problem.has_initial_state {
-        return Some("needs a state to go on from".to_owned());
+        return Some("needs an initial state".to_owned());
     }
     if !problem.small_f32 {
         return Some(
-            "needs rates, D of each head and biases of step sizes in f32, and steps beside x"
+            "needs rates, D of each head and biases of step sizes in f32, and steps in the type of x"
                 .to_owned(),
         );
     }

@@ -1,4 +1,4 @@
-//! `recurrent`: token by token, any shape and storage type; the decode step. The contract stands in `recurrent.cu`.
+//! `recurrent`: token by token, any shape and storage type; the decode step. The contract is in `recurrent.cu`.
 
 use super::operands::{MOST, Operands, Settings, unfit};
 use crate::{CudaVariant, Planner, arguments, slots, source};
@@ -19,12 +19,12 @@ const PARTS: &[Part] = &[
 ];
 
 const WARPS: usize = 4;
-/// Most values of the state that a lane holds.
+/// Most values of the state in a lane.
 const HELD: usize = 32;
-/// Widest state whose rows fit a lane's registers.
+/// Widest state whose rows fit in a lane's registers.
 const WIDEST: usize = 512;
 
-/// How a row of the state lies over lanes.
+/// Mapping of a row of the state to lanes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Tile {
     vector: usize,
@@ -33,7 +33,7 @@ struct Tile {
 }
 
 impl Tile {
-    /// `most` values of a vector at most: as many as 16 bytes of the states hold, and of B and C.
+    /// Vectors of up to `most` values: 16 bytes of the states, and of B and C.
     fn of(state_dim: usize, most: usize) -> Self {
         let fits = |wide: &usize| *wide <= most && state_dim.is_multiple_of(*wide);
         let vector = [8, 4, 2, 1].into_iter().find(fits).unwrap_or(1);
@@ -59,7 +59,8 @@ fn why_not(problem: &SsdProblem, here: &CudaCapabilities) -> Option<String> {
     unfit(problem, here)
 }
 
-/// Blocks that a multiprocessor must be able to hold: caps the registers. Nothing loaded ahead takes fewer.
+/// Resident blocks per SM that the kernel must allow, which limits its registers. With one token nothing is
+/// prefetched, which takes fewer registers.
 fn resident(state_dim: usize, one_token: bool) -> usize {
     match (state_dim, one_token) {
         (..=256, true) => 5,
@@ -71,14 +72,14 @@ fn resident(state_dim: usize, one_token: bool) -> usize {
 /// Types of the large tensors and of the states.
 type Types = (DType, DType);
 
-/// `one_token` is for calls in which no sequence is longer.
+/// `one_token`: no sequence of the call is longer than one token.
 fn source(
     (dtype, states): Types,
     (state_dim, tile): (usize, Tile),
     one_token: bool,
     arch: GpuArch,
 ) -> KernelSource {
-    // For 12.x the compiler needs a few registers more than five blocks leave, and would spill them.
+    // For 12.x the compiler needs a few registers more than five resident blocks leave, and would spill them.
     let most = if arch.as_str().starts_with("sm_12") { 4 } else { usize::MAX };
     KernelSource::new("ssd_recurrent", PARTS, arch)
         .define("DTYPE", dtype)
@@ -92,7 +93,7 @@ fn source(
         .define("BLOCKS_PER_SM", resident(state_dim, one_token).min(most))
 }
 
-/// Most values of a vector: beside states in bfloat16 are no wider inputs.
+/// Most values of a vector: 16 bytes of the states and of the inputs.
 fn widest(states: DType) -> usize {
     if states == DType::Bf16 { 8 } else { 4 }
 }
@@ -120,7 +121,7 @@ fn plan(problem: &SsdProblem, planner: &mut Planner<'_>) -> Result<(), DeviceErr
     let one_token = problem.sequences.longest() <= 1;
     let operands = Operands::new(problem, planner)?;
     let types = (problem.dtype, problem.state_dtype);
-    // Tokens of B and C begin at whole vectors.
+    // Whether tokens of B and C are aligned to whole vectors.
     let whole = [operands.apart.b, operands.apart.c].iter().all(|apart| apart % 8 == 0);
     let tile = Tile::of(problem.state_dim, if whole { widest(problem.state_dtype) } else { 4 });
     let source = source(types, (problem.state_dim, tile), one_token, planner.arch());
@@ -128,7 +129,7 @@ fn plan(problem: &SsdProblem, planner: &mut Planner<'_>) -> Result<(), DeviceErr
     let sequences = problem.sequences.count();
     let blocks = problem.head_dim.div_ceil(tile.block_rows());
     let at_once = resident(problem.state_dim, one_token) * planner.here().multiprocessors as usize;
-    // Where more blocks are to come than run at once, each announces the state of one half of those further on.
+    // With more than one wave of blocks, each prefetches into L2 the state rows of the block half a wave later.
     let more = one_token && blocks * problem.heads * sequences > at_once;
     let args = SsdRecurrent {
         x: &operands.x,
@@ -168,7 +169,7 @@ mod tests {
     use super::Tile;
 
     #[test]
-    fn rows_lie_over_the_lanes_that_fill_them() {
+    fn rows_are_distributed_over_as_many_lanes_as_they_fill() {
         for (state_dim, most, vector, lanes, rows) in [
             (128, 4, 4, 32, 8),
             (256, 4, 4, 32, 4),
@@ -179,7 +180,7 @@ mod tests {
             (33, 4, 1, 32, 8),
             (34, 4, 2, 32, 8),
             (1, 4, 1, 1, 8),
-            // Of states in bfloat16.
+            // bf16 states.
             (128, 8, 8, 16, 4),
             (256, 8, 8, 32, 4),
             (512, 8, 8, 32, 2),

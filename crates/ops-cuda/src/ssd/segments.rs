@@ -1,4 +1,5 @@
-//! Long sequences that are few are cut into segments: how many, and the launches that make the states between them.
+//! Splits long sequences into segments if there are few sequences: the number of segments, and the launches that
+//! compute the states between them.
 
 use super::operands::Operands;
 use crate::{Planner, arguments, int, source};
@@ -11,17 +12,17 @@ const COMBINE: &[Part] = &[source!("state.cuh"), source!("combine.cu")];
 
 /// Tokens of a chunk, `Q` of the kernels.
 pub(super) const CHUNK_TOKENS: usize = 64;
-/// Chunks that a segment has at least: shorter ones do not pay for reading x twice.
+/// Fewest chunks of a segment: shorter ones do not pay for reading x twice.
 const SEGMENT_CHUNKS: usize = 2;
 
-/// The kernel that chains the states of segments.
+/// The kernel that propagates states across segments.
 pub(super) fn combine_source(states: DType, arch: GpuArch) -> KernelSource {
     let narrow = u8::from(states == DType::Bf16);
     KernelSource::new("ssd_combine", COMBINE, arch).define("STATE_BF16", narrow)
 }
 
-/// Segments that the sequences are cut into, where a block takes `heads` heads: as many as give every multiprocessor a
-/// block, where whole sequences would leave half of them idle.
+/// Number of segments per sequence if a block takes `heads` heads: enough to give every SM a block when whole
+/// sequences would leave half of the SMs idle.
 pub(super) fn count(problem: &SsdProblem, heads: usize, multiprocessors: usize) -> usize {
     let blocks = problem.heads / heads * problem.sequences.count();
     count_of(blocks, problem.sequences.longest(), multiprocessors)
@@ -47,7 +48,8 @@ arguments! {
     }
 }
 
-/// Adds the launch that makes the state each segment leaves by itself, and the one that chains them; gives the states that segments end with.
+/// Adds the launch that computes the state of each segment from zero and the one that propagates states across
+/// segments; returns the segments' final states.
 pub(super) fn plan_states(
     problem: &SsdProblem,
     planner: &mut Planner<'_>,
@@ -108,8 +110,8 @@ mod tests {
     use super::count_of;
 
     #[test]
-    fn every_multiprocessor_gets_a_block_where_segments_stay_long() {
-        // Blocks of whole sequences, tokens of the longest, segments on 132 multiprocessors.
+    fn every_sm_gets_a_block_while_segments_stay_long() {
+        // Blocks of whole sequences, tokens of the longest, segments on 132 SMs.
         for (blocks, longest, expect) in [
             (16, 8192, 8),
             (128, 8192, 1),

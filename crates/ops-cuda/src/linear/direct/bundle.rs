@@ -1,10 +1,10 @@
-//! What the bundle holds of `direct`.
+//! Bundled kernels of `direct`.
 
 use super::{BLOCK, FEW, Form, MOST, SPLITS, Weights};
 use device::cuda::{ComputeCapability, GpuArch, KernelSource};
 use ops::linear::SCALED;
 
-/// What calls of models come to on Hopper.
+/// The kernels that common models use on Hopper.
 pub(in super::super) fn bundled() -> Vec<KernelSource> {
     let from = Form {
         weights: Weights::E4m3,
@@ -41,7 +41,7 @@ pub(in super::super) fn bundled() -> Vec<KernelSource> {
     };
     let up_to_eight = [of(&one, &[1]), of(&few, &[FEW])].concat();
     let mut forms = [&up_to_eight[..], &of(&batch, &[16, MOST])].concat();
-    // Four bits by groups, and eight by rows, as they are published.
+    // int4 by groups and int8 by rows, as published checkpoints have them.
     let integers = [&up_to_eight[..], &of(&any, &[16]), &of(&batch, &[MOST])].concat();
     for (weights, grouped) in [(Weights::U4, true), (Weights::I8, false)] {
         let one = |form: &Form| grouped && form.tokens == 1;
@@ -52,7 +52,7 @@ pub(in super::super) fn bundled() -> Vec<KernelSource> {
         let parts = of(if grouped { &in_parts } else { &[] }, &[MOST]);
         forms.extend(integers.iter().chain(&parts).map(form));
     }
-    // GGUF's Q8_0, Q4_0 and Q4_K: what layers and heads come to; and Q6_K, where it stands among these: ways down, and heads.
+    // GGUF's Q8_0, Q4_0 and Q4_K for layers and heads; Q6_K where such files use it, for down projections and heads.
     let one = of(&[from, gated(from), convolved, rows, onto(rows), onto(normed_rows)], &[1]);
     let few = of(&few, &[FEW]);
     let sizes = [
@@ -60,7 +60,7 @@ pub(in super::super) fn bundled() -> Vec<KernelSource> {
         (Weights::U4, false, BLOCK, [&one[..], &few].concat()),
         (Weights::U4, true, BLOCK, one),
     ];
-    // More rows meet factors before products, with or without an offset.
+    // More rows: scales are applied before the MMA, with or without an offset.
     let down = of(&[through(onto(rows))], &[16, MOST]);
     let parts = of(&in_parts, &[MOST]);
     let more = [&of(&any, &[16, MOST])[..], &down, &parts].concat();

@@ -1,4 +1,4 @@
-//! What a block of `direct` has in shared memory: rows of x, or a part of their depth, and sums.
+//! Shared memory of a block of `direct`: rows of x, or the block's part of K, and partial sums.
 
 use super::{
     AGAIN, BLOCK, FEW, LITTLE, ROWS, SEGMENT, SPLITS, SUM_STRIDE, WARPS, Weights, by_groups,
@@ -7,24 +7,25 @@ use super::{
 use device::cuda::{ComputeCapability, CudaCapabilities};
 use ops::linear::{LinearProblem, SCALED, Scales};
 
-/// What a block has in shared memory.
+/// The shared-memory layout of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Share {
     /// Rows of x of a launch.
     pub(super) tokens: usize,
-    /// Tiles whose sums lie there at once.
+    /// Tiles whose sums are in shared memory at once.
     pub(super) held: usize,
-    /// Whether x does not lie there.
+    /// Whether x is not in shared memory.
     pub(super) through: bool,
-    /// Into so many the depth is cut, of which a block has one.
+    /// The split-K factor; a block has one part.
     pub(super) parts: usize,
-    /// Bytes that x takes, and all.
+    /// Bytes of x, and of everything.
     pub(super) x: usize,
     pub(super) bytes: usize,
 }
 
 impl Share {
-    /// Of all rows at once, or of as many as have room: narrow weights are so few bytes that they may be read again for the others.
+    /// For all rows at once or for as many as fit: quantized weights are small enough to be read again for the other
+    /// rows.
     pub(super) fn of(
         problem: &LinearProblem,
         weights: Weights,
@@ -41,8 +42,9 @@ impl Share {
         })
     }
 
-    /// All tiles' sums, or as many as take little, or as there is room for beside so many parts of the depth; with none x is read where it
-    /// is multiplied. Both is for calls of few tiles a block, and parts for weights with factors of groups.
+    /// Holds the sums of all tiles, otherwise as many as fit in [`LITTLE`] or in the available shared memory. With
+    /// `parts` 0, x is read from global memory where it is multiplied. That and split-K are for calls with few tiles
+    /// per block; split-K also needs group scales.
     pub(super) fn of_rows(
         problem: &LinearProblem,
         weights: Weights,
@@ -85,7 +87,8 @@ impl Share {
         let grouped = grouped && problem.tokens > 0;
         let rows = if problem.swiglu { 2 * share } else { share };
         let factors = if grouped { 4 * (inputs.div_ceil(SCALED) * rows + 2 * ROWS) } else { 0 };
-        // What threads park of their own is not dynamic, and a block takes a KiB more than it asks for.
+        // The threads' static shared memory is not part of the dynamic size, and a block occupies 1 KiB more than it
+        // requests.
         let parked = if problem.convolution.is_some() { 20 << 10 } else { 10 << 10 };
         let most = (here.shared_bytes as usize).checked_sub(parked + factors)?;
         let x = if through { 0 } else { x };

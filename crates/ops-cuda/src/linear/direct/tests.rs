@@ -21,13 +21,13 @@ fn call(tensors: &mut TensorMap, [tokens, inputs]: [usize; 2]) -> LinearProblem 
 }
 
 #[test]
-fn tiles_that_do_not_fit_at_once_come_in_whole_rings() {
+fn tiles_that_do_not_fit_together_fill_whole_rings() {
     for w in [DType::E4m3, DType::I8, DType::U4] {
         for inputs in [16, 2048, 4096, 8192_usize] {
             let inputs = if w == DType::U4 { inputs.max(32) } else { inputs };
             for (outputs, tiles) in [(2048, 1), (8512, 5), (100_352, 48)] {
                 for groups in [1, inputs.div_ceil(SCALED)] {
-                    // Of up to 800 MB: once for all numbers of tokens.
+                    // Up to 800 MB: allocated once for all numbers of tokens.
                     let mut tensors = weights(w, [inputs, outputs], groups);
                     for tokens in 0..=MOST {
                         let what = format!("{tokens} of {inputs} to {outputs} by {groups} {w}");
@@ -44,7 +44,7 @@ fn in_whole_rings(problem: &LinearProblem, [tokens, groups, tiles]: [usize; 3], 
     let hopper = BundledArch::ALL.iter().find(|arch| arch.compute.major == 9).unwrap();
     let weights = Weights::of(problem).unwrap();
     let Some(share) = Share::of(problem, weights, &gpu(hopper)) else {
-        // A head's factors alone are more than a block has room for.
+        // The scales of a head alone exceed the shared memory of a block.
         assert!(groups > 32 && tiles > 5, "{what}");
         return;
     };
@@ -63,7 +63,7 @@ fn in_whole_rings(problem: &LinearProblem, [tokens, groups, tiles]: [usize; 3], 
     }
 }
 
-/// Tiles of blocks that have a part of the depth each.
+/// Tiles of a block and the split-K factor.
 fn parts_of(
     problem: &LinearProblem,
     share: Share,
@@ -74,7 +74,7 @@ fn parts_of(
     assert!(rounds.is_multiple_of(share.parts) && problem.scales == Some(Scales::Groups));
     let shares = shares(problem, here, share.parts);
     assert!(shares > 0 && shares * share.parts <= here.multiprocessors as usize);
-    // No fewer parts have room.
+    // A smaller factor does not fit.
     let weights = Weights::of(problem).unwrap();
     let fewer = |parts| Share::of_rows(problem, weights, share.tokens, parts, here);
     assert!((1..share.parts).all(|parts| fewer(parts).is_none()));
@@ -82,7 +82,7 @@ fn parts_of(
 }
 
 #[test]
-fn one_sentence_says_why_not() {
+fn unsupported_problems_are_refused_with_a_reason() {
     let hopper = BundledArch::ALL.iter().find(|arch| arch.compute.major == 9).unwrap();
     let refusal = |w: DType, [tokens, inputs, outputs]: [usize; 3]| {
         let problem = call(&mut weights(w, [inputs, outputs], 1), [tokens, inputs]);
@@ -96,7 +96,7 @@ fn one_sentence_says_why_not() {
 }
 
 #[test]
-fn several_rows_are_made_ready_by_a_launch_ahead() {
+fn several_rows_are_prepared_by_a_prologue_launch() {
     let hopper = BundledArch::ALL.iter().find(|arch| arch.compute.major == 9).unwrap();
     for w in [DType::E4m3, DType::I8, DType::U4] {
         for tokens in 1..=MOST {
@@ -108,9 +108,9 @@ fn several_rows_are_made_ready_by_a_launch_ahead() {
             let form = Form::of(&problem, weights, share);
             assert_eq!([form.normed, form.tokens == 1], [tokens == 1; 2], "{tokens} {w}");
             assert!(form.tokens >= share.tokens);
-            // One copy brings all of it.
+            // One bulk copy loads all of it.
             assert!(share.x.is_multiple_of(16) && share.x >= 2 * 2048 * share.tokens);
-            // What makes them ready knows of f16 and bf16 alone.
+            // The prologue kernel is compiled for one of two row counts and without a residual.
             let ready = form.ready(true, false);
             assert!([FEW, MOST].contains(&ready.tokens) && ready.normed && !ready.residual);
         }
@@ -118,7 +118,7 @@ fn several_rows_are_made_ready_by_a_launch_ahead() {
 }
 
 #[test]
-fn blocks_keep_to_one_kind_of_kernel_however_rows_are_cut() {
+fn kernel_kind_follows_the_rows_of_a_launch() {
     let hopper = BundledArch::ALL.iter().find(|arch| arch.compute.major == 9).unwrap();
     let mut cut = 0;
     for (w, group) in [(DType::I8, 32), (DType::I8, 16), (DType::U4, 32)] {
@@ -145,7 +145,7 @@ fn blocks_keep_to_one_kind_of_kernel_however_rows_are_cut() {
 }
 
 #[test]
-fn few_rows_of_narrow_weights_are_not_made_bf16_first() {
+fn few_rows_of_quantized_weights_skip_the_bf16_path() {
     let hopper = BundledArch::ALL.iter().find(|arch| arch.compute.major == 9).unwrap();
     let left = |w, shape @ [_, inputs]: [usize; 2]| {
         let mut tensors = weights(w, [inputs, 64], 1);
@@ -153,7 +153,7 @@ fn few_rows_of_narrow_weights_are_not_made_bf16_first() {
     };
     for w in [DType::E4m3, DType::I8, DType::U4] {
         assert!(left(w, [1, 256]).is_some() && left(w, [FEW, 256]).is_some(), "{w}");
-        // Of many rows, or where it is refused here too, somebody else takes it.
+        // With many rows, or if this variant refuses the call too, another variant takes it.
         assert_eq!(
             [left(w, [FEW + 1, 256]), left(w, [FEW, 24]), left(w, [8, 65_536])],
             [None, None, None],

@@ -1,4 +1,5 @@
-//! A router: logits in f32 of one row that is normalised already. Each block has a few columns, whose weights it reads itself: they are too few for the ring.
+//! A router: f32 logits of one normalized row. Each block has a few columns and reads their weights itself, since
+//! they are too few for the ring.
 
 use crate::persistent::{MOST_LOGITS, Norm, Phase, warps_of_stream};
 use crate::{Planner, int};
@@ -6,7 +7,7 @@ use device::cuda::DeviceError;
 use ops::DType;
 use ops::linear::LinearProblem;
 
-/// Whether a product is one that becomes such a phase.
+/// Whether the projection is a router's.
 pub(super) fn is_router(problem: &LinearProblem) -> bool {
     let bf16 = [problem.dtype, problem.w_dtype, problem.x_dtype] == [DType::Bf16; 3];
     let around = problem.norm.is_some()
@@ -23,7 +24,7 @@ pub(super) fn is_router(problem: &LinearProblem) -> bool {
     bf16 && problem.out == DType::F32 && !around && sizes
 }
 
-/// What it becomes.
+/// Plans the stage of a router.
 pub(super) fn phase(
     problem: &LinearProblem,
     planner: &mut Planner<'_>,

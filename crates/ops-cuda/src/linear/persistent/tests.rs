@@ -4,7 +4,7 @@ use device::cuda::BundledArch;
 use ops::linear::{LinearOp, LinearOptions, SCALED};
 use ops::{Family, Inputs, Tensor, TensorMap};
 
-/// What the variant says on a Hopper of one row of so many columns by so many rows of w.
+/// Checks why the variant refuses one row of `inputs` columns by `outputs` rows of w on Hopper, or that it does not.
 fn check([inputs, outputs]: [usize; 2], change: impl Fn(&mut LinearProblem), expect: Option<&str>) {
     let tensor =
         |name: &str, shape: &[usize], dtype| (name.to_owned(), Tensor::poisoned(shape, dtype));
@@ -20,14 +20,14 @@ fn check([inputs, outputs]: [usize; 2], change: impl Fn(&mut LinearProblem), exp
     assert_eq!(why_not(&problem, &gpu(hopper)).as_deref(), expect, "{inputs} to {outputs}");
 }
 
-/// Weights whose blocks of columns have factors.
+/// Weights with group scales.
 fn by_groups(of: &mut LinearProblem, w: DType, group: usize, factor: DType) {
     of.scales = Some(Scales::Groups);
     (of.w_dtype, of.w_group, of.scale_dtype) = (w, group, factor);
 }
 
 #[test]
-fn one_sentence_says_why_not() {
+fn unsupported_problems_are_refused_with_a_reason() {
     let any = |_: &mut LinearProblem| {};
     for outputs in [2, 264, 2048, 4096] {
         check([8192, outputs], any, None);
@@ -54,7 +54,7 @@ fn one_sentence_says_why_not() {
 }
 
 #[test]
-fn factors_of_blocks_have_room() {
+fn group_scales_fit_in_shared_memory() {
     for (w, group, factor, offsets) in [
         (DType::I8, 32, DType::F16, false),
         (DType::U4, SCALED, DType::Bf16, false),
@@ -93,13 +93,13 @@ fn factors_of_blocks_have_room() {
         of.zeros = true;
     };
     check([8192, 2048], zeros, Some(kinds));
-    // Factors in f32 are twice as many bytes.
+    // f32 scales are twice as many bytes.
     let wide = |of: &mut LinearProblem| by_groups(of, DType::I8, 32, DType::F32);
     check([8192, 2048], wide, None);
 }
 
 #[test]
-fn a_router_has_weights_in_storage() {
+fn routers_need_weights_in_the_storage_type() {
     let router = |of: &mut LinearProblem| {
         (of.w_dtype, of.scales, of.out) = (DType::Bf16, None, DType::F32);
     };
@@ -129,7 +129,7 @@ fn a_router_has_weights_in_storage() {
 }
 
 #[test]
-fn a_block_has_room_on_the_gpus_that_run_it() {
+fn blocks_fit_on_supported_gpus() {
     for arch in BundledArch::ALL {
         let why = Weights::by_rows(DType::E4m3).unfit(&gpu(arch));
         let major = arch.compute.major;

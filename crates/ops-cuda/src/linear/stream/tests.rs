@@ -29,7 +29,7 @@ fn call_with(
 }
 
 #[test]
-fn a_step_of_granite_leaves_room_for_the_other_kind_on_hopper_and_none_for_its_own() {
+fn granite_blocks_share_an_sm_only_with_the_other_kind_on_hopper() {
     let hopper = BundledArch::ALL.iter().find(|arch| arch.compute.major == 9).unwrap();
     for tokens in 1..=FEW {
         let shares = [(2048, true), (4096, false), (8192, false)].map(|(inputs, normed)| {
@@ -41,7 +41,7 @@ fn a_step_of_granite_leaves_room_for_the_other_kind_on_hopper_and_none_for_its_o
             assert_eq!(shares[0].streamed, tokens > 1 && !normed, "{tokens} of {inputs}");
             shares
         });
-        // A multiprocessor has 228 KiB, of which a block takes one more than it asks for.
+        // An SM has 228 KiB, and a block occupies 1 KiB more than it requests.
         let fit = |one: Share, other: Share| one.bytes + other.bytes + 2048 <= 228 << 10;
         for ([from, _], [_, onto]) in
             shares.into_iter().flat_map(|from| shares.map(|onto| (from, onto)))
@@ -50,13 +50,13 @@ fn a_step_of_granite_leaves_room_for_the_other_kind_on_hopper_and_none_for_its_o
             assert!(fit(from, onto) && !fit(from, from), "{tokens}: {from:?} {onto:?}");
         }
     }
-    // What is read in no time stands wherever there is room.
+    // A call with few weights needs no exclusion.
     let little = Share::of(&call([1, 128, 4096], false), &gpu(hopper)).unwrap();
     assert!(little.place == Place::From && 2 * little.bytes < 228 << 10, "{little:?}");
 }
 
 #[test]
-fn a_batch_has_room_on_hopper_and_is_refused_where_it_has_none() {
+fn batches_fit_on_hopper_and_are_refused_on_smaller_gpus() {
     let of = |major: u32| BundledArch::ALL.iter().find(|arch| arch.compute.major == major);
     let (hopper, consumer) = (gpu(of(9).unwrap()), gpu(of(12).unwrap()));
     for tokens in [9, 16, 17, 32] {
@@ -76,7 +76,7 @@ fn a_batch_has_room_on_hopper_and_is_refused_where_it_has_none() {
 }
 
 #[test]
-fn every_gpu_has_room_for_a_few_tokens_of_any_width() {
+fn few_tokens_of_any_width_fit_on_every_gpu() {
     for arch in BundledArch::ALL {
         for tokens in 0..=FEW {
             for inputs in [8, 512, 2048, 2304, 8192, 18_432] {

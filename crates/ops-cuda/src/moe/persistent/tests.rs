@@ -3,10 +3,10 @@ use crate::persistent::tests::hopper;
 use ops::moe::{Clamp, MoeOp, MoeOptions};
 use ops::{Family, Inputs, Options, Settings, Tensor, TensorMap};
 
-/// What is another way about a call.
+/// A change to a problem.
 type Change = fn(&mut MoeProblem);
 
-/// What the variant says on a Hopper of h-tiny's experts of tokens of so many columns.
+/// Checks why the variant refuses h-tiny's experts for tokens of `hidden` columns on Hopper, or that it does not.
 fn check(hidden: usize, change: impl Fn(&mut MoeProblem), expect: Option<&str>) {
     let tensor =
         |name: &str, shape: &[usize], dtype| (name.to_owned(), Tensor::poisoned(shape, dtype));
@@ -28,7 +28,7 @@ fn check(hidden: usize, change: impl Fn(&mut MoeProblem), expect: Option<&str>) 
 }
 
 #[test]
-fn one_sentence_says_why_not() {
+fn unsupported_problems_are_refused_with_a_reason() {
     let any = |_: &mut MoeProblem| {};
     check(2048, any, None);
     check(1536, any, None);
@@ -63,9 +63,9 @@ fn one_sentence_says_why_not() {
     }
 }
 
-/// GPUs with fewer multiprocessors give a block more columns, and cannot give each expert's to one.
+/// A block's columns increase as the number of SMs decreases; below 128 SMs an expert's columns no longer fit.
 #[test]
-fn blocks_have_room() {
+fn blocks_fit_by_sm_count() {
     let of = |multiprocessors, working, hidden| {
         let here = CudaCapabilities { multiprocessors, ..hopper() };
         let weights = Weights { working, ..Weights::by_rows(DType::E4m3) };

@@ -1,33 +1,33 @@
-//! The phases of one launch, as they are put into it.
+//! The stages of one launch, while it is built.
 
 use super::super::form::MOST_PHASES;
 use super::super::record::{Kind, Record};
 use super::PACKET;
 
-/// Whether what the first phase reads from memory may be overwritten. Blocks do not meet: one that is slow may still read there while others
-/// are phases ahead.
+/// Progress of the first stage's reads of global memory, which decides whether a later stage may overwrite that
+/// memory. Blocks share no barrier: a slow one may still read while others are several stages ahead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Read {
-    /// No.
+    /// Some block may still read.
     Maybe,
-    /// Each block that reads there has handed something on behind it.
+    /// Each block that reads has sent packets after its reads.
     HandedOn,
-    /// A block that writes has waited for all of that, by itself or through those that it waits for.
+    /// A block that writes has waited for all of these packets, directly or through other blocks.
     Waited,
-    /// Nobody waits for some of it.
+    /// Some of these packets are never waited for.
     Unknown,
 }
 
 impl Read {
-    /// Behind a phase of such a kind that does or does not wait for all that the one ahead of it makes.
-    fn behind(self, kind: Kind, waits_for_all: bool) -> Self {
-        // Of a norm every block reads x, and of a router's logits every block those, but only some have columns to hand on. All have columns
-        // of what experts make on their way down.
+    /// The state after a stage of this kind. `waits_for_all`: it waits for all outputs of the previous stage.
+    fn after(self, kind: Kind, waits_for_all: bool) -> Self {
+        // Every block reads the x of a norm and a router's logits, but only some blocks have output columns there. In
+        // a down projection all blocks have output columns.
         let hands_on = matches!(kind, Kind::Linear | Kind::Scan | Kind::Down);
         match self {
             Self::Maybe if hands_on => Self::HandedOn,
             Self::HandedOn if !waits_for_all => Self::Unknown,
-            // A head waits for its own columns: who takes all heads waits for all of these.
+            // A head waits only for its own columns, but a stage that reads all heads waits for all of them.
             Self::HandedOn if kind != Kind::Scan => Self::Waited,
             now => now,
         }
@@ -38,13 +38,13 @@ impl Read {
 #[derive(Debug)]
 pub(super) struct Launched {
     pub(super) records: Vec<Record>,
-    /// Phases of the launches ahead of it.
+    /// Number of stages in earlier launches.
     before: usize,
     read: Read,
 }
 
 impl Launched {
-    /// A launch that begins with these, which take nothing from others but each other.
+    /// A launch that starts with these records; the first reads memory.
     pub(super) fn new(records: &[Record], before: usize, packets: &impl Fn(usize) -> u64) -> Self {
         let mut made = Self { records: Vec::new(), before, read: Read::Maybe };
         for record in records {
@@ -53,26 +53,26 @@ impl Launched {
         made
     }
 
-    /// How many phases there are with those of the launches ahead.
+    /// Number of stages including earlier launches.
     pub(super) fn count(&self) -> usize {
         self.before + self.records.len()
     }
 
-    /// Makes a router the business of the norm ahead of it; whether that could be.
+    /// Fuses a router into the preceding norm; returns whether that is possible.
     pub(super) fn takes_in(&mut self, records: &[Record]) -> bool {
         let [router] = records else { return false };
         self.is_clear(router, self.read)
             && self.records.last_mut().is_some_and(|norm| norm.takes_in(router))
     }
 
-    /// Puts these behind the others; whether that could be.
+    /// Appends these records; returns whether that is possible.
     pub(super) fn takes(&mut self, records: &[Record], packets: &impl Fn(usize) -> u64) -> bool {
         let (Some(ahead), [first, ..]) = (self.records.last(), records) else { return false };
         if self.records.len() + records.len() > MOST_PHASES || first.takes(ahead).is_none() {
             return false;
         }
-        // What the others of them wait for is at least that.
-        let read = self.read.behind(first.kind, first.waits_for_all(ahead));
+        // The following records of a call wait for at least as much.
+        let read = self.read.after(first.kind, first.waits_for_all(ahead));
         if !records.iter().all(|record| self.is_clear(record, read)) {
             return false;
         }
@@ -82,11 +82,12 @@ impl Launched {
         true
     }
 
-    /// Whether a phase leaves alone what others may still read or write, and adds to nothing that they do.
+    /// Whether a stage writes nothing that others may still read or write, and accumulates into nothing that they
+    /// access.
     ///
-    /// Two buffers that are the residual stream in turn are so: what a layer's experts read the next layer's write, but all of these phases deal
-    /// its columns alike, so they are the same threads' in their order; and the launch's first phase, which reads x by other threads, is behind
-    /// all blocks by then.
+    /// Two alternating residual stream buffers satisfy this. A layer's experts read what the next layer's experts
+    /// write, but these stages assign columns to threads identically, so each thread orders its own accesses. The
+    /// launch's first stage reads x with other threads, but all blocks have passed it by then.
     fn is_clear(&self, record: &Record, read: Read) -> bool {
         let first = self.records.first().map(Record::read_memory).unwrap_or_default();
         let overwrites = record.stored().iter().any(|stored| first.iter().any(|x| stored.meets(x)));
@@ -94,12 +95,12 @@ impl Launched {
             && self.records.iter().all(|ahead| record.shares_with(ahead))
     }
 
-    /// Puts a phase behind the others, with packets from the last one if it takes some.
+    /// Appends a record and connects it to the packets of the last one, if it reads them.
     fn push(&mut self, record: &Record, packets: &impl Fn(usize) -> u64) {
         let mut record = record.clone();
         let from = packets(self.count().saturating_sub(1));
         let waits = self.records.last().is_none_or(|ahead| record.waits_for_all(ahead));
-        self.read = self.read.behind(record.kind, waits);
+        self.read = self.read.after(record.kind, waits);
         if let Some(ahead) = self.records.last_mut()
             && let Some(taken) = record.takes(ahead)
         {

@@ -1,4 +1,4 @@
-//! What records read and make, and what one takes of the one ahead of it.
+//! Inputs and outputs of records, and the connections between successive records.
 
 use super::super::STATE;
 use super::super::record::{Kind, Record};
@@ -6,16 +6,16 @@ use super::PACKET;
 use ops::DType;
 use std::ops::Range;
 
-/// Columns that a phase makes: where they lie, which the first is, and how many there are.
-struct Made {
+/// Output columns of a stage: their address, the first column and their number.
+struct OutputColumns {
     address: u64,
     first: usize,
     width: usize,
 }
 
-/// Columns that a phase reads.
+/// Input columns of a stage.
 struct Read {
-    /// The field that has their address, and the one of their packets.
+    /// The fields with their address and with the address of their packets.
     field: &'static str,
     packets: &'static str,
     width: usize,
@@ -23,10 +23,10 @@ struct Read {
     wide: bool,
 }
 
-/// A field of a record that packets go to, and the first of its columns.
-pub(super) type Taken = (&'static str, usize);
+/// A record's field for the address of packets, and the first column of these.
+pub(super) type PacketField = (&'static str, usize);
 
-/// Memory that a phase writes, and the first of the columns that go there.
+/// Memory that a stage writes, and the first of the columns stored there.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Stored {
     lies: Range<u64>,
@@ -43,7 +43,7 @@ impl Stored {
     }
 }
 
-/// Who has which columns of what is stored, and how large these are: the same threads, where this is the same.
+/// The assignment of stored columns to threads, and their element size. Equal values mean the same threads.
 #[derive(PartialEq, Eq)]
 enum Deal {
     /// By pairs of columns.
@@ -55,7 +55,7 @@ enum Deal {
         all: usize,
         columns: usize,
     },
-    /// By so many columns, and those of a router one by one.
+    /// x and o by `inputs` columns; a router's columns one by one.
     Norm {
         inputs: usize,
     },
@@ -63,7 +63,7 @@ enum Deal {
 }
 
 impl Record {
-    /// Whether the columns that it hands on are in f32.
+    /// Whether the output columns are f32.
     pub(super) fn is_wide(&self) -> bool {
         match self.kind {
             Kind::Linear => self.number("out_f32") != 0,
@@ -72,37 +72,38 @@ impl Record {
         }
     }
 
-    /// Whether it normalises anything: without that a `Norm` is a router alone.
+    /// Whether the record has a norm; otherwise a `Norm` is only a router.
     fn normalises(&self) -> bool {
         self.address("weight") != 0
     }
 
-    /// What it hands on.
-    fn makes(&self) -> Vec<Made> {
-        let one = |field, width| vec![Made { address: self.address(field), first: 0, width }];
+    /// Output columns.
+    fn makes(&self) -> Vec<OutputColumns> {
+        let one =
+            |field, width| vec![OutputColumns { address: self.address(field), first: 0, width }];
         match self.kind {
             Kind::Linear => self.outputs(),
             Kind::Scan => one("o", self.number("heads") * self.number("head_dim")),
             Kind::Norm => one("logits", self.number("columns")),
-            // In packets alone.
+            // Its outputs exist only as packets.
             Kind::Up => Vec::new(),
             Kind::Down => one("o", self.number("columns")),
         }
     }
 
-    /// The outputs of a product.
-    fn outputs(&self) -> Vec<Made> {
+    /// The outputs of a linear projection.
+    fn outputs(&self) -> Vec<OutputColumns> {
         let starts = ["start1", "start2", "start3", "start4", "start5", "columns"];
         let mut first = 0;
         let each = ["o0", "o1", "o2", "o3", "o4", "o5"].into_iter().zip(starts).map(|(o, end)| {
             let (start, end) = (first, self.number(end));
             first = end;
-            Made { address: self.address(o), first: start, width: end - start }
+            OutputColumns { address: self.address(o), first: start, width: end - start }
         });
         each.filter(|made| made.address != 0 && made.width > 0).collect()
     }
 
-    /// What it reads of what other phases make.
+    /// Inputs that are outputs of other stages.
     fn reads(&self) -> Vec<Read> {
         let read = |field, packets, width| Read { field, packets, width, wide: false };
         let x = |wide| Read { wide, ..read("x", "x_packets", self.number("inputs")) };
@@ -114,7 +115,7 @@ impl Record {
                 let logits = read("logits", "logits_packets", self.experts.of);
                 return vec![x(false), Read { wide: true, ..logits }];
             }
-            // Experts on their way up, which stand ahead of it.
+            // Reads the packets of the gate and up projections, its predecessor in the same call.
             Kind::Down => return Vec::new(),
             Kind::Scan => {}
         }
@@ -131,11 +132,12 @@ impl Record {
         all.into_iter().filter(|read| self.address(read.field) != 0).collect()
     }
 
-    /// Where what it reads stands among what the phase ahead makes; none where some of it does not, or not as packets are asked for.
-    pub(super) fn takes(&self, ahead: &Self) -> Option<Vec<Taken>> {
+    /// The packet fields of the inputs and their first columns among the previous stage's outputs; `None` if any
+    /// input is not one of these or its packets would be misaligned.
+    pub(super) fn takes(&self, ahead: &Self) -> Option<Vec<PacketField>> {
         match (ahead.kind, self.kind) {
             (Kind::Up, Kind::Down) => return Some(vec![("x_packets", 0)]),
-            // Each block has made all of x itself.
+            // Each block has computed all of x itself.
             (Kind::Norm, Kind::Up) => {
                 let [x, logits] = [("x", "o"), ("logits", "logits")].map(|(own, theirs)| {
                     self.address(own) != 0 && self.address(own) == ahead.address(theirs)
@@ -144,7 +146,7 @@ impl Record {
                     && self.experts.of == ahead.number("columns");
                 return (x && logits && sizes).then(|| vec![("logits_packets", 0)]);
             }
-            // A router alone reads memory.
+            // A single router reads global memory.
             (_, Kind::Up) => return None,
             (_, Kind::Norm) if !self.normalises() => return None,
             _ => {}
@@ -158,14 +160,14 @@ impl Record {
                 (made.address..end).contains(&address) && address + (width * size) as u64 <= end
             })?;
             let column = of.first + (address - of.address) as usize / size;
-            // Two packets are asked for at once; of step sizes one.
+            // Packets are read in pairs; step sizes singly.
             let whole = if wide || field == "dt" { 2 } else { 4 };
             (in_f32 == wide && column.is_multiple_of(whole)).then_some((packets, column))
         };
         self.reads().into_iter().map(place).collect()
     }
 
-    /// Makes a router the business of the norm that makes its x; whether it could.
+    /// Fuses a router into the norm that computes its x; returns whether that is possible.
     pub(super) fn takes_in(&mut self, router: &Self) -> bool {
         let both = [&*self, router].iter().all(|of| of.kind == Kind::Norm);
         let fits = both
@@ -181,13 +183,13 @@ impl Record {
         fits
     }
 
-    /// Whether blocks wait for all columns that the phase ahead makes, together.
+    /// Whether the blocks together wait for all outputs of the previous stage.
     pub(super) fn waits_for_all(&self, ahead: &Self) -> bool {
         let wanted: usize = self.reads().iter().map(|read| read.width).sum();
         wanted >= ahead.columns()
     }
 
-    /// Columns that it hands on.
+    /// Number of output columns.
     fn columns(&self) -> usize {
         if self.kind == Kind::Up {
             return self.experts.chosen * self.experts.inner;
@@ -195,13 +197,13 @@ impl Record {
         self.makes().iter().map(|made| made.first + made.width).max().unwrap_or(0)
     }
 
-    /// Packets of all its columns, bytes.
+    /// Size of the packets of all output columns, bytes.
     pub(super) fn packet_bytes(&self) -> usize {
         let columns = self.columns();
         PACKET * if self.is_wide() { columns } else { columns.div_ceil(2) }
     }
 
-    /// Where it reads what other phases make, if that comes by no packets.
+    /// The address ranges of inputs that are read from global memory instead of packets.
     pub(super) fn read_memory(&self) -> Vec<Range<u64>> {
         let lies = |Read { field, width, wide, .. }: Read| {
             let size = if wide { DType::F32.bytes() } else { DType::Bf16.bytes() };
@@ -210,12 +212,14 @@ impl Record {
         self.reads().into_iter().map(lies).collect()
     }
 
-    /// Where it writes. States are left out, which no other call of a step has.
+    /// The memory that it writes, except for states, which no other call of a step accesses.
     pub(super) fn stored(&self) -> Vec<Stored> {
         let size = if self.is_wide() { DType::F32.bytes() } else { DType::Bf16.bytes() };
         let made = self.makes().into_iter();
         let mut all: Vec<_> = made
-            .map(|Made { address, first, width }| Stored::new(address, first, width * size))
+            .map(|OutputColumns { address, first, width }| {
+                Stored::new(address, first, width * size)
+            })
             .collect();
         if self.kind == Kind::Norm && self.address("o") != 0 {
             let bytes = self.number("inputs") * DType::Bf16.bytes();
@@ -225,7 +229,7 @@ impl Record {
         all
     }
 
-    /// The residual that it adds to.
+    /// The residual that it reads and adds.
     fn residual(&self) -> Option<Stored> {
         if !matches!(self.kind, Kind::Linear | Kind::Down) {
             return None;
@@ -247,8 +251,8 @@ impl Record {
         }
     }
 
-    /// Whether what it has in common with memory that a phase ahead of it writes or adds to is in the same threads' hands: blocks do not
-    /// meet, so nobody else knows when that phase has done it.
+    /// Whether the memory that it shares with an earlier stage's writes or residual is assigned to the same threads.
+    /// Blocks share no barrier, so other threads cannot know when that stage is done with it.
     pub(super) fn shares_with(&self, ahead: &Self) -> bool {
         let alike = self.deal() == ahead.deal();
         let apart = |one: &Stored, other: &Stored| !one.meets(&other.lies) || alike && one == other;

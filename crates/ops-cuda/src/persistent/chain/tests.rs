@@ -5,7 +5,7 @@ use crate::persistent::Weights;
 use crate::persistent::form::{FORMS_OF_X, MOST_PHASES, form_of_x};
 use ops::DType;
 
-/// Where tensors lie in these tests.
+/// Addresses of tensors in these tests.
 const X: u64 = 0x10_0000;
 const Z: u64 = 0x20_0000;
 const CHANNELS: u64 = 0x30_0000;
@@ -72,7 +72,8 @@ fn scan() -> Phase {
     Phase::new(Wish::default(), vec![record])
 }
 
-/// What a layer is: an input projection, a scan, and what is added behind it; gates and ups, and what is added behind these.
+/// The stages of a layer: an input projection, a scan and an output projection onto the residual; gates and ups, and
+/// a down projection onto the residual.
 fn layer() -> Vec<Phase> {
     let parts = [(Z, 4096), (CHANNELS, 4352), (DT, 64)];
     vec![
@@ -94,7 +95,7 @@ fn lengths(phases: &[Phase]) -> Vec<usize> {
 }
 
 #[test]
-fn a_phase_takes_what_the_one_ahead_of_it_made() {
+fn stages_read_the_packets_of_the_previous_stage() {
     let two = [layer(), layer()].concat();
     let launches = linked(&two, packets);
     let [all] = &launches[..] else { panic!("{} launches", launches.len()) };
@@ -104,7 +105,7 @@ fn a_phase_takes_what_the_one_ahead_of_it_made() {
     }
     let from = |at: usize, field| all[at].address(field);
     assert_eq!(from(0, "x_packets"), 0);
-    // Two columns in storage are a packet.
+    // A packet has two columns in the storage type.
     let of_scan = ["z_packets", "x_packets", "b_packets", "c_packets", "dt_packets"];
     for (field, column) in of_scan.into_iter().zip([0, 4096, 8192, 8320, 8448]) {
         assert_eq!(from(1, field), packets(0) + 4 * column, "{field}");
@@ -113,13 +114,13 @@ fn a_phase_takes_what_the_one_ahead_of_it_made() {
     for at in [2, 3, 4, 5, 7] {
         assert_eq!(from(at, "x_packets"), packets(at - 1), "{at}");
     }
-    // The largest of all are what an input projection makes, and the residual stream.
+    // The input projection and the residual stream have the largest packets.
     let bytes: Vec<usize> = all.iter().map(Record::packet_bytes).collect();
     assert_eq!(bytes[..5], [8512 * 4, 4096 * 4, 2048 * 8, 8192 * 4, 2048 * 8]);
 }
 
 #[test]
-fn what_reads_anything_else_begins_a_launch() {
+fn a_stage_that_reads_other_memory_starts_a_launch() {
     let change = |at: usize, change: &dyn Fn(&mut Record)| {
         let mut phases = layer();
         change(&mut phases[at].records[0]);
@@ -128,13 +129,14 @@ fn what_reads_anything_else_begins_a_launch() {
     assert_eq!(change(4, &|_| ()), [5]);
     assert_eq!(change(2, &|of| of.point("x", ELSEWHERE)), [2, 3]);
     assert_eq!(change(1, &|of| of.point("c", ELSEWHERE)), [1, 4]);
-    // Columns that are no whole packets.
+    // Columns that do not start at a pair of packets.
     assert_eq!(change(1, &|of| of.point("b", CHANNELS + 2 * 4094)), [1, 4]);
-    // Rows in f32 are not those in storage that lie there.
+    // Rows in f32 differ from stored bf16 rows at the same address.
     assert_eq!(change(3, &|of| of.set("form", form_of_x(FORMS_OF_X[1]) as i32)), [3, 2]);
     // More columns than there are.
     assert_eq!(change(1, &|of| of.set("heads_of_group", 8)), [1, 4]);
-    // A residual that nobody writes, one that is no residual of a phase ahead, and one that other threads have written.
+    // A residual that no stage writes, one that is no residual of an earlier stage, and one that other threads have
+    // written.
     assert_eq!(change(4, &|of| of.point("residual", ELSEWHERE)), [5]);
     assert_eq!(change(4, &|of| of.point("residual", Y)), [4, 1]);
     let mut other = [layer(), layer()].concat();
@@ -145,12 +147,12 @@ fn what_reads_anything_else_begins_a_launch() {
 }
 
 #[test]
-fn a_launch_takes_so_many_phases() {
+fn launches_are_split_at_the_largest_number_of_stages() {
     let many: Vec<Phase> = (0..26).flat_map(|_| layer()).collect();
     assert_eq!(lengths(&many), [MOST_PHASES, 130 - MOST_PHASES]);
 }
 
-/// h-tiny's, as far as phases are concerned: experts of a token, a norm, a router, and where they lie.
+/// Sizes of h-tiny's experts, and the addresses of its norm and router outputs.
 const TINY: Experts = Experts { of: 64, always: 2, chosen: 8, inner: 512, hidden: 2048 };
 const H: u64 = 0x80_0000;
 const LOGITS: u64 = 0x90_0000;
@@ -172,7 +174,7 @@ fn router() -> Phase {
     phase
 }
 
-/// What experts make, onto one residual stream into the other.
+/// The experts' stage, which adds to one residual stream and writes the other.
 fn experts([from, to]: [u64; 2]) -> Phase {
     let weights = Weights { experts: Some(TINY), ..Weights::by_rows(DType::E4m3) };
     let up = Up { inputs: 2048, ..Up::default() };
@@ -185,7 +187,7 @@ fn experts([from, to]: [u64; 2]) -> Phase {
     phase
 }
 
-/// A layer of experts: it reads one residual stream and leaves the other.
+/// A layer with experts: it reads one residual stream and writes the other.
 fn layer_of_experts([from, to]: [u64; 2]) -> Vec<Phase> {
     let parts = [(Z, 4096), (CHANNELS, 4352), (DT, 64)];
     let mut out = onto(1, Y);
@@ -199,7 +201,7 @@ fn kinds(launch: &[Record]) -> Vec<Kind> {
 }
 
 #[test]
-fn a_norm_takes_its_router_and_experts_take_both() {
+fn a_router_fuses_with_its_norm_and_experts_read_both() {
     let all = [layer_of_experts([X, OTHER]), layer_of_experts([OTHER, X])].concat();
     let launches = linked(&all, packets);
     let [all] = &launches[..] else { panic!("{} launches", launches.len()) };
@@ -224,8 +226,8 @@ fn a_norm_takes_its_router_and_experts_take_both() {
 }
 
 #[test]
-fn what_has_no_norm_ahead_reads_memory() {
-    // Behind something else there are a router and experts in launches of their own; a norm that nobody follows is one too.
+fn routers_and_experts_without_a_norm_read_memory() {
+    // Without a preceding norm, a router and experts are separate launches, and so is a norm without successors.
     let launches = linked(&[router(), experts([X, OTHER])], packets);
     let [alone, experts_alone] = &launches[..] else { panic!("{} launches", launches.len()) };
     assert_eq!(kinds(alone), [Kind::Norm]);
@@ -245,36 +247,37 @@ fn what_has_no_norm_ahead_reads_memory() {
     assert_eq!(change(5, 0, "x", ELSEWHERE), [4, 2]);
     assert_eq!(change(5, 0, "logits", ELSEWHERE), [4, 2]);
     assert_eq!(change(5, 1, "residual", ELSEWHERE), [6]);
-    // Fewer logits than there are experts would be waited for for ever.
+    // With fewer logits than experts, blocks would wait forever.
     let mut phases = layer_of_experts([X, OTHER]);
     phases[4].records[0].set("columns", 32);
     assert_eq!(lengths(&phases), [4, 2]);
 }
 
 #[test]
-fn nothing_is_written_that_a_slow_block_may_still_read() {
-    // Behind a product's phases all have read x; of a norm's x nobody knows before experts are on their way out.
+fn no_stage_overwrites_memory_that_a_slow_block_may_read() {
+    // After the stages of a projection all blocks have read x; after a norm that is known only once the down
+    // projection runs.
     let begins = |to| vec![norm(X), router(), experts([X, to])];
     assert_eq!(lengths(&begins(OTHER)), [3]);
     assert_eq!(lengths(&begins(X)), [1, 2]);
     assert_eq!(lengths(&[begins(OTHER), layer_of_experts([OTHER, X])].concat()), [9]);
-    // A scan that leaves columns alone does not wait for who makes them.
+    // A scan that reads only some columns does not wait for the producers of the others.
     let mut layer = layer();
     assert_eq!(lengths(&layer), [5]);
     layer[1].records[0].point("z", 0);
     assert_eq!(lengths(&layer), [2, 3]);
-    // What one adds to while another one, whose threads have other columns of it, writes there.
+    // A stage's residual is written by an earlier stage whose threads have other columns of it.
     let mut two = layer_of_experts([X, OTHER]);
     two.push(linear(0, OTHER, 8512, &[(X, 4096), (CHANNELS, 4352), (DT, 64)]));
     assert_eq!(lengths(&two), [6, 1]);
 }
 
 #[test]
-fn experts_stay_in_one_launch() {
+fn a_launch_never_splits_experts() {
     let two = [layer_of_experts([X, OTHER]), layer_of_experts([OTHER, X])].concat();
     let mut many: Vec<Phase> = (0..11).flat_map(|_| two.clone()).collect();
     assert_eq!(lengths(&many), [MOST_PHASES, 132 - MOST_PHASES]);
-    // Behind three more phases a launch would end with the way up.
+    // With three more stages before it, a launch would end after a gate and up projection.
     let ahead = [onto(2, INNER), linear(0, X, 8192, &[(INNER, 8192)]), onto(2, INNER)];
     many.splice(0..0, ahead);
     let launches = linked(&many, packets);

@@ -3,7 +3,7 @@ use crate::persistent::tests::hopper;
 use ops::rmsnorm::{Activation, RmsNormOp, RmsNormOptions};
 use ops::{Family, Inputs, Tensor, TensorMap};
 
-/// What the variant says on a Hopper of rows of so many columns of a residual stream.
+/// Checks why the variant refuses rows of `columns` columns of a residual stream on Hopper, or that it does not.
 fn check(columns: usize, change: impl Fn(&mut RmsNormProblem), expect: Option<&str>) {
     let tensor =
         |name: &str, shape: &[usize]| (name.to_owned(), Tensor::poisoned(shape, DType::F32));
@@ -16,7 +16,7 @@ fn check(columns: usize, change: impl Fn(&mut RmsNormProblem), expect: Option<&s
 }
 
 #[test]
-fn one_sentence_says_why_not() {
+fn unsupported_problems_are_refused_with_a_reason() {
     let any = |_: &mut RmsNormProblem| {};
     check(2048, any, None);
     check(1536, any, None);
