@@ -61,7 +61,7 @@ fn published(test: &str, texts: &str) -> anyhow::Result<()> {
     } else {
         variables.push(("FIRSTLIGHT_TOKENIZERS", home.into()));
     }
-    // Of the whole workspace, so that the features are those of the other tests.
+    // Builds the whole workspace, so that the features are those of the other tests.
     let words = ["test", "--locked", "--workspace", "--test", test, "--", "--nocapture"];
     steps::run(cargo::command(&root, &words).envs(variables))
 }

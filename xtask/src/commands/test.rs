@@ -265,7 +265,7 @@ fn run(arguments: &[String]) -> anyhow::Result<()> {
                     return Ok(());
                 }
             };
-            // Of the whole workspace, so that the features are those of the other tests and nothing is compiled again.
+            // Builds the whole workspace, so that the features are those of the other tests and nothing is compiled again.
             let test = [&["test", "--locked", "--workspace"][..], outside.tests].concat();
             steps::run(cargo::command(&root, &test).envs(variables))
         }));

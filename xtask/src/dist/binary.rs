@@ -65,7 +65,7 @@ impl Needs {
         }
     }
 
-    /// The platform tag of its wheel: the oldest system that meets its requirements.
+    /// The platform tag of its wheel: the oldest system that satisfies its requirements.
     ///
     /// # Errors
     /// If it loads a library that a manylinux system may not have.
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn tag_is_the_oldest_system_that_meets_the_requirements() {
+    fn tag_is_the_oldest_system_that_satisfies_the_requirements() {
         let tag = |needs: &Needs| needs.tag().map_err(|error| error.to_string());
         assert_eq!(tag(&on_glibc(2, 28, &["libc.so.6"])), Ok("manylinux_2_28_x86_64".to_owned()));
         assert_eq!(tag(&on_glibc(2, 5, &[])), Ok("manylinux_2_17_x86_64".to_owned()));
