@@ -84,7 +84,7 @@ impl Marker {
         let condition = any(&mut rest, variables)?;
         match rest.first() {
             None => Ok(Self { text: text.trim().to_owned(), condition }),
-            Some(word) => Err(format!("`{word}` is too much in the marker `{text}`")),
+            Some(word) => Err(format!("unexpected `{word}` in the marker `{text}`")),
         }
     }
 
@@ -208,7 +208,7 @@ fn words(text: &str) -> Result<Vec<String>, String> {
             '(' | ')' => 1,
             '\'' | '"' => match rest[1..].find(first) {
                 Some(end) => end + 2,
-                None => return Err(format!("a quote is open in the marker `{text}`")),
+                None => return Err(format!("a quote is not closed in the marker `{text}`")),
             },
             '=' | '!' | '<' | '>' | '~' => {
                 rest.find(|c: char| !"=!<>~".contains(c)).unwrap_or(rest.len())
@@ -243,7 +243,11 @@ fn all(rest: &mut &[String], known: &[(&str, Variable)]) -> Result<Condition, St
 fn one(rest: &mut &[String], known: &[(&str, Variable)]) -> Result<Condition, String> {
     if take(rest, "(") {
         let inner = any(rest, known)?;
-        return if take(rest, ")") { Ok(inner) } else { Err("a parenthesis is open".to_owned()) };
+        return if take(rest, ")") {
+            Ok(inner)
+        } else {
+            Err("a parenthesis is not closed".to_owned())
+        };
     }
     let left = next(rest)?;
     let value_first = quoted(&left).is_some();
@@ -253,7 +257,7 @@ fn one(rest: &mut &[String], known: &[(&str, Variable)]) -> Result<Condition, St
     }
     if !["==", "===", "~=", "!=", "<", "<=", ">", ">=", "in", "not in"].contains(&operator.as_str())
     {
-        return Err(format!("`{operator}` is no comparison"));
+        return Err(format!("`{operator}` is not a comparison"));
     }
     let right = next(rest)?;
     let (name, value) = if value_first { (right, left) } else { (left, right) };
@@ -385,10 +389,10 @@ mod tests {
         for (text, words) in [
             ("extra == 'cuda'", "not read"),
             ("sys_platform == linux", "quoted"),
-            ("sys_platform = 'linux'", "no comparison"),
-            ("sys_platform == 'linux", "open"),
-            ("(sys_platform == 'linux'", "open"),
-            ("sys_platform == 'linux' 'x'", "too much"),
+            ("sys_platform = 'linux'", "not a comparison"),
+            ("sys_platform == 'linux", "quote is not closed"),
+            ("(sys_platform == 'linux'", "parenthesis is not closed"),
+            ("sys_platform == 'linux' 'x'", "unexpected"),
             ("sys_platform", "too early"),
             ("sys_platform == 'linux' & x", "`&`"),
         ] {

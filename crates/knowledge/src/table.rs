@@ -23,7 +23,7 @@ fn try_rows<Row: DeserializeOwned>(text: &str, key: &str) -> Result<Vec<Row>, St
         _ => return Err("it has no [source.NAME]".to_owned()),
     };
     let Some(Value::Array(rows)) = table.remove(key) else {
-        return Err("it is not there, or no list".to_owned());
+        return Err("the key is absent or not a list".to_owned());
     };
     rows.into_iter().map(|row| cited(row, &sources)).collect()
 }

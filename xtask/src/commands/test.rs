@@ -18,13 +18,12 @@ pub(super) const COMMAND: Command = Command {
     arguments: "[PART]",
     about: "every test of every crate; checks first that the required programs are installed",
     details: "PART: run only the tests with published packages whose name contains PART.\n\
-              These judge wheels of the Python registry (85 MB, kept below target/), render chat templates (170 MB) with\n\
-              transformers, call the ops on NumPy arrays (20 MB), test the package with two\n\
-              releases of torch and of transformers (1.6 GB), whose logits must match, test the packers of weights (80 MB), validate emitted files by
-\
-              Kubernetes' schemas (110 MB), and send requests to a server from OpenAI's client (70 MB) and, with npm, npm's clients (40 MB), Codex (440 MB) and pages in Chromium (340 MB). Without a
-\
-              network they are skipped, and the output says so.",
+              They judge wheels of the Python registry (85 MB, kept below target/), render chat templates (170 MB) with\n\
+              transformers, call the ops on NumPy arrays (20 MB), test the package with two releases of torch and of\n\
+              transformers (1.6 GB), whose logits must match, test the packers of weights (80 MB), validate emitted files\n\
+              by Kubernetes' schemas (110 MB), and send requests to a server from OpenAI's client (70 MB) and, with npm,\n\
+              from npm's clients (40 MB), Codex (440 MB) and pages in Chromium (340 MB). Without a network they are\n\
+              skipped, and the output says so.",
     run,
 };
 

@@ -101,7 +101,7 @@ mod tests {
         larger.hold(30_000_000).unwrap_err();
     }
 
-    /// The limit is the estimate of the program, so that a section of constants or code exceeds it.
+    /// The limit is the estimate of the program, so that an added section of constants or code exceeds it.
     #[test]
     #[cfg(target_os = "linux")]
     fn refuses_an_enlarged_program() {
