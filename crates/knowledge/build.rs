@@ -1,4 +1,4 @@
-//! Packs the tables below `data` into one file that the program holds: a fifth of their size.
+//! Compresses the tables below `data` with LZMA into one file that the program embeds, a fifth of their size.
 
 use lzma_rust2::{LzmaOptions, LzmaWriter};
 use std::error::Error;
@@ -17,7 +17,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         .map(|entry| entry.map(|entry| entry.path()))
         .collect::<Result<_, _>>()?;
     files.sort();
-    // Each table follows a line with its name and its length.
+    // A line with the name and the length in bytes precedes each table.
     let mut all = Vec::new();
     for file in files {
         let name = file.file_name().unwrap_or_default();

@@ -1,4 +1,4 @@
-/// A table of messages without the samples, which only tests read: of each pair in `texts`, the pattern stays.
+/// Removes the samples, which only tests read, from a table of messages: each pair in `texts` keeps its pattern.
 fn without_samples(table: &str) -> String {
     let mut out = String::with_capacity(table.len());
     let mut rest = table;
@@ -11,7 +11,7 @@ fn without_samples(table: &str) -> String {
     out
 }
 
-/// Copies a list of pairs with their first strings alone up to its closing bracket; gives what follows.
+/// Copies a list of pairs up to its closing bracket, with only the first string of each; returns the text after it.
 fn strip_list<'a>(list: &'a str, out: &mut String) -> &'a str {
     let (mut depth, mut strings, mut quoted, mut escaped) = (1_u32, 0_u32, false, false);
     for (at, letter) in list.char_indices() {

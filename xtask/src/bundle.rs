@@ -1,4 +1,4 @@
-//! The bundle of compiled kernels: tools from the Python registry, the compilation, and the gate on what came out.
+//! Builds the bundle of compiled kernels: installs the tools from the Python registry, compiles, and checks the binaries.
 
 mod cubin;
 mod gate;
@@ -11,26 +11,25 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// Where the bundle is committed, from which it is built in.
+/// The committed bundle, which the build embeds.
 const COMMITTED: &str = "crates/ops-cuda/src/bundle.bin";
-/// Most that the bundle may weigh: it is part of every binary and of every clone.
+/// Maximum size of the bundle in bytes: every binary and every clone contains it.
 const MOST_BYTES: u64 = (3 << 20) + (768 << 10);
-/// What mends a bundle that is not what its sources give.
+/// The remedy for a bundle that differs from its sources.
 const HINT: &str = "hint: run `cargo xtask bundle` and commit it";
 
-/// What is asked of the bundle.
+/// The mode of the command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Asked {
-    /// Compile it and put it where it is committed.
+    /// Compile the bundle and replace the committed one.
     Make,
-    /// Compile all of it and compare.
+    /// Compile all kernels and compare the bundle byte by byte.
     Check,
-    /// Hold the committed one against its sources, and compile about so many of its kernels again.
+    /// Compare the hashes of all sources with the committed bundle, and compile about this number of its kernels again.
     Sample(usize),
 }
 
-/// Makes the bundle, or compares the committed one with what the sources give, by the `program` of the example where it was built
-/// before.
+/// Builds the bundle, or compares the committed one with the sources. `program` is the built example `bundle`, if there is one.
 pub(crate) fn make(root: &Path, asked: Asked, program: Option<&Path>) -> anyhow::Result<()> {
     let target = cargo::target_directory(root)?;
     let check = asked != Asked::Make;
@@ -41,9 +40,9 @@ pub(crate) fn make(root: &Path, asked: Asked, program: Option<&Path>) -> anyhow:
         tools = Some(tools::prepare(&target)?);
         Ok(())
     })?;
-    let tools = tools.context("the tools are not there")?;
+    let tools = tools.context("the tools were not installed")?;
     steps.run("compile", || {
-        // A check takes nothing from an earlier run.
+        // A check does not reuse kernels of an earlier run.
         if check && folder.exists() {
             fs::remove_dir_all(&folder)?;
         }
@@ -70,13 +69,13 @@ pub(crate) fn make(root: &Path, asked: Asked, program: Option<&Path>) -> anyhow:
             println!("wrote {COMMITTED}, {bytes} bytes");
         }
         Asked::Check if fs::read(&made)? != fs::read(committed)? => {
-            bail!("{COMMITTED} is not what the kernels' sources give\n{HINT}");
+            bail!("{COMMITTED} differs from the kernels' sources\n{HINT}");
         }
         Asked::Check => {
-            println!("{COMMITTED} is what the sources give, byte by byte, {bytes} bytes");
+            println!("{COMMITTED} equals the compiled sources, {bytes} bytes");
         }
         Asked::Sample(_) => {
-            println!("{COMMITTED} has the kernels of the sources, and no others, {bytes} bytes");
+            println!("{COMMITTED} has exactly the kernels of the sources, {bytes} bytes");
         }
     }
     steps.finish();

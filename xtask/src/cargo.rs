@@ -1,4 +1,4 @@
-//! The cargo that started this program.
+//! Commands of the cargo that started this program.
 
 use crate::steps;
 use anyhow::Context;
@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The cargo that runs us, so that its nested runs use the same toolchain.
+/// The cargo that started this program, so that nested runs use the same toolchain.
 pub(crate) fn program() -> OsString {
     std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
 }
@@ -18,19 +18,19 @@ pub(crate) fn command(root: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-/// Runs cargo to its end.
+/// Runs cargo and waits for it.
 pub(crate) fn run(root: &Path, arguments: &[&str]) -> anyhow::Result<()> {
     steps::run(&mut command(root, arguments))
 }
 
-/// What `cargo metadata` says about the workspace itself.
+/// The output of `cargo metadata --no-deps`.
 pub(crate) fn metadata(root: &Path) -> anyhow::Result<serde_json::Value> {
     let text =
         steps::output(&mut command(root, &["metadata", "--format-version", "1", "--no-deps"]))?;
     serde_json::from_str(&text).context("`cargo metadata` printed no JSON")
 }
 
-/// The folder that holds the workspace's Cargo.toml.
+/// The folder of the workspace's Cargo.toml.
 pub(crate) fn workspace_root() -> anyhow::Result<PathBuf> {
     let text = steps::output(Command::new(program()).args([
         "locate-project",
@@ -42,7 +42,7 @@ pub(crate) fn workspace_root() -> anyhow::Result<PathBuf> {
     manifest.parent().map(Path::to_path_buf).context("the workspace manifest has no folder")
 }
 
-/// Where this workspace's build outputs go.
+/// The folder of the workspace's build outputs.
 pub(crate) fn target_directory(root: &Path) -> anyhow::Result<PathBuf> {
     let metadata = metadata(root)?;
     let folder = metadata["target_directory"].as_str();

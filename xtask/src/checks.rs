@@ -27,7 +27,7 @@ use std::fmt;
 use std::path::Path;
 pub(crate) use words::print_findings as print_words;
 
-/// Every check, in the order they run.
+/// Every check, in the order of execution.
 const CHECKS: &[Check] = &[
     edges::CHECK,
     file_length::CHECK,
@@ -51,19 +51,19 @@ const CHECKS: &[Check] = &[
     words::CHECK,
 ];
 
-/// One check: a pure function from the layout to what is wrong with it.
+/// One check: a pure function from the layout to its problems.
 struct Check {
-    /// Its name, as the output shows it.
+    /// Its name in the output.
     name: &'static str,
-    /// What it promises, in one line.
+    /// The property that it checks, in one line.
     promise: &'static str,
-    /// What to do about a problem it finds.
+    /// The remedy for its problems.
     hint: &'static str,
     /// Finds the problems.
     find: fn(&Layout) -> Vec<Problem>,
 }
 
-/// One thing that is wrong.
+/// One violation of a check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Problem {
     path: String,
@@ -90,7 +90,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Runs every check and prints every problem; an error says how many there were.
+/// Runs every check and prints every problem; the error has their number.
 pub(crate) fn run_all(root: &Path) -> anyhow::Result<()> {
     let layout = Layout::read(root)?;
     let mut count = 0;
@@ -113,7 +113,7 @@ pub(crate) fn run_all(root: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Runs a check on a layout written by hand and compares its problems, line by line.
+/// Runs a check on a layout and compares its problems with the expected lines.
 #[cfg(test)]
 fn check(check: &Check, layout: &Layout, expect: &[&str]) {
     let found: Vec<String> = (check.find)(layout).iter().map(ToString::to_string).collect();
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn checks_are_named_once_and_say_what_to_do() {
+    fn check_names_are_unique_and_have_a_promise_and_a_hint() {
         for (index, check) in CHECKS.iter().enumerate() {
             assert!(CHECKS[..index].iter().all(|other| other.name != check.name));
             for text in [check.promise, check.hint] {
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_repository_fails_only_where_something_must_exist() {
+    fn empty_repository_fails_only_checks_of_required_files() {
         let layout = Layout::default();
         let failing: Vec<&str> = CHECKS
             .iter()

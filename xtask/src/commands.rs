@@ -13,7 +13,7 @@ mod words;
 
 use std::fmt;
 
-/// Every command, in the order the overview shows them.
+/// Every command, in the order of the overview.
 pub(crate) const COMMANDS: &[Command] = &[
     test::COMMAND,
     check::COMMAND,
@@ -29,15 +29,15 @@ pub(crate) const COMMANDS: &[Command] = &[
 
 /// One command of `cargo xtask`.
 pub(crate) struct Command {
-    /// What is typed.
+    /// The name on the command line.
     pub(crate) name: &'static str,
-    /// Its arguments, as the help shows them.
+    /// The usage of its arguments, which the check `workflows` compares with calls.
     pub(crate) arguments: &'static str,
     /// One line for the overview.
     pub(crate) about: &'static str,
-    /// What the arguments mean, one line each.
+    /// The help of each argument, one line each.
     pub(crate) details: &'static str,
-    /// Does it; an error is a red result.
+    /// Runs the command; an error is a failure.
     pub(crate) run: fn(&[String]) -> anyhow::Result<()>,
 }
 
@@ -63,7 +63,7 @@ pub(crate) fn overview() -> String {
     text
 }
 
-/// A command line that cannot be understood; exits 2 where a red result exits 1.
+/// A usage error: exit status 2, while a failure exits with 1.
 #[derive(Debug)]
 pub(crate) struct Usage(pub(crate) String);
 
@@ -75,7 +75,7 @@ impl fmt::Display for Usage {
 
 impl std::error::Error for Usage {}
 
-/// For commands that take no arguments.
+/// Refuses arguments, for commands that take none.
 fn no_arguments(arguments: &[String]) -> anyhow::Result<()> {
     match arguments.first() {
         None => Ok(()),
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stray_argument_is_a_usage_error() {
+    fn unexpected_argument_is_a_usage_error() {
         let error = no_arguments(&["--fast".to_owned()]).unwrap_err();
         assert!(error.is::<Usage>());
         assert_eq!(error.to_string(), "unexpected argument `--fast`");

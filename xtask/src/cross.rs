@@ -1,7 +1,7 @@
-//! Compiles the workspace for machines that are not this one.
+//! Compiles the workspace for other targets.
 //!
-//! The standard library of another target comes from rustup where its user installed that target, and else from
-//! Debian's packages, unpacked below the target folder so that nothing of this machine changes.
+//! The standard library of a target comes from rustup if the user installed that target, otherwise from Debian's packages,
+//! which are unpacked below the target folder and not installed.
 
 mod debian;
 mod emulate;
@@ -16,28 +16,28 @@ use std::time::Instant;
 
 pub(crate) use emulate::{Emulated, emulator, run_tests as run_tests_emulated};
 
-/// One target that everything is checked for.
+/// One target of the checks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Target {
     /// The target triple.
     pub(crate) triple: &'static str,
-    /// Debian's name for the architecture where Debian ships a built standard library for it; elsewhere the library
-    /// is checked from its sources along with ours.
+    /// Debian's name for the architecture if Debian has a built standard library for it; otherwise the standard library
+    /// is compiled from its sources.
     debian_architecture: Option<&'static str>,
 }
 
-/// Every target, apart from the one this machine is.
+/// Every target in addition to x86-64 Linux.
 pub(crate) const TARGETS: &[Target] = &[
     Target { triple: "aarch64-unknown-linux-gnu", debian_architecture: Some("arm64") },
     Target { triple: "aarch64-apple-darwin", debian_architecture: None },
     Target { triple: "x86_64-apple-darwin", debian_architecture: None },
 ];
 
-/// What our crates are denied on another target: code that only this machine's configuration uses shows there as unused.
-/// Not every warning is denied, for another compiler release may know new ones.
+/// Lint group that is denied on other targets: code that only the host's configuration uses is unused there. Other warnings
+/// are not denied, because another compiler release may have new ones.
 const DENIED: &str = "unused";
 
-/// Where a target's standard library comes from.
+/// The source of a target's standard library.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Source {
     /// A target installed by rustup for the active toolchain.
@@ -47,7 +47,7 @@ pub(crate) enum Source {
 }
 
 impl Source {
-    /// Reads what `--from` was given.
+    /// Parses the value of `--from`.
     pub(crate) fn parse(text: &str) -> Result<Self, Usage> {
         match text {
             "rustup" => Ok(Self::Rustup),
@@ -57,14 +57,14 @@ impl Source {
     }
 }
 
-/// The triple of this machine, as its compiler has it.
+/// The host triple of `rustc`.
 pub(crate) fn host_triple() -> anyhow::Result<String> {
     let text = steps::output(Command::new("rustc").arg("-vV"))?;
     let host = text.lines().find_map(|line| line.strip_prefix("host: "));
     host.map(str::to_owned).context("`rustc -vV` names no host")
 }
 
-/// What happened to one target. There is no variant that passes without a compiler having run.
+/// The result of one target; only a compiled target is `Checked`.
 #[derive(Debug)]
 enum Outcome {
     Checked {
@@ -72,25 +72,25 @@ enum Outcome {
         seconds: f64,
     },
     Failed(anyhow::Error),
-    /// Nothing here can check it.
+    /// This machine has no standard library for it.
     Missing(String),
 }
 
-/// What `cargo xtask cross` is asked to do.
+/// Arguments of `cargo xtask cross`.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Request {
     pub(crate) targets: Vec<Target>,
-    /// Only these rooms; all of them where none is named.
+    /// Only these crates; all if empty.
     pub(crate) rooms: Vec<String>,
-    /// Only this source, where one is named.
+    /// Only this source; any if `None`.
     pub(crate) source: Option<Source>,
-    /// Tests, examples and benchmarks too.
+    /// Also compile tests, examples and benchmarks.
     pub(crate) with_tests: bool,
-    /// A target that cannot be checked here is reported and does not fail.
+    /// A target that cannot be checked on this machine is reported and does not fail.
     pub(crate) allow_missing: bool,
 }
 
-/// Checks each target and prints a table; fails unless each one was compiled.
+/// Checks each target and prints a table; fails unless every target was compiled, or missing ones are allowed.
 pub(crate) fn check(root: &Path, request: &Request) -> anyhow::Result<()> {
     let target_directory = cargo::target_directory(root)?;
     let mut outcomes = Vec::new();
@@ -109,7 +109,7 @@ pub(crate) fn check(root: &Path, request: &Request) -> anyhow::Result<()> {
                 if request.rooms.is_empty() {
                     command.arg("--workspace");
                 }
-                command.args(request.rooms.iter().flat_map(|room| ["--package", room]));
+                command.args(request.rooms.iter().flat_map(|name| ["--package", name]));
                 match steps::run(&mut command) {
                     Ok(()) => Outcome::Checked {
                         source: toolchain.source,
@@ -128,9 +128,9 @@ pub(crate) fn check(root: &Path, request: &Request) -> anyhow::Result<()> {
 /// A compiler that has a standard library for a target.
 pub(crate) struct Toolchain {
     source: Source,
-    /// The compiler to use in place of the active one.
+    /// The compiler to use instead of the active one.
     rustc: Option<PathBuf>,
-    /// Compiles our own crates with [`DENIED`].
+    /// Runs the compiler with [`DENIED`] for the workspace's crates.
     wrapper: PathBuf,
     /// Whether the standard library is compiled from its sources.
     build_std: bool,
@@ -142,8 +142,8 @@ impl Toolchain {
         self.command_of(root, &[verb, "--target", target.triple], target_directory).0
     }
 
-    /// A cargo command with this compiler, and the folder of its outputs. They lie apart from this machine's, so that no
-    /// other build is thrown away, and one folder for all targets lets them share build scripts and macros.
+    /// A cargo command with this compiler, and the folder of its outputs. The folder is separate from the host's, so that no
+    /// other build is invalidated, and common to all targets, so that they share build scripts and macros.
     pub(crate) fn command_of(
         &self,
         root: &Path,
@@ -154,16 +154,16 @@ impl Toolchain {
         let outputs = format!("cross-{:?}-outputs", self.source).to_lowercase();
         let outputs = target_directory.join(outputs);
         command.arg("--target-dir").arg(&outputs);
-        // Flags for this machine's processor or linker would be wrong for another.
+        // Flags for the host's processor or linker would be wrong for the target.
         command.env_remove("RUSTFLAGS");
-        // Nobody debugs these outputs: without this they take several times the space.
+        // Debug information would multiply the size of these outputs.
         command.env("CARGO_PROFILE_DEV_DEBUG", "0").env("CARGO_INCREMENTAL", "0");
         command.env("RUSTC_WORKSPACE_WRAPPER", &self.wrapper);
         if let Some(rustc) = &self.rustc {
             command.env("RUSTC", rustc);
         }
         if self.build_std {
-            // `-Z build-std` is not stable, and Debian ships one compiler: this asks it to accept the flag.
+            // Lets Debian's stable compiler accept the unstable flag `-Z build-std`.
             command.env("RUSTC_BOOTSTRAP", "1");
             command.args(["-Z", "build-std=std,panic_unwind,panic_abort,proc_macro,test"]);
         }
@@ -171,13 +171,13 @@ impl Toolchain {
     }
 }
 
-/// Finds or sets up a compiler for a target.
+/// Finds or prepares a compiler for a target.
 pub(crate) fn toolchain(
     target: Target,
     source: Option<Source>,
     target_directory: &Path,
 ) -> anyhow::Result<Toolchain> {
-    // A wrapper and not RUSTFLAGS, which would also reach the standard library's sources.
+    // A wrapper instead of RUSTFLAGS, which would also apply to the standard library's sources.
     let wrapper = target_directory.join("cross-wrapper");
     write_program(&wrapper, &format!("exec \"$@\" -D {DENIED}"))?;
     let wants = |wanted| source.is_none_or(|source| source == wanted);
@@ -200,7 +200,7 @@ pub(crate) fn toolchain(
     })
 }
 
-/// Writes a shell program.
+/// Writes an executable shell script with this line.
 pub(crate) fn write_program(path: &Path, line: &str) -> anyhow::Result<()> {
     let write = || {
         std::fs::create_dir_all(path.parent().unwrap_or(path))?;
@@ -216,7 +216,7 @@ fn make_executable(path: &Path) -> std::io::Result<()> {
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755))
 }
 
-/// Elsewhere there is no such mark; what is written is a shell program, which such a machine would need to run anyway.
+/// Other systems have no executable permission.
 #[cfg(not(unix))]
 fn make_executable(_: &Path) -> std::io::Result<()> {
     Ok(())
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_never_calls_a_missing_target_checked() {
+    fn table_lists_a_missing_target_as_missing() {
         let outcomes = [(TARGETS[0], outcome("missing")), (TARGETS[1], outcome("checked"))];
         let table = table(&outcomes);
         assert_eq!(

@@ -1,7 +1,7 @@
-//! What people install without Rust: archives and wheels of the command, each looked at before anyone has it.
+//! Builds archives and wheels of the command for users without Rust, and checks each of them.
 //!
-//! Nothing is assumed of a program: which C library it needs, for which processor it is and which libraries it loads are read from its own
-//! bytes, and give the wheel its tag. The same commit gives the same bytes.
+//! The wheel's tag is derived from the program file: its glibc version, its architecture and the libraries that it loads.
+//! Builds are reproducible: the same commit gives the same bytes.
 
 mod archive;
 mod binary;
@@ -26,17 +26,17 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use wheel::Package;
 
-/// What something is made for.
+/// A platform of the releases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Platform {
     /// The target triple.
     pub(crate) triple: &'static str,
-    /// Docker's word for the processor, where images are made for it.
+    /// Docker's name of the architecture; `None` if there is no image for it.
     image: Option<&'static str>,
 }
 
 impl Platform {
-    /// Whether this is what is meant: its triple, or of Linux the processor alone.
+    /// Whether `name` is its triple, or for Linux its architecture.
     pub(crate) fn is(&self, name: &str) -> bool {
         self.triple == name || self.triple.strip_suffix("-unknown-linux-gnu") == Some(name)
     }
@@ -49,23 +49,23 @@ pub(crate) const PLATFORMS: &[Platform] = &[
     Platform { triple: "aarch64-apple-darwin", image: None },
 ];
 
-/// What a program may weigh.
+/// Maximum size of a program in bytes.
 const MOST_BYTES: usize = 30_000_000;
-/// What a wheel may weigh.
+/// Maximum size of a wheel in bytes.
 const MOST_OF_A_WHEEL: u64 = 45_000_000;
 
-/// What `cargo xtask wheel` is asked to do.
+/// Arguments of `cargo xtask wheel`.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Request {
-    /// What has to be made; everything this machine can make where none is named.
+    /// The platforms to build; if empty, every platform that this machine can build.
     pub(crate) targets: Vec<Platform>,
-    /// Where the standard library of another target comes from.
+    /// The source of another target's standard library; any if `None`.
     pub(crate) source: Option<Source>,
-    /// A program that is there already, in place of building one.
+    /// A built program to pack, instead of building one.
     pub(crate) program: Option<PathBuf>,
     /// The folder to write to.
     pub(crate) output: Option<PathBuf>,
-    /// Install and run what was made.
+    /// Install and run the built packages.
     pub(crate) prove: bool,
 }
 
@@ -88,7 +88,7 @@ impl File {
     }
 }
 
-/// What a commit is made into.
+/// The release of a commit.
 struct Dist<'a> {
     root: &'a Path,
     request: &'a Request,
@@ -97,24 +97,24 @@ struct Dist<'a> {
     version: String,
     summary: String,
     repository: Option<String>,
-    /// Seconds since 1970 that every file is dated with.
+    /// The date of every file, in seconds since 1970.
     time: u64,
 }
 
-/// One platform's files.
+/// The built files of one platform.
 struct Made {
     triple: &'static str,
     bytes: usize,
     needs: Needs,
-    /// How it was run here, or why it was not.
+    /// The output of a run on this machine, or the reason why it was not run.
     ran: Result<String, String>,
-    /// What runs it.
+    /// Runs its programs, if this machine can.
     runner: Option<build::Runner>,
     wheel: PathBuf,
     program: PathBuf,
 }
 
-/// Makes what was asked for and says what came of each platform.
+/// Builds the requested platforms and prints the result of each.
 pub(crate) fn make(root: &Path, request: &Request) -> anyhow::Result<()> {
     let target_directory = cargo::target_directory(root)?;
     let output = request.output.clone().unwrap_or_else(|| target_directory.join("packages"));
@@ -130,7 +130,7 @@ pub(crate) fn make(root: &Path, request: &Request) -> anyhow::Result<()> {
         [] => PLATFORMS.to_vec(),
         named => named.to_vec(),
     };
-    // What runs here comes first: pages and completions of all are printed by one that runs.
+    // The host comes first: its program prints the man pages and completions of all platforms.
     platforms.sort_by_key(|platform| platform.triple != here);
     let (mut all, mut lines, mut missing) = (Vec::new(), Vec::new(), Vec::new());
     let mut documents = None;
@@ -151,14 +151,14 @@ pub(crate) fn make(root: &Path, request: &Request) -> anyhow::Result<()> {
     for file in written(&dist.output)? {
         println!("  {file}");
     }
-    // What was named has to be there; of everything, whatever this machine can make.
+    // Every requested platform is required; without a request, at least one.
     if all.is_empty() || (!request.targets.is_empty() && !missing.is_empty()) {
         bail!("not made: {}", missing.join(", "));
     }
     if request.prove {
         let runs = |made: &&Made| made.runner.is_some();
         if !all.iter().any(|made| runs(&made)) {
-            bail!("--prove wants a platform whose programs run here");
+            bail!("--prove needs a platform whose programs run on this machine");
         }
         all.iter().filter(runs).try_for_each(|made| proof::run(&dist, made, &here))?;
     }
@@ -182,7 +182,7 @@ impl Dist<'_> {
         if !platform.triple.starts_with(needs.processor.replace("arm64", "aarch64").as_str()) {
             bail!("{} is for {}", program.display(), needs.processor);
         }
-        // A program that was brought is the tests', whose release has to fit.
+        // A given program is a test build, so the size of its release build is estimated.
         if !own && platform.triple == "x86_64-unknown-linux-gnu" {
             size::Sections::of(&bytes)?.hold(MOST_BYTES as u64)?;
         }
@@ -219,7 +219,7 @@ impl Dist<'_> {
             if own {
                 package.needs.hold().with_context(|| library.display().to_string())?;
             }
-            // The wheel is for machines that have what both need.
+            // The wheel needs the newer system of program and library.
             tag = needs.and(&package.needs).tag()?;
             files.extend(package.files);
         }
@@ -264,7 +264,7 @@ impl Made {
     }
 }
 
-/// The version, the one line and the repository that the command's own manifest has.
+/// The version, description and repository of the manifest of `firstlight`.
 fn described(root: &Path) -> anyhow::Result<(String, String, Option<String>)> {
     let metadata = cargo::metadata(root)?;
     let packages = metadata["packages"].as_array().context("`cargo metadata` lists no packages")?;
@@ -276,7 +276,7 @@ fn described(root: &Path) -> anyhow::Result<(String, String, Option<String>)> {
     Ok((version, summary, text("repository")))
 }
 
-/// SOURCE_DATE_EPOCH where a packager sets it, else the date of the commit.
+/// SOURCE_DATE_EPOCH if it is set, otherwise the date of the commit, in seconds since 1970.
 fn date_of_commit(root: &Path) -> anyhow::Result<u64> {
     let text = match std::env::var("SOURCE_DATE_EPOCH") {
         Ok(text) => text,
@@ -287,19 +287,19 @@ fn date_of_commit(root: &Path) -> anyhow::Result<u64> {
                 )?
         }
     };
-    text.trim().parse().with_context(|| format!("`{}` is no number of seconds", text.trim()))
+    text.trim().parse().with_context(|| format!("`{}` is not a time in seconds", text.trim()))
 }
 
 fn sha256(bytes: &[u8]) -> [u8; 32] {
     Sha256::digest(bytes).into()
 }
 
-/// Writes `FILE.sha256` as `sha256sum --check` reads it.
+/// Writes `FILE.sha256` in the format of `sha256sum`.
 fn checksum(path: &Path) -> anyhow::Result<()> {
     let name = path.file_name().context("no file name")?.to_string_lossy();
     let hash: String = sha256(&fs::read(path)?).iter().map(|byte| format!("{byte:02x}")).collect();
-    let beside = path.with_file_name(format!("{name}.sha256"));
-    fs::write(&beside, format!("{hash}  {name}\n")).with_context(|| beside.display().to_string())
+    let sums = path.with_file_name(format!("{name}.sha256"));
+    fs::write(&sums, format!("{hash}  {name}\n")).with_context(|| sums.display().to_string())
 }
 
 fn written(folder: &Path) -> anyhow::Result<Vec<String>> {
@@ -321,7 +321,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_checksum_is_what_sha256sum_reads() {
+    fn sha256sum_accepts_the_checksum_file() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("a.whl");
         fs::write(&file, "abc").unwrap();
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn the_command_s_manifest_describes_the_wheel() {
+    fn reads_version_and_description_of_the_manifest() {
         let (version, summary, _) = described(&cargo::workspace_root().unwrap()).unwrap();
         assert_eq!(version.split('.').count(), 3);
         assert!(!summary.contains('\n') && summary.len() > 20);

@@ -1,4 +1,4 @@
-//! The table of releases on PyPI: read again, and compared row by row.
+//! Compares the table of releases with PyPI, row by row.
 
 use crate::steps::{output, require};
 use anyhow::{Context, bail};
@@ -10,18 +10,18 @@ use toml::{Table, Value};
 const TABLE: &str = "crates/knowledge/data/pypi.toml";
 const HELPER: &str = "xtask/src/facts/pypi.py";
 
-/// Which part of the table, and what to do with it.
+/// Arguments of `cargo xtask facts`.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Asked {
-    /// Only these packages; all where it is empty.
+    /// Only these packages; all if empty.
     pub(crate) packages: Vec<String>,
     /// Only about this many releases.
     pub(crate) sample: Option<u32>,
-    /// The day to write the table with.
+    /// The date of the new table; `None` if it is not written.
     pub(crate) write: Option<String>,
 }
 
-/// Shows what differs; an error where something does and nothing was written.
+/// Prints the differences; fails if there are some and the table is not written.
 pub(crate) fn compare(root: &Path, asked: &Asked) -> anyhow::Result<()> {
     require("python3", "--version", "`apt-get install python3`, 3.11 or newer")?;
     let mut helper = Command::new("python3");
@@ -35,7 +35,7 @@ pub(crate) fn compare(root: &Path, asked: &Asked) -> anyhow::Result<()> {
     if let Some(date) = &asked.write {
         helper.args(["--date", date]);
     }
-    let now = output(&mut helper).context("hint: PyPI has to be reachable")?;
+    let now = output(&mut helper).context("hint: PyPI must be reachable")?;
     let before = std::fs::read_to_string(root.join(TABLE)).with_context(|| TABLE.to_owned())?;
     let differences = differences(&before, &now)?;
     for line in &differences {
@@ -47,13 +47,13 @@ pub(crate) fn compare(root: &Path, asked: &Asked) -> anyhow::Result<()> {
         return Ok(());
     }
     if !differences.is_empty() {
-        bail!("{TABLE} differs from PyPI\nhint: `cargo xtask facts --write DATE` takes it over");
+        bail!("{TABLE} differs from PyPI\nhint: `cargo xtask facts --write DATE` updates it");
     }
-    println!("{TABLE} says what PyPI says");
+    println!("{TABLE} agrees with PyPI");
     Ok(())
 }
 
-/// One line for each release that is new or says something else. Releases that were not read again are no difference.
+/// One line for each new release and each changed value. Releases that `now` does not have are not differences.
 fn differences(before: &str, now: &str) -> anyhow::Result<Vec<String>> {
     let (before, now) = (rows(before)?, rows(now)?);
     let mut lines = Vec::new();
@@ -72,7 +72,7 @@ fn differences(before: &str, now: &str) -> anyhow::Result<Vec<String>> {
     Ok(lines)
 }
 
-/// Long lists by their length: which file is new is seen in the table's own difference.
+/// A value, or the length of a long list: `git diff` of the table shows its items.
 fn shown(value: &Value) -> String {
     match value {
         Value::Array(list) if list.len() > 3 => format!("a list of {}", list.len()),
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_new_or_other_is_shown_and_what_was_not_read_is_not() {
+    fn differences_list_new_and_changed_releases_and_ignore_unread_ones() {
         let row = |package: &str, version: &str, python: &str| {
             format!(
                 "[[release]]\npackage = \"{package}\"\nversion = \"{version}\"\npython = \"{python}\"\n"

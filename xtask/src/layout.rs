@@ -1,4 +1,4 @@
-//! What the checks look at: the repository's files and the workspace's packages.
+//! The input of the checks: the repository's files and the workspace's packages.
 
 use crate::{cargo, steps};
 use anyhow::Context;
@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
-/// The repository as the checks see it. Checks are pure functions of this, so their tests write one by hand.
+/// Files and packages of the repository. Checks are pure functions of it, so that their tests construct one.
 #[derive(Debug, Default)]
 pub(crate) struct Layout {
-    /// Text of each file by its path from the root with `/`; `None` for a file that is not UTF-8 text.
+    /// Text of each file by its path relative to the root, with `/`; `None` for a file that is not UTF-8.
     pub(crate) files: BTreeMap<String, Option<String>>,
     /// The workspace's packages.
     pub(crate) packages: Vec<Package>,
@@ -18,14 +18,14 @@ pub(crate) struct Layout {
 /// One package of the workspace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Package {
-    /// Its name, which is also the room's name.
+    /// Its name, which is also the name of the crate's folder.
     pub(crate) name: String,
-    /// The packages of this workspace that it depends on, whatever the kind of dependency; sorted, each once.
+    /// The workspace's packages that it depends on, of any dependency kind; sorted, without duplicates.
     pub(crate) rooms: Vec<String>,
 }
 
 impl Layout {
-    /// Reads the files that git tracks or would track, and asks cargo for the packages.
+    /// Reads the files that git tracks or does not ignore, and the packages from `cargo metadata`.
     pub(crate) fn read(root: &Path) -> anyhow::Result<Self> {
         Ok(Self { files: read_files(root)?, packages: packages(&cargo::metadata(root)?)? })
     }
@@ -54,7 +54,7 @@ impl Layout {
     }
 }
 
-/// The room a path belongs to: `crates/NAME/...` or `xtask/...`.
+/// The crate that a path belongs to: `crates/NAME/...` or `xtask/...`.
 pub(crate) fn room_of(path: &str) -> Option<&str> {
     let mut parts = path.split('/');
     match parts.next()? {
@@ -65,7 +65,7 @@ pub(crate) fn room_of(path: &str) -> Option<&str> {
 }
 
 fn read_files(root: &Path) -> anyhow::Result<BTreeMap<String, Option<String>>> {
-    // Untracked files that are not ignored count too: a check that sees a new file only after its commit comes late.
+    // Includes untracked files that are not ignored, so that a new file is checked before its commit.
     let listed = steps::output(Command::new("git").current_dir(root).args([
         "ls-files",
         "-z",
@@ -73,14 +73,14 @@ fn read_files(root: &Path) -> anyhow::Result<BTreeMap<String, Option<String>>> {
         "--others",
         "--exclude-standard",
     ]))
-    .context("tidy looks at the files git tracks\nhint: run it in a git clone")?;
+    .context("tidy reads the files that git tracks\nhint: run it in a git clone")?;
     let mut files = BTreeMap::new();
     for path in listed.split('\0').filter(|path| !path.is_empty()) {
         match std::fs::read(root.join(path)) {
             Ok(bytes) => {
                 files.insert(path.to_owned(), String::from_utf8(bytes).ok());
             }
-            // Deleted but not yet committed, or a link to a folder: nothing to look at.
+            // Deleted but not yet committed, or a link to a folder.
             Err(_) if !root.join(path).is_file() => {}
             Err(error) => return Err(error).with_context(|| format!("could not read {path}")),
         }
@@ -95,7 +95,7 @@ fn packages(metadata: &serde_json::Value) -> anyhow::Result<Vec<Package>> {
     for package in packages {
         let name = name_of(package).context("`cargo metadata` has a package without a name")?;
         let dependencies = package["dependencies"].as_array().map_or(&[][..], Vec::as_slice);
-        // Only path dependencies are rooms: one from a registry could share a room's name.
+        // Only path dependencies are crates of the workspace: a registry's crate could have the same name.
         let mut rooms: Vec<String> = dependencies
             .iter()
             .filter(|dependency| dependency["path"].is_string())
@@ -116,7 +116,7 @@ impl Layout {
         Self { files: files.collect(), packages: Vec::new() }
     }
 
-    /// The same with packages, each with the rooms it imports.
+    /// Adds packages, each with the crates that it imports.
     pub(crate) fn with_packages(mut self, packages: &[(&str, &[&str])]) -> Self {
         for (name, rooms) in packages {
             let rooms = rooms.iter().map(|room| (*room).to_owned()).collect();
@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn packages_keep_only_rooms_and_each_once() {
+    fn packages_list_each_path_dependency_once() {
         let metadata = serde_json::json!({ "packages": [
             { "name": "verify", "dependencies": [
                 { "name": "ops", "path": "/repo/crates/ops", "kind": null },
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_repository_lists_tracked_and_new_files_but_not_ignored_or_deleted_ones() {
+    fn reads_tracked_and_new_files_but_not_ignored_or_deleted_ones() {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path();
         let git = |arguments: &[&str]| {
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn folders_are_known_by_their_files() {
+    fn folders_exist_if_they_have_files() {
         let layout = Layout::of(&[("docs/a.md", ""), ("docs-old.md", "")]);
         for (path, expect) in [
             ("docs", true),
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn rooms_of_paths() {
+    fn paths_belong_to_their_crate() {
         assert_eq!(room_of("crates/facts/src/lib.rs"), Some("facts"));
         assert_eq!(room_of("xtask/src/main.rs"), Some("xtask"));
         assert_eq!(room_of("README.md"), None);

@@ -1,6 +1,6 @@
 //! The project's own commands, run as `cargo xtask COMMAND`: tests, layout checks and cross checks.
 //!
-//! This room imports no other room, so that it still builds and still speaks when the others do not compile.
+//! This crate imports no other crate of the workspace, so that it builds when they do not compile.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command's output is its result")]
 

@@ -1,4 +1,4 @@
-//! The sweep over causal language model classes of transformers: `crates/models/tests/sweep` with the program that was built.
+//! Runs the sweep over causal language model classes of transformers, `crates/models/tests/sweep`, with the built program.
 
 use crate::cargo;
 use crate::steps::run;
@@ -6,7 +6,7 @@ use crate::torch;
 use std::path::Path;
 use std::process::Command;
 
-/// The release whose classes are tried.
+/// The tested release of transformers.
 const RELEASE: &str = "5.24";
 
 /// Runs the sweep; `rest` goes to `models.py`. Without `rest` it also writes the book's page.

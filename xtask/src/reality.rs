@@ -1,7 +1,7 @@
-//! The doctor held against reality: environments are built from the Python registry, broken in small ways, imported, and judged.
+//! Tests the doctor on real environments, which are built from the Python registry, broken by small edits and imported.
 //!
-//! Building and importing is slow and its result is kept in the work folder, so that another doctor is judged in a fraction of
-//! the time: an environment is built again (from uv's cache) only to be looked at.
+//! The work folder caches the results of imports, so that a run with another build of the doctor only rebuilds environments from
+//! uv's cache and judges them.
 
 mod build;
 mod judge;
@@ -24,10 +24,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The list itself.
+/// The list of environments.
 const LIST: &str = include_str!("reality/environments.toml");
 
-/// What was asked for.
+/// Arguments of `cargo xtask reality`, documented in its help text.
 #[derive(Debug, Default)]
 pub(crate) struct Asked {
     pub(crate) sample: bool,
@@ -61,7 +61,7 @@ impl Asked {
     }
 }
 
-/// Everything that a run needs besides the list.
+/// Programs and folders of a run.
 struct Tools {
     uv: PathBuf,
     rigsolve: Option<PathBuf>,
@@ -71,14 +71,14 @@ struct Tools {
 }
 
 impl Tools {
-    /// Keeps what is known so far: a long run that is killed loses one row.
+    /// Writes the rows so far, so that a killed run loses at most one.
     fn write(&self, rows: &[Value]) -> anyhow::Result<()> {
         fs::write(self.work.join("rows.json"), serde_json::to_string_pretty(rows)?)?;
         self.record.as_ref().map_or(Ok(()), |record| record.write(rows))
     }
 }
 
-/// Runs it; an error where the doctor names one in an untouched environment.
+/// Runs the test; fails if the doctor reports an error in an untouched environment.
 pub(crate) fn run(root: &Path, asked: &Asked) -> anyhow::Result<()> {
     let list = list::parse(LIST)?;
     let target = cargo::target_directory(root)?;
@@ -116,7 +116,7 @@ pub(crate) fn run(root: &Path, asked: &Asked) -> anyhow::Result<()> {
             place.remove()?;
         }
         if let Err(error) = done {
-            // A package that the registry no longer has is no fault of the doctor's.
+            // A package that the registry does not have is not an error of the doctor.
             eprintln!("{}: not built: {error:#}", environment.name);
             rows.push(json!({
                 "name": environment.name, "not_built": format!("{error:#}"), "doctor": tools.doctor.version,
@@ -126,19 +126,19 @@ pub(crate) fn run(root: &Path, asked: &Asked) -> anyhow::Result<()> {
     }
     if rows.is_empty() {
         bail!(
-            "no environment is called so\nhint: the names are in xtask/src/reality/environments.toml"
+            "no environment has this name\nhint: the names are in xtask/src/reality/environments.toml"
         );
     }
     print!("{}", table::totals(&rows));
-    // A miss is shown and counted; an error about what nobody touched is never right.
+    // A miss is printed and counted; an error in an untouched environment fails the run.
     let pristine = |row: &&Value| !row["name"].as_str().unwrap_or_default().contains('/');
     match rows.iter().filter(pristine).find(|row| row["verdict"] == "FALSE") {
-        Some(row) => bail!("the doctor names an error in the untouched {}", row["name"]),
+        Some(row) => bail!("the doctor reports an error in the untouched {}", row["name"]),
         None => Ok(()),
     }
 }
 
-/// The names of everything on the list, in its order.
+/// The names of all environments and variants, in the order of the list.
 fn names(list: &[Environment]) -> Vec<String> {
     let names = list.iter().flat_map(|environment| {
         let variants = environment.variants.iter();
@@ -148,7 +148,7 @@ fn names(list: &[Environment]) -> Vec<String> {
     names.collect()
 }
 
-/// An environment and its variants.
+/// Builds, imports and judges an environment and its variants.
 fn one(
     environment: &Environment,
     place: &mut Place,
@@ -201,7 +201,7 @@ fn one(
     Ok(())
 }
 
-/// Judges what lies there by what the record says of its imports, for a doctor that is newer than they are.
+/// Judges rebuilt environments by the recorded results of their imports, for a newer build of the doctor.
 fn rejudge(
     environment: &Environment,
     place: &mut Place,
@@ -239,7 +239,7 @@ fn rejudge(
     Ok(())
 }
 
-/// What the doctor says, and whether that is right.
+/// Runs the doctor and returns a row with its findings and the verdict.
 fn judged(name: &str, reality: &Reality, place: &Place, tools: &Tools) -> anyhow::Result<Value> {
     let (findings, seconds) = tools.doctor.findings(place)?;
     let milli = |seconds: f64| (seconds * 1e3).round() / 1e3;
@@ -257,7 +257,7 @@ fn judged(name: &str, reality: &Reality, place: &Place, tools: &Tools) -> anyhow
     }))
 }
 
-/// The result of an earlier run under this key, or a new one.
+/// The cached result of an earlier run with this key, or a new one.
 fn known(
     tools: &Tools,
     asked: &Asked,
@@ -278,12 +278,12 @@ fn known(
     Ok(reality)
 }
 
-/// Where the result of importing is kept.
+/// The file with the cached result of imports.
 fn kept(tools: &Tools, name: &str) -> PathBuf {
     tools.work.join("reality").join(format!("{name}.json"))
 }
 
-/// Imports, and for an untouched environment opens every library too.
+/// Imports all modules or `only` these, and optionally opens every library.
 fn reality(
     place: &Place,
     tools: &Tools,
@@ -296,7 +296,7 @@ fn reality(
     Ok(json!({ "imports": imports, "libraries": libraries }))
 }
 
-/// What is imported in every variant: of each watched package the module that is called as it is, else all of its modules.
+/// Packages and modules to import in every variant: of each watched package the module with its name, otherwise all its modules.
 fn watched(pristine: &Value, watch: &[String]) -> Vec<(String, String)> {
     let lines = || pristine["imports"].as_array().into_iter().flatten();
     let modules = |package: &String| -> Vec<String> {
@@ -312,7 +312,7 @@ fn watched(pristine: &Value, watch: &[String]) -> Vec<(String, String)> {
         .collect()
 }
 
-/// The modules of watched packages that do not import: module, package, error.
+/// The modules of watched packages whose import fails: module, package, error.
 fn broken(reality: &Value, watch: &[String]) -> Vec<(String, String, String)> {
     let text = |line: &Value, key: &str| line[key].as_str().unwrap_or_default().to_owned();
     let imports = reality["imports"].as_array().into_iter().flatten();
@@ -341,7 +341,8 @@ fn row(
         pristine: edits.is_empty(),
     };
     if !reality.pristine {
-        // A package whose files are gone is no longer seen at all; one that never imported is not broken by an edit.
+        // A failed import counts only if the untouched environment imports the module. A module without files is not listed and
+        // counts as failed.
         let before = broken(pristine, &environment.watch);
         reality.broken.retain(|it| before.iter().all(|other| other.0 != it.0));
         let tried = |value: &Value| -> BTreeSet<String> {
@@ -380,7 +381,7 @@ fn row(
     tools.write(rows)
 }
 
-/// `doctor --fix --yes`, and what imports after it.
+/// Runs `doctor --fix --yes` and returns its outcome and the imports that still fail.
 fn fixed(
     environment: &Environment,
     watched: &[(String, String)],
@@ -399,7 +400,7 @@ fn fixed(
     Ok(fix)
 }
 
-/// A program of the Python registry in the work folder; `None` where no registry answers.
+/// A program installed from the Python registry into the work folder; `None` if no registry answers.
 fn tool(work: &Path, name: &str) -> anyhow::Result<Option<PathBuf>> {
     let folder = work.join("tools").join(name);
     let program = folder.join("bin").join(name);

@@ -1,6 +1,6 @@
-//! Package registries that do not answer: what needs them is skipped, and no check turns red for it.
+//! Detects unreachable package registries: steps that need them are skipped instead of failing.
 
-/// What pip, uv and Python say of a network that is absent, or of a registry that is down (5xx).
+/// Messages of pip, uv and Python without a network, or for a registry that is down (5xx).
 const UNREACHABLE: [&str; 15] = [
     "Failed to establish a new connection",
     "Temporary failure in name resolution",
@@ -19,7 +19,7 @@ const UNREACHABLE: [&str; 15] = [
     "504 Gateway Time",
 ];
 
-/// Whether a command failed because a registry does not answer. A refusal (403) or a missing release is a failure of ours.
+/// Whether a command failed because a registry does not answer. A refusal (403) or a missing release is a failure.
 pub(crate) fn is_unreachable(error: &anyhow::Error) -> bool {
     let text = format!("{error:#}");
     // Python's urllib: "HTTP Error 503: Service Unavailable".
@@ -32,7 +32,7 @@ mod tests {
     use anyhow::anyhow;
 
     #[test]
-    fn only_a_registry_that_does_not_answer_is_forgiven() {
+    fn only_network_errors_and_5xx_are_unreachable() {
         let unreachable = [
             "WARNING: Retrying (Retry(total=0)) after connection broken by 'NewConnectionError(...: Failed to establish a new \
              connection: [Errno -3] Temporary failure in name resolution)': /simple/pip/",

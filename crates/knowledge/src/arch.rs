@@ -7,12 +7,12 @@ pub enum Arch {
     /// 64-bit x86.
     #[serde(rename = "x86_64")]
     X86_64,
-    /// 64-bit Arm; of Linux wheels those for servers, not for Jetson.
+    /// 64-bit Arm. Linux wheels for it are for servers, not for Jetson.
     Aarch64,
 }
 
 impl Arch {
-    /// As platform tags spell it on Linux.
+    /// The name in Linux platform tags.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::X86_64 => "x86_64",
@@ -20,7 +20,7 @@ impl Arch {
         }
     }
 
-    /// From the words of `uname -m` and of macOS's platform tags; `None` for any other processor.
+    /// Parses the output of `uname -m` or the name in a macOS platform tag; `None` for any other processor.
     pub fn parse(text: &str) -> Option<Self> {
         match text.to_ascii_lowercase().as_str() {
             "x86_64" | "amd64" => Some(Self::X86_64),

@@ -1,4 +1,4 @@
-//! The oldest Linux driver each CUDA major version runs on, and the driver branches that are maintained.
+//! The minimum Linux driver of each CUDA major version, and the maintained driver branches.
 
 use crate::packed::table;
 use crate::table::{minor, rows};
@@ -6,7 +6,7 @@ use crate::{Minor, Source, Version};
 use serde::Deserialize;
 use std::sync::LazyLock;
 
-/// The oldest driver of one CUDA major version.
+/// The minimum driver of one CUDA major version.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Floor {
@@ -14,16 +14,16 @@ pub struct Floor {
     pub cuda: u32,
     /// The oldest Linux driver.
     pub driver: String,
-    /// A driver branch still maintained that serves this major version, for the words of a remedy.
+    /// A maintained driver branch that supports this major version, for remedies.
     pub branch: u32,
-    /// Where it was read.
+    /// Source of the row.
     pub source: Source,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Branch {
-    /// The newest CUDA release it knows itself.
+    /// The newest CUDA release it reports as supported.
     #[serde(deserialize_with = "minor")]
     cuda: Minor,
     branch: u32,
@@ -35,7 +35,7 @@ static FLOORS: LazyLock<Vec<Floor>> = LazyLock::new(|| rows(table!("cuda_drivers
 static BRANCHES: LazyLock<Vec<Branch>> =
     LazyLock::new(|| rows(table!("cuda_drivers.toml"), "branch"));
 
-/// Every CUDA major version torch 2 was built with, rising.
+/// Every CUDA major version that torch 2 was built with, in ascending order.
 pub fn floors() -> &'static [Floor] {
     &FLOORS
 }
@@ -53,17 +53,17 @@ pub fn newest_major(driver: &Version) -> Option<u32> {
     floors().iter().rev().find(reaches).map(|row| row.cuda)
 }
 
-/// What a driver accepts.
+/// The CUDA versions that a driver supports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reach {
     /// Newest CUDA major version.
     pub major: u32,
-    /// Newest CUDA release it names itself, where it was asked.
+    /// Newest CUDA release that the driver reports; `None` if it was not queried.
     pub limit: Option<Minor>,
 }
 
 impl Reach {
-    /// What a driver accepts by its own word, else by its version; `None` when neither is known.
+    /// Uses the release that the driver reports, otherwise its version; `None` if neither is known.
     pub fn of(limit: Option<Minor>, version: Option<&str>) -> Option<Self> {
         match (limit, version.and_then(Version::parse)) {
             (Some(limit), _) => Some(Self { major: limit.0, limit: Some(limit) }),
@@ -73,9 +73,9 @@ impl Reach {
     }
 }
 
-/// Which of several CUDA releases suits a driver best: smaller is better. The newest release it names, then newer ones of
-/// the same major version, which also run, nearest first. Without a named limit, the oldest release of the newest major
-/// version it runs; with no word from the driver, of CUDA 12, which most drivers in use run.
+/// Sort key of a CUDA release for a driver; the smallest is preferred. If the driver reports a limit, releases up to it come
+/// first, the newest first; then newer ones, the oldest first, because minor version compatibility also runs them. Without a
+/// limit, the oldest release of the newest supported major version; without a driver, of CUDA 12, which most drivers run.
 pub fn preference(cuda: Minor, reach: Option<Reach>) -> (u32, u32) {
     let number = |minor: Minor| minor.0.saturating_mul(100).saturating_add(minor.1);
     match reach.map(|reach| (reach.major, reach.limit)) {
@@ -86,7 +86,7 @@ pub fn preference(cuda: Minor, reach: Option<Reach>) -> (u32, u32) {
     }
 }
 
-/// A driver branch whose own CUDA release is this one or newer; the newest known where none is.
+/// The oldest maintained branch that reports this CUDA release or a newer one; otherwise the newest branch.
 pub fn branch(cuda: Minor) -> u32 {
     let row = BRANCHES.iter().find(|row| row.cuda >= cuda).or(BRANCHES.last());
     row.map_or(0, |row| row.branch)
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_branch_knows_its_cuda_and_older_ones() {
+    fn branch_supports_the_cuda_release() {
         assert_eq!(
             [(11, 8), (12, 9), (13, 0), (13, 1), (13, 2), (14, 0)].map(branch),
             [580, 580, 580, 595, 595, 595]
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn drivers_reach_their_cuda_major() {
+    fn driver_version_determines_the_newest_cuda_major() {
         for (driver, expect) in [
             ("580.159.04", Some(13)),
             ("580", Some(13)),
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_rise() {
+    fn rows_are_in_ascending_order() {
         assert!(floors().windows(2).all(|pair| pair[0].cuda < pair[1].cuda));
         assert!(BRANCHES.windows(2).all(|pair| pair[0].cuda < pair[1].cuda));
     }

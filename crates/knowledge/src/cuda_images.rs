@@ -15,29 +15,30 @@ pub struct CudaImage {
     pub cuda: Minor,
     /// The tag, with `{kind}` and `{ubuntu}`.
     pub tag: String,
-    /// Releases of Ubuntu it is made for, rising.
+    /// Ubuntu releases it is published for, in ascending order.
     pub ubuntu: Vec<String>,
-    /// Where it was read.
+    /// Source of the row.
     pub source: Source,
 }
 
-/// Releases of Ubuntu with their glibc, rising.
+/// Ubuntu releases with their glibc versions, in ascending order.
 pub const UBUNTU: &[(&str, Minor)] = &[("22.04", (2, 35)), ("24.04", (2, 39))];
 
 static IMAGES: LazyLock<Vec<CudaImage>> =
     LazyLock::new(|| rows(table!("cuda_images.toml"), "image"));
 
-/// Every row, rising.
+/// Every row, in ascending order of CUDA release.
 pub fn images() -> &'static [CudaImage] {
     &IMAGES
 }
 
-/// The oldest release of Ubuntu with this glibc.
+/// The oldest Ubuntu release with this glibc or a newer one.
 pub fn ubuntu(glibc: Minor) -> Option<&'static str> {
     UBUNTU.iter().find(|(_, has)| *has >= glibc).map(|(name, _)| *name)
 }
 
-/// The image of a CUDA release whose system has this glibc: with nvcc, for what has to be compiled, or without.
+/// The name and tag of the image of a CUDA release with this glibc or a newer one. A `devel` image has nvcc and headers.
+/// `None` if there is none.
 pub fn image(cuda: Minor, glibc: Minor, devel: bool) -> Option<String> {
     let row = images().iter().find(|row| row.cuda == cuda)?;
     let has = |name: &&String| UBUNTU.iter().any(|(known, has)| known == name && *has >= glibc);
@@ -51,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn r1_14_a_tag_that_exists_is_named() {
+    fn r1_14_returns_tags_that_exist() {
         let check = |cuda, glibc, devel, expect: Option<&str>| {
             assert_eq!(image(cuda, glibc, devel).as_deref(), expect, "{cuda:?} {glibc:?}");
         };

@@ -1,4 +1,4 @@
-//! Error codes of CUDA, HIP, cuDNN, cuBLAS and NCCL, and advice for each class of them.
+//! Error codes of CUDA, HIP, cuDNN, cuBLAS and NCCL, and advice for each class of codes.
 
 use crate::Source;
 use crate::messages::CauseRow;
@@ -15,19 +15,19 @@ pub struct Code {
     pub code: u32,
     /// The runtime's name.
     pub name: String,
-    /// The driver API's name; empty where it has none.
+    /// The driver API's name; empty if it has none.
     #[serde(default)]
     pub driver: String,
-    /// The words of cudaGetErrorString; empty for HIP.
+    /// The text of cudaGetErrorString; empty for HIP.
     #[serde(default)]
     pub words: String,
-    /// Whether no other program prints these words.
+    /// Whether no other program prints this text.
     #[serde(default)]
     pub distinct: bool,
     /// The class of advice; empty for HIP.
     #[serde(default)]
     pub advice: String,
-    /// Where it was read.
+    /// Source of the row.
     pub source: Source,
 }
 
@@ -35,13 +35,13 @@ pub struct Code {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Status {
-    /// Its name, or the words that are printed for it.
+    /// Its name, or the text that is printed for it.
     pub name: String,
     /// The library: `cuDNN`, `cuBLAS` or `NCCL`.
     pub library: String,
     /// The class of advice.
     pub advice: String,
-    /// Where it was read.
+    /// Source of the row.
     pub source: Source,
 }
 
@@ -51,15 +51,15 @@ pub struct Status {
 pub struct Advice {
     /// The class.
     pub name: String,
-    /// What the code says, and the cause where it has one alone.
+    /// The meaning of the code, and the cause if there is only one.
     pub meaning: String,
-    /// The causes that it leaves possible.
+    /// The possible causes; empty if there is only one.
     #[serde(default)]
     pub causes: Vec<CauseRow>,
     /// Commands that are right under every cause; `{python}` is the environment's interpreter.
     #[serde(default)]
     pub fix: Vec<String>,
-    /// Where it was read.
+    /// Source of the row.
     pub source: Source,
 }
 
@@ -93,7 +93,7 @@ mod tests {
     use super::{advice, cuda, hip, statuses};
 
     #[test]
-    fn each_code_has_advice_and_a_number_of_its_own() {
+    fn each_code_has_advice_and_a_unique_number() {
         for codes in [cuda(), hip()] {
             assert!(codes.windows(2).all(|pair| pair[0].code < pair[1].code));
         }

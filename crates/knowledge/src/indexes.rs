@@ -1,4 +1,4 @@
-//! Where files come from, and how they are called there.
+//! Package indexes and release pages, and the file names that they use.
 
 use crate::packed::table;
 use crate::table::rows;
@@ -10,28 +10,28 @@ use std::sync::LazyLock;
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Index {
-    /// What other tables call it.
+    /// Its name in other tables.
     pub name: String,
     /// Its address, a [`Named`] pattern.
     pub url: String,
-    /// Whether it is a page of links and not an index (PEP 503).
+    /// Whether it is a flat page of links (`--find-links`) and not an index (PEP 503).
     #[serde(default)]
     pub flat: bool,
-    /// The folder its files lie in, a pattern; where it is not, only the index knows their addresses.
+    /// The address of the folder with its files, a pattern; `None` if only the index has their addresses.
     pub files: Option<String>,
-    /// The local label of versions there, a pattern.
+    /// The local version label of its files, a pattern.
     pub local: Option<String>,
-    /// The platform tag of files there, a pattern.
+    /// The platform tag of its files, a pattern.
     pub platform: Option<String>,
-    /// The newest glibc its Linux files may ask for.
+    /// The newest glibc that its Linux files may require.
     pub glibc: Option<String>,
-    /// Who stands behind it.
+    /// Its publisher.
     pub trust: Trust,
-    /// Where it was read.
+    /// Source of the row.
     pub source: Source,
 }
 
-/// Who stands behind an index, the nearest to the package first.
+/// The publisher of an index, the most trusted first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Trust {
@@ -45,25 +45,25 @@ pub enum Trust {
     Community,
 }
 
-/// What the patterns of a row stand for.
+/// The values of the placeholders in an index's patterns.
 #[derive(Debug, Clone)]
 pub struct Named<'a> {
-    /// torch it was compiled against: `2.8.0`.
+    /// The torch release it was compiled against: `2.8.0`.
     pub torch: &'a str,
-    /// torch's series.
+    /// The torch series.
     pub series: Minor,
-    /// CUDA release.
+    /// The CUDA release.
     pub cuda: Minor,
     /// Whether it has the new C++ ABI.
     pub new_abi: bool,
-    /// Processor.
+    /// The processor.
     pub arch: Arch,
     /// Tag of the release: `v2.8.3`.
     pub tag: &'a str,
 }
 
 impl Named<'_> {
-    /// A pattern with everything in its place.
+    /// Replaces the placeholders of a pattern.
     pub fn fill(&self, pattern: &str) -> String {
         pattern
             .replace("{torch}", self.torch)
@@ -84,10 +84,10 @@ pub fn indexes() -> &'static [Index] {
     &INDEXES
 }
 
-/// The row of a name.
+/// The index with this name.
 ///
 /// # Panics
-/// For a name that is not in the table; a test reads every name that other tables use.
+/// If the table has no such name; a test reads every name that other tables use.
 pub fn index(name: &str) -> &'static Index {
     let found = indexes().iter().find(|row| row.name == name);
     found.unwrap_or_else(|| panic!("indexes.toml has no `{name}`"))

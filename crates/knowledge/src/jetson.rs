@@ -1,4 +1,4 @@
-//! torch as NVIDIA's index for Jetson has it: PyTorch's own Arm wheels have no code for these GPUs.
+//! The torch builds of NVIDIA's index for Jetson. PyTorch's own Arm wheels have no code for these GPUs.
 
 use crate::packed::table;
 use crate::table::{minor, minors, rows};
@@ -10,9 +10,9 @@ use std::sync::LazyLock;
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Torch {
-    /// Version, as the index names it: `2.10.0`.
+    /// The version in the index: `2.10.0`.
     pub version: String,
-    /// The one Python it is for.
+    /// The only Python version it is built for.
     #[serde(deserialize_with = "minor")]
     pub python: Minor,
     /// The CUDA release of JetPack it was built with.
@@ -21,15 +21,15 @@ pub struct Torch {
     /// Compute capabilities with machine code.
     #[serde(deserialize_with = "minors")]
     pub sm: Vec<Sm>,
-    /// SHA-256 of each file that was seen under its name, in lower-case hexadecimal.
+    /// SHA-256 of each file that was published under its name, in lower-case hexadecimal.
     pub sha256: Vec<String>,
-    /// Where it was read.
+    /// Source of the row.
     pub source: Source,
 }
 
 static TORCH: LazyLock<Vec<Torch>> = LazyLock::new(|| rows(table!("jetson.toml"), "torch"));
 
-/// Every version, rising.
+/// Every version, in ascending order.
 pub fn torch() -> &'static [Torch] {
     &TORCH
 }
@@ -40,7 +40,7 @@ mod tests {
     use crate::minor_of;
 
     #[test]
-    fn versions_rise_and_hashes_are_whole() {
+    fn versions_ascend_and_hashes_are_complete() {
         assert!(
             torch().windows(2).all(|pair| minor_of(&pair[0].version) < minor_of(&pair[1].version))
         );

@@ -1,4 +1,4 @@
-//! The packages each kind of layer takes functions from.
+//! The packages whose kernels each layer kind of transformers calls.
 
 use crate::Source;
 use crate::packed::table;
@@ -6,27 +6,27 @@ use crate::table::rows;
 use serde::Deserialize;
 use std::sync::LazyLock;
 
-/// One package a kind of layer takes functions from.
+/// One package whose kernels a layer kind calls.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Kernel {
-    /// What layers call it in the table.
+    /// Its name in the rows of layers.
     name: String,
     /// Normalised name.
     pub package: String,
-    /// Other names it is published under.
+    /// Other package names it is published under.
     #[serde(default)]
     pub also: Vec<String>,
     /// The functions that are called.
     pub functions: Vec<String>,
-    /// The compiled file it is of no use without; `None` where it is Triton code alone.
+    /// The compiled module that it needs; `None` if it has Triton code only.
     pub compiled: Option<String>,
     /// Whether layers run at full speed without it.
     #[serde(default)]
     pub optional: bool,
-    /// What happens without it.
+    /// The fallback without it, as a sentence.
     pub otherwise: String,
-    /// Where it was read.
+    /// Source of the row.
     pub source: Source,
 }
 
@@ -42,14 +42,14 @@ struct Layer {
 static KERNELS: LazyLock<Vec<Kernel>> = LazyLock::new(|| rows(table!("kernels.toml"), "kernel"));
 static LAYERS: LazyLock<Vec<Layer>> = LazyLock::new(|| rows(table!("kernels.toml"), "layer"));
 
-/// What a kind of layer wants, in the order of installing; empty for one that wants nothing, and for a kind that is not known.
+/// The packages that a layer kind uses, in the order of installation; empty for a kind that uses none or is unknown.
 pub fn of_layer(kind: &str) -> impl Iterator<Item = &'static Kernel> {
     let layer = LAYERS.iter().find(|layer| layer.kind == kind);
     let names = layer.map_or(&[][..], |layer| layer.kernels.as_slice());
     names.iter().filter_map(|name| KERNELS.iter().find(|kernel| kernel.name == *name))
 }
 
-/// Every kind of layer of the table.
+/// Every layer kind of the table.
 pub fn kinds() -> impl Iterator<Item = &'static str> {
     LAYERS.iter().map(|layer| layer.kind.as_str())
 }
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_kernel_that_a_layer_names_is_there() {
+    fn every_kernel_of_a_layer_is_in_the_table() {
         for layer in LAYERS.iter() {
             assert_eq!(of_layer(&layer.kind).count(), layer.kernels.len(), "{layer:?}");
         }

@@ -1,7 +1,7 @@
-//! What was published, as rows that carry where they were read and when: torch builds and their GPU code, driver floors,
-//! wheels of extensions, indexes, build recipes, profiles and machines known by name.
+//! Published data, each row with its source and date: torch builds and their GPU code, minimum drivers, wheels of
+//! extensions, indexes, build recipes, profiles and named machines.
 //!
-//! Data with its look-ups; deciding is for the rooms that import it. The tables are the files under `data/`.
+//! This crate has the tables, the files under `data/`, and their lookups; the crates that import it decide.
 
 pub mod abi;
 mod arch;
@@ -42,9 +42,9 @@ pub type Sm = Minor;
 mod tests {
     use super::*;
 
-    /// A row without its source, or one whose keys are not those of its type, does not parse: reading is the test.
+    /// A row without a source, or with keys that its type does not have, does not parse.
     #[test]
-    fn every_table_reads() {
+    fn every_table_parses() {
         let lengths = [
             torch_builds::builds().len(),
             torch_series::all().len(),

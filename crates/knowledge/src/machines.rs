@@ -1,4 +1,4 @@
-//! Machines known by name, so that a plan can be made for one that is not at hand.
+//! Named machines, for plans made on another machine.
 
 use crate::packed::table;
 use crate::table::{optional_minor, rows};
@@ -10,12 +10,12 @@ use std::sync::LazyLock;
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Machine {
-    /// What it is called: `gh200`.
+    /// Its name: `gh200`.
     pub name: String,
-    /// Other names of it: `thor`.
+    /// Its other names: `thor`.
     #[serde(default)]
     pub also: Vec<String>,
-    /// One line about it.
+    /// A one-line description.
     pub about: String,
     /// `linux` or `macos`.
     pub os: String,
@@ -26,16 +26,16 @@ pub struct Machine {
     /// Compute capability of its NVIDIA GPUs.
     #[serde(default, deserialize_with = "optional_minor")]
     pub gpu: Option<Sm>,
-    /// Memory of one GPU in MiB, as the driver reports it; none where it shares the machine's, and where the name does not tell.
+    /// Memory of one GPU in MiB, as the driver reports it; `None` if it shares the machine's memory or boards of the name differ.
     pub gpu_mib: Option<u64>,
-    /// Where that was read.
+    /// Source of `gpu_mib`.
     pub gpu_mib_source: Option<Source>,
     /// Whether it is a Tegra (Jetson).
     #[serde(default)]
     pub tegra: bool,
-    /// Memory in units of 10^9 bytes, where every machine of the name has the same.
+    /// System memory in units of 10^9 bytes; `None` if machines of the name differ.
     pub memory_gb: Option<u64>,
-    /// Where it was read.
+    /// Source of the row.
     pub source: Source,
 }
 
@@ -43,17 +43,17 @@ static MACHINES: LazyLock<Vec<Machine>> =
     LazyLock::new(|| rows(table!("machines.toml"), "machine"));
 
 impl Machine {
-    /// Bytes that a program can have of one GPU: of its own memory, or of the machine's where they share it.
+    /// Bytes of memory of one GPU: its dedicated memory, or the machine's if they share it. `None` if there is no GPU or it is unknown.
     pub fn gpu_bytes(&self) -> Option<u64> {
         self.gpu?;
         let own = self.gpu_mib.map(|mib| mib << 20);
-        // Jetsons and the DGX Spark have one memory for both; servers with Arm processors have two.
+        // Only Jetsons and the DGX Spark (GB10) have unified memory; a GH200 has two memories.
         own.or_else(|| {
             Some(self.memory_gb.filter(|_| self.shares_memory())?.saturating_mul(1_000_000_000))
         })
     }
 
-    /// Where `gpu_bytes` was read: with the GPU's own memory, or with the machine.
+    /// The source of `gpu_bytes`: that of `gpu_mib`, otherwise that of the row.
     pub fn gpu_bytes_source(&self) -> &Source {
         self.gpu_mib_source.as_ref().unwrap_or(&self.source)
     }
@@ -68,7 +68,7 @@ pub fn machines() -> &'static [Machine] {
     &MACHINES
 }
 
-/// The machine of a name, however it is spelt: `RTX PRO 6000` is `rtx-pro-6000`.
+/// The machine with this name, ignoring case and punctuation: `RTX PRO 6000` is `rtx-pro-6000`.
 pub fn machine(name: &str) -> Option<&'static Machine> {
     let wanted = plain(name);
     MACHINES.iter().find(|machine| {
@@ -86,7 +86,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn memory_of_a_gpu_is_its_own_or_the_machines() {
+    fn gpu_memory_is_dedicated_or_shared() {
         for (name, bytes) in [
             ("rtx4090", Some(24564 << 20)),
             ("l4", Some(23034 << 20)),
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn gpus_are_known_by_the_names_that_people_use() {
+    fn common_gpu_names_find_their_machine() {
         for (name, gpu) in [
             ("a100", (8, 0)),
             ("l4", (8, 9)),
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn no_name_means_two_machines() {
+    fn names_are_unique() {
         let mut seen = BTreeSet::new();
         for machine in machines() {
             for name in std::iter::once(&machine.name).chain(&machine.also) {

@@ -1,13 +1,13 @@
-//! Environment markers (PEP 508): for which platforms a requirement is.
+//! Environment markers (PEP 508): the platforms to which a requirement applies.
 //!
-//! The crate pep508_rs decides for a whole environment alone: it has no answer for what is not known of a machine, and brings
-//! the tables of internationalised domain names. Versions are compared by pep440_rs here as there.
+//! The crate pep508_rs evaluates markers for a complete environment only, so it has no result for unknown values, and it
+//! depends on the tables of internationalised domain names. Versions are compared by pep440_rs, as in pep508_rs.
 
 use crate::{Minor, dotted};
 use pep440_rs::VersionSpecifier;
 use std::fmt;
 
-/// A condition on the platform, as it was written.
+/// A condition on the platform, with its original text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Marker {
     text: String,
@@ -30,11 +30,11 @@ enum Variable {
     OsName,
     Implementation,
     Extra,
-    /// Of which nothing is known here: a kernel's version, the last digits of Python's.
+    /// A variable whose value is unknown: the kernel's version, Python's patch version.
     Other,
 }
 
-/// The first four are those that a user's own marker may name.
+/// PEP 508's variables. A user's own marker may use the first four.
 const VARIABLES: [(&str, Variable); 12] = [
     ("sys_platform", Variable::SysPlatform),
     ("platform_system", Variable::PlatformSystem),
@@ -50,30 +50,30 @@ const VARIABLES: [(&str, Variable); 12] = [
     ("platform_version", Variable::Other),
 ];
 
-/// The platform a marker is held against.
+/// The platform for which a marker is evaluated.
 #[derive(Debug, Clone, Copy)]
 pub struct Platform<'a> {
     /// `linux` or `macos`.
     pub os: &'a str,
     /// `x86_64` or `aarch64`.
     pub arch: &'a str,
-    /// Python; `None` where it is not known.
+    /// The Python version; `None` if it is unknown.
     pub python: Option<Minor>,
 }
 
 impl Marker {
-    /// Reads a marker of comparisons joined by `and`, `or` and parentheses.
+    /// Parses a user's marker on platform and Python version, with `and`, `or` and parentheses.
     ///
     /// # Errors
-    /// A sentence about what cannot be read.
+    /// A sentence that names the invalid part.
     pub fn parse(text: &str) -> Result<Self, String> {
         Self::read(text, &VARIABLES[..4])
     }
 
-    /// Reads a marker of a published package, which may name extras and everything else that PEP 508 has.
+    /// Parses a marker of a published package, with extras and every variable of PEP 508.
     ///
     /// # Errors
-    /// A sentence about what cannot be read.
+    /// A sentence that names the invalid part.
     pub fn published(text: &str) -> Result<Self, String> {
         Self::read(text, &VARIABLES)
     }
@@ -84,17 +84,17 @@ impl Marker {
         let condition = any(&mut rest, variables)?;
         match rest.first() {
             None => Ok(Self { text: text.trim().to_owned(), condition }),
-            Some(word) => Err(format!("`{word}` is too much in the marker `{text}`")),
+            Some(word) => Err(format!("unexpected `{word}` in the marker `{text}`")),
         }
     }
 
-    /// Whether it holds on a platform.
+    /// Whether it is known to be true on a platform without extras.
     pub fn holds(&self, platform: Platform) -> bool {
         self.condition.judged(platform, &[]) == Some(true)
     }
 
-    /// Whether it holds on a platform for someone who asked for these extras (as PEP 503 normalises names); `None` where
-    /// it rests on what is not known here.
+    /// Whether it is true on a platform with these requested extras (names normalised as in PEP 503); `None` if it depends on
+    /// an unknown value.
     pub fn judged(&self, platform: Platform, extras: &[&str]) -> Option<bool> {
         self.condition.judged(platform, extras)
     }
@@ -134,7 +134,7 @@ impl Condition {
     }
 }
 
-/// One part that comes out this way settles the whole; else all parts have to be known.
+/// One part equal to `settles` decides the result (short circuit); otherwise every part must be known.
 fn settled(
     parts: &[Condition],
     platform: Platform,
@@ -148,27 +148,27 @@ fn settled(
     judged().all(|part| part.is_some()).then_some(!settles)
 }
 
-/// PEP 685: extras are compared as names are.
+/// Compares extras as normalised names (PEP 685).
 fn same_extra(one: &str, other: &str) -> bool {
     let plain = |name: &str| name.to_ascii_lowercase().replace(['_', '.'], "-");
     plain(one) == plain(other)
 }
 
 impl Variable {
-    /// Its value; `None` where it is not known.
+    /// Its value on a platform; `None` if it is unknown.
     fn of(self, platform: Platform) -> Option<String> {
         let mac = platform.os == "macos";
         Some(match self {
             Self::SysPlatform if mac => "darwin".to_owned(),
             Self::PlatformSystem if mac => "Darwin".to_owned(),
             Self::PlatformSystem => "Linux".to_owned(),
-            // Apple's own word for its processors.
+            // macOS reports `arm64`.
             Self::PlatformMachine if mac && platform.arch == "aarch64" => "arm64".to_owned(),
             Self::SysPlatform => platform.os.to_owned(),
             Self::PlatformMachine => platform.arch.to_owned(),
             Self::PythonVersion => dotted(platform.python?),
             Self::OsName => "posix".to_owned(),
-            // One variable has it in lower case; CPython is what wheels with compiled files are for.
+            // Assumes CPython, for which wheels with compiled files are built; only one of the two variables has it in lower case.
             Self::Implementation => "cpython".to_owned(),
             Self::Extra | Self::Other => return None,
         })
@@ -199,7 +199,7 @@ fn compare(left: &str, operator: &str, right: &str, variable: Variable) -> bool 
     }
 }
 
-/// Names, operators, quoted strings (with their quotes) and parentheses.
+/// Splits into tokens: names, operators, quoted strings (with their quotes) and parentheses.
 fn words(text: &str) -> Result<Vec<String>, String> {
     let mut words = Vec::new();
     let mut rest = text.trim_start();
@@ -208,7 +208,7 @@ fn words(text: &str) -> Result<Vec<String>, String> {
             '(' | ')' => 1,
             '\'' | '"' => match rest[1..].find(first) {
                 Some(end) => end + 2,
-                None => return Err(format!("a quote is open in the marker `{text}`")),
+                None => return Err(format!("a quote is not closed in the marker `{text}`")),
             },
             '=' | '!' | '<' | '>' | '~' => {
                 rest.find(|c: char| !"=!<>~".contains(c)).unwrap_or(rest.len())
@@ -216,7 +216,7 @@ fn words(text: &str) -> Result<Vec<String>, String> {
             c if c.is_ascii_alphanumeric() => rest
                 .find(|c: char| !(c.is_ascii_alphanumeric() || "._".contains(c)))
                 .unwrap_or(rest.len()),
-            c => return Err(format!("`{c}` stands in the marker `{text}`")),
+            c => return Err(format!("unexpected `{c}` in the marker `{text}`")),
         };
         words.push(rest[..end].to_owned());
         rest = rest[end..].trim_start();
@@ -243,7 +243,11 @@ fn all(rest: &mut &[String], known: &[(&str, Variable)]) -> Result<Condition, St
 fn one(rest: &mut &[String], known: &[(&str, Variable)]) -> Result<Condition, String> {
     if take(rest, "(") {
         let inner = any(rest, known)?;
-        return if take(rest, ")") { Ok(inner) } else { Err("a parenthesis is open".to_owned()) };
+        return if take(rest, ")") {
+            Ok(inner)
+        } else {
+            Err("a parenthesis is not closed".to_owned())
+        };
     }
     let left = next(rest)?;
     let value_first = quoted(&left).is_some();
@@ -253,7 +257,7 @@ fn one(rest: &mut &[String], known: &[(&str, Variable)]) -> Result<Condition, St
     }
     if !["==", "===", "~=", "!=", "<", "<=", ">", ">=", "in", "not in"].contains(&operator.as_str())
     {
-        return Err(format!("`{operator}` is no comparison"));
+        return Err(format!("`{operator}` is not a comparison"));
     }
     let right = next(rest)?;
     let (name, value) = if value_first { (right, left) } else { (left, right) };
@@ -266,11 +270,11 @@ fn one(rest: &mut &[String], known: &[(&str, Variable)]) -> Result<Condition, St
             let value = value.to_owned();
             Ok(Condition::Compare { variable: *variable, operator, value, value_first })
         }
-        None => Err(format!("`{value}` stands where a quoted value is wanted")),
+        None => Err(format!("`{value}` is not a quoted value")),
     }
 }
 
-/// What stands between a word's quotes.
+/// The text between a token's quotes; `None` if it is not quoted.
 fn quoted(word: &str) -> Option<&str> {
     word.starts_with(['\'', '"']).then(|| &word[1..word.len() - 1])
 }
@@ -300,7 +304,7 @@ mod tests {
     const MAC: Platform = Platform { os: "macos", arch: "aarch64", python: Some((3, 12)) };
 
     #[test]
-    fn markers_of_published_wheels() {
+    fn user_markers_hold_on_their_platforms() {
         let check = |text: &str, expect: [bool; 3]| {
             let marker = Marker::parse(text).expect(text);
             assert_eq!([GH200, A10, MAC].map(|platform| marker.holds(platform)), expect, "{text}");
@@ -322,12 +326,12 @@ mod tests {
     }
 
     #[test]
-    fn markers_of_metadata() {
+    fn published_markers_are_evaluated_with_extras_and_unknown_values() {
         let check = |text: &str, extras: &[&str], expect: Option<bool>| {
             let marker = Marker::published(text).expect(text);
             assert_eq!(marker.judged(A10, extras), expect, "{text} with {extras:?}");
         };
-        // torch 2.8.0's pins, cuda-toolkit's parts, and what others write.
+        // Markers of torch 2.8.0's pins, of cuda-toolkit's extras and of other packages.
         let linux = "platform_system == \"Linux\" and platform_machine == \"x86_64\"";
         check(linux, &[], Some(true));
         check("extra == \"cublas\"", &[], Some(false));
@@ -338,7 +342,7 @@ mod tests {
         check("platform_python_implementation != 'PyPy'", &[], Some(true));
         check("'linux' in sys_platform", &[], Some(true));
         check("'win' in sys_platform", &[], Some(false));
-        // What is not known decides only where nothing else does.
+        // An unknown value matters only if no known value decides the result.
         let unknown = Platform { python: None, ..A10 };
         let judged = |text| Marker::published(text).expect(text).judged(unknown, &[]);
         assert_eq!(judged("python_version < '3.9'"), None);
@@ -349,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn published_markers_are_judged_as_packaging_judges_them() {
+    fn published_markers_evaluate_as_in_packaging() {
         let platforms = [
             ("linux", "x86_64", (3, 12)),
             ("linux", "aarch64", (3, 10)),
@@ -381,14 +385,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_marker_says_what_is_wrong() {
+    fn errors_name_the_invalid_part_of_a_marker() {
         for (text, words) in [
             ("extra == 'cuda'", "not read"),
             ("sys_platform == linux", "quoted"),
-            ("sys_platform = 'linux'", "no comparison"),
-            ("sys_platform == 'linux", "open"),
-            ("(sys_platform == 'linux'", "open"),
-            ("sys_platform == 'linux' 'x'", "too much"),
+            ("sys_platform = 'linux'", "not a comparison"),
+            ("sys_platform == 'linux", "quote is not closed"),
+            ("(sys_platform == 'linux'", "parenthesis is not closed"),
+            ("sys_platform == 'linux' 'x'", "unexpected"),
             ("sys_platform", "too early"),
             ("sys_platform == 'linux' & x", "`&`"),
         ] {

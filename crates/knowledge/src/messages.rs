@@ -1,4 +1,4 @@
-//! Messages of common libraries: what they mean and what to do, by the words that the library prints.
+//! Error messages of common libraries, their meaning and remedy, found by the text that the library prints.
 
 use crate::Source;
 use crate::packed::table;
@@ -6,7 +6,7 @@ use crate::table::rows;
 use serde::Deserialize;
 use std::sync::LazyLock;
 
-/// Words of a message as a pattern, and a line as it was printed; the line is empty in release builds.
+/// The pattern of a message and a printed line that it matches; the line is empty in release builds.
 #[derive(Debug, Deserialize)]
 pub struct Words(pub String, #[serde(default)] pub String);
 
@@ -16,22 +16,22 @@ impl Words {
         &self.0
     }
 
-    /// A line that the pattern fits.
+    /// A printed line that the pattern matches.
     pub fn sample(&self) -> &str {
         &self.1
     }
 }
 
-/// One of the causes of an error, the commands that tell it from the others, and its remedy; commands as in [`Message::fix`].
+/// One possible cause of an error. Its commands are written as in [`Message::fix`].
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CauseRow {
-    /// What is wrong, in one sentence.
+    /// The cause, in one sentence.
     pub cause: String,
-    /// Commands that tell it from the other causes.
+    /// Commands that distinguish it from the other causes.
     #[serde(default)]
     pub check: Vec<String>,
-    /// Commands for this cause alone.
+    /// Commands that fix this cause only.
     #[serde(default)]
     pub fix: Vec<String>,
 }
@@ -40,35 +40,36 @@ pub struct CauseRow {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Message {
-    /// The library and what happened, in a few words; unique.
+    /// The library and the event, in a few words; unique.
     pub name: String,
-    /// The forms in which it is printed.
+    /// The texts in which it is printed.
     pub texts: Vec<Words>,
-    /// What the words say, and the cause where they have one alone. A `{name}` is a word of the pattern.
+    /// The meaning of the message, and the cause if there is only one. `{name}` is replaced by a capture of the pattern.
     pub meaning: String,
-    /// The causes that the words leave possible; empty where they have one alone.
+    /// The possible causes; empty if there is only one.
     #[serde(default)]
     pub causes: Vec<CauseRow>,
-    /// Commands that are right under every cause, with `{name}` for words of the pattern. Lines that begin with `pip `, `upgrade `, `remove ` and `reinstall ` name
-    /// packages, `system ` those of Debian and of Red Hat (parted by ` | `); each becomes the command of the environment or machine.
+    /// Commands that are right for every cause; `{name}` is replaced by a capture of the pattern. A line that begins with `pip `,
+    /// `upgrade `, `remove ` or `reinstall ` names Python packages; one with `system ` names the packages of Debian and of Red Hat,
+    /// separated by ` | `. Each becomes the command of the environment or machine.
     #[serde(default)]
     pub fix: Vec<String>,
     /// Distributions that the message is about.
     #[serde(default)]
     pub packages: Vec<String>,
-    /// How surely it is the cause: 4 and more for words with one meaning, less for what follows from another error.
+    /// Confidence that it is the cause: 4 or more for a text with one meaning, less for the consequence of another error.
     #[serde(default = "specific")]
     pub rank: u32,
-    /// Words of which the text has to have one, where the message alone is also printed by others.
+    /// Substrings of which the text must contain one, if other programs also print the message.
     #[serde(default)]
     pub with: Vec<String>,
-    /// Words of which the text must have none, where they tell more.
+    /// Substrings that the text must not contain, because they identify a more specific message.
     #[serde(default)]
     pub without: Vec<String>,
-    /// Rules whose words are in the message for another reason.
+    /// Rules whose texts occur in the message for another reason.
     #[serde(default)]
     pub excludes: Vec<String>,
-    /// Where the words were read.
+    /// Source of the texts.
     pub source: Source,
 }
 
@@ -94,7 +95,7 @@ pub fn messages() -> &'static [Message] {
     &MESSAGES
 }
 
-/// The kind of this name.
+/// The kind with this name.
 pub fn message(name: &str) -> Option<&'static Message> {
     MESSAGES.iter().find(|message| message.name == name)
 }
@@ -124,14 +125,14 @@ mod tests {
     }
 
     #[test]
-    fn each_kind_has_one_name_and_says_what_to_do() {
+    fn each_kind_has_a_unique_name_and_a_remedy() {
         let names: BTreeSet<&str> =
             messages().iter().map(|message| message.name.as_str()).collect();
         assert_eq!(names.len(), messages().len());
         for message in messages() {
             assert!(!message.texts.is_empty(), "{}", message.name);
-            let told = !message.fix.is_empty() || !message.causes.is_empty();
-            assert!(told || message.rank < 4, "{}", message.name);
+            let has_remedy = !message.fix.is_empty() || !message.causes.is_empty();
+            assert!(has_remedy || message.rank < 4, "{}", message.name);
             assert_ne!(message.causes.len(), 1, "{}: one cause is the meaning", message.name);
             for cause in &message.causes {
                 assert!(cause.cause.ends_with('.'), "{}: {}", message.name, cause.cause);

@@ -1,4 +1,4 @@
-//! Packages that are more than a name and a version: their order, the GPUs they start at, what takes their place.
+//! Packages with special requirements: installation order, minimum GPU, alternatives.
 
 use crate::packed::table;
 use crate::table::{minors, optional_minor, rows};
@@ -12,25 +12,25 @@ use std::sync::LazyLock;
 pub struct Package {
     /// Normalised name.
     pub name: String,
-    /// Packages of a lower number are installed before it.
+    /// Packages with a lower number are installed first.
     pub order: u32,
-    /// `cuda` where it is of no use without an NVIDIA GPU.
+    /// `cuda` if it needs an NVIDIA GPU.
     pub needs: Option<Needs>,
-    /// The oldest compute capability it runs on.
+    /// The minimum compute capability.
     #[serde(default, deserialize_with = "optional_minor")]
     pub oldest_gpu: Option<Sm>,
     /// Whether installing it from source compiles GPU code.
     #[serde(default = "yes")]
     pub compiles: bool,
-    /// What is missing where the package is not.
+    /// The function that is missing without the package.
     pub lost: Option<String>,
-    /// What takes its place there.
+    /// The alternative to the package.
     pub instead: Option<String>,
-    /// Where it was read.
+    /// Source of the row.
     pub source: Source,
 }
 
-/// What a package is of no use without.
+/// Hardware that a package needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Needs {
@@ -42,21 +42,21 @@ fn yes() -> bool {
     true
 }
 
-/// Requirements that a package states under an extra only.
+/// Requirements that a package needs but declares under an extra only.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Unstated {
     /// Normalised name.
     pub package: String,
-    /// Which releases, as PEP 440 specifiers.
+    /// The releases that need them, as PEP 440 specifiers.
     pub versions: String,
     /// The requirements (PEP 508).
     pub requires: Vec<String>,
-    /// Where it was read.
+    /// Source of the row.
     pub source: Source,
 }
 
-/// The CUDA releases a package brings a library for.
+/// The CUDA releases for which a package bundles a library.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Libraries {
@@ -64,10 +64,10 @@ pub struct Libraries {
     pub package: String,
     /// The release.
     pub version: String,
-    /// CUDA releases, rising.
+    /// CUDA releases, in ascending order.
     #[serde(deserialize_with = "minors")]
     pub cuda: Vec<Minor>,
-    /// Where it was read.
+    /// Source of the row.
     pub source: Source,
 }
 
@@ -83,17 +83,17 @@ pub fn packages() -> &'static [Package] {
     &PACKAGES
 }
 
-/// The row of a package; `None` for one that is only a name and a version.
+/// The row of a package; `None` if it has no special requirements.
 pub fn package(name: &str) -> Option<&'static Package> {
     packages().iter().find(|row| row.name == name)
 }
 
-/// Requirements of a package that its METADATA does not state without an extra.
+/// Requirements that a package needs but declares under an extra only.
 pub fn unstated(package: &str) -> impl Iterator<Item = &'static Unstated> {
     UNSTATED.iter().filter(move |row| row.package == package)
 }
 
-/// The libraries inside a release; `None` for one that does not bring a library for each CUDA release.
+/// The bundled libraries of a release; `None` if it has no row.
 pub fn libraries(package: &str, version: &str) -> Option<&'static Libraries> {
     LIBRARIES.iter().find(|row| row.package == package && row.version == version)
 }

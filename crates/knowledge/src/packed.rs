@@ -1,10 +1,10 @@
-//! The texts of the tables, which `build.rs` packs: all are unpacked when the first one is read, in two milliseconds.
+//! The texts of the tables, which `build.rs` compresses; all are decompressed when the first one is read, in two milliseconds.
 
 use lzma_rust2::LzmaReader;
 use std::io::Read;
 use std::sync::LazyLock;
 
-/// The text of a table below `data`, which has to exist.
+/// The text of a table below `data`; a missing file is a compile error.
 macro_rules! table {
     ($name:literal) => {{
         const _: &str = include_str!(concat!("../data/", $name));
@@ -15,7 +15,7 @@ pub(crate) use table;
 
 static PACKED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tables.lzma"));
 
-/// Memory that unpacking may take.
+/// Memory limit of the decompression, in KiB.
 const UNPACKING_KIB: u32 = 64 << 10;
 
 static TEXTS: LazyLock<String> = LazyLock::new(|| {
@@ -29,9 +29,9 @@ static TEXTS: LazyLock<String> = LazyLock::new(|| {
 /// The text of the table with this file name.
 pub(crate) fn text(name: &str) -> &'static str {
     let mut rest = TEXTS.as_str();
-    while let Some((head, behind)) = rest.split_once('\n') {
+    while let Some((head, after)) = rest.split_once('\n') {
         let Some((file, length)) = head.split_once(' ') else { break };
-        let Some((text, next)) = length.parse().ok().and_then(|at| behind.split_at_checked(at))
+        let Some((text, next)) = length.parse().ok().and_then(|at| after.split_at_checked(at))
         else {
             break;
         };

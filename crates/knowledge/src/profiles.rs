@@ -1,4 +1,4 @@
-//! What teams in the field installed, by name.
+//! Named sets of packages that teams reported as installed.
 
 use crate::packed::table;
 use crate::table::{optional_minor, rows};
@@ -6,38 +6,38 @@ use crate::{Minor, Source};
 use serde::Deserialize;
 use std::sync::LazyLock;
 
-/// A stored choice of packages for one job.
+/// A stored set of packages for one task.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Profile {
-    /// What it is called: `granite-a10`.
+    /// Its name: `granite-a10`.
     pub name: String,
-    /// One line about it.
+    /// A one-line description.
     pub about: String,
-    /// The machine it was reported from, one of [`crate::machines`].
+    /// The machine of the report, one of [`crate::machines`].
     pub machine: String,
-    /// Python, where the report names it.
+    /// The Python version, if the report names it.
     #[serde(default, deserialize_with = "optional_minor")]
     pub python: Option<Minor>,
-    /// The CUDA release of torch's build, where the report names it.
+    /// The CUDA release of the torch build, if the report names it.
     #[serde(default, deserialize_with = "optional_minor")]
     pub cuda: Option<Minor>,
     /// Requirements (PEP 508), in the order of the report.
     pub wants: Vec<String>,
-    /// Requirements that are left out where nothing fits, with a warning; a marker may keep them off a platform.
+    /// Requirements that are left out with a warning if no release fits; a marker may exclude a platform.
     #[serde(default)]
     pub optional: Vec<String>,
     /// Packages that may be built from source.
     #[serde(default)]
     pub build: Vec<String>,
-    /// Settings of the program that is run on the stack.
+    /// Settings of the program that runs on the stack.
     #[serde(default)]
     pub options: Vec<ProfileOption>,
-    /// Where it was read.
+    /// Source of the row.
     pub source: Source,
 }
 
-/// A setting that a profile carries along.
+/// A setting of the program of a profile.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProfileOption {
@@ -45,7 +45,7 @@ pub struct ProfileOption {
     pub name: String,
     /// Its value as text.
     pub value: String,
-    /// Who may set it: `anyone` or `testing only`.
+    /// The permitted use: `anyone` or `testing only`.
     pub who: String,
 }
 

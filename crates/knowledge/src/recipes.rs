@@ -1,4 +1,4 @@
-//! How packages are built from source, and what that takes.
+//! How packages are built from source: settings, requirements, time and memory.
 
 use crate::packed::table;
 use crate::table::{minors, rows};
@@ -7,35 +7,35 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-/// One package's build.
+/// The build of one package.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Recipe {
     /// Normalised name.
     pub package: String,
-    /// What pip or uv is given, with `{version}`.
+    /// The requirement passed to pip or uv, with `{version}`.
     pub requirement: String,
-    /// Switches of the environment.
+    /// Environment variables of the build.
     pub env: BTreeMap<String, String>,
-    /// The variable that says which GPUs to compile for.
+    /// The environment variable for the compute capabilities to compile for.
     pub arch: Option<String>,
-    /// The architectures that variable may name; empty where any may stand there.
+    /// The compute capabilities that the variable accepts; empty if it accepts any.
     #[serde(default, deserialize_with = "minors")]
     pub of: Vec<Sm>,
-    /// Packages that have to be there before.
+    /// Packages to install before the build.
     pub build_requires: Vec<String>,
-    /// Programs and headers of the system it needs.
+    /// System programs and headers that the build needs.
     pub system_requires: Vec<String>,
-    /// What the built package needs (PEP 508), where its source does not say.
+    /// Requirements of the built package (PEP 508) that its source does not declare statically.
     pub requires: Vec<String>,
-    /// Releases that are not on PyPI but in the package's repository alone.
+    /// Releases that are in the package's repository and not on PyPI.
     #[serde(default)]
     pub only: Vec<String>,
-    /// Least and most minutes that builds were seen to take.
+    /// Shortest and longest observed build, in minutes.
     pub minutes: (u32, u32),
-    /// Memory of one compile job in units of 10^9 bytes.
+    /// Memory of one compile job, in units of 10^9 bytes.
     pub job_gb: u64,
-    /// Where it was read.
+    /// Source of the row.
     pub source: Source,
 }
 

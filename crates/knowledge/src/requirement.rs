@@ -1,26 +1,26 @@
-//! Requirement lines, as METADATA and users write them.
+//! Requirement specifiers (PEP 508) of METADATA files and users.
 
 use crate::Version;
 use crate::marker::{Marker, Platform};
 use pep440_rs::VersionSpecifiers;
 
-/// What one `Requires-Dist:` line asks of another package.
+/// One `Requires-Dist` line: a requirement on another package.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Requirement {
-    /// The line as METADATA has it.
+    /// The line without surrounding white space.
     pub line: String,
-    /// The package, as it is written there.
+    /// The package's name, not normalised.
     pub name: String,
-    /// The extras asked for: `cublas` and `cudart` of `cuda-toolkit[cublas,cudart]`.
+    /// The requested extras: `cublas` and `cudart` of `cuda-toolkit[cublas,cudart]`.
     pub extras: Vec<String>,
     /// Operator and version pairs; all must hold.
     clauses: Vec<(String, String)>,
-    /// What follows the semicolon; empty without one.
+    /// The environment marker after the semicolon; empty without one.
     pub marker: String,
 }
 
 impl Requirement {
-    /// Reads `triton==3.1.0; platform_system == "Linux"` and `torch (>=2.14.0)`; `None` for anything else.
+    /// Parses `triton==3.1.0; platform_system == "Linux"` or `torch (>=2.14.0)`; `None` if the line is not a requirement.
     pub fn parse(line: &str) -> Option<Self> {
         let (spec, marker) = line.split_once(';').unwrap_or((line, ""));
         let spec = spec.trim();
@@ -39,7 +39,7 @@ impl Requirement {
             extras.extend(names.map(str::to_owned));
             rest = after.trim();
         }
-        // `name @ https://...`: whatever is there came from that address.
+        // `name @ https://...` allows any version: the file has the one of that address.
         if rest.starts_with('@') {
             rest = "";
         }
@@ -62,32 +62,32 @@ impl Requirement {
         })
     }
 
-    /// Whether the line can apply on Linux where no extra was asked for; `arm` is the machine's processor. A marker on what is not
-    /// known, such as the Python, counts as one that holds.
+    /// Whether the line can apply on Linux without extras, on aarch64 if `arm`, otherwise on x86-64. A marker whose value is
+    /// unknown, such as one on the Python version, counts as true.
     pub fn applies(&self, arm: bool) -> bool {
         let arch = if arm { "aarch64" } else { "x86_64" };
         self.holds(Platform { os: "linux", arch, python: None })
     }
 
-    /// Whether the line can apply on a platform where no extra was asked for.
+    /// Whether the line can apply on a platform without extras. A marker whose value is unknown counts as true, an invalid one as false.
     pub fn holds(&self, platform: Platform) -> bool {
         let judged = |marker: Marker| marker.judged(platform, &[]) != Some(false);
         self.marker.is_empty() || Marker::published(&self.marker).is_ok_and(judged)
     }
 
-    /// Whether any version is asked for at all.
+    /// Whether the line constrains the version.
     pub fn is_pinned(&self) -> bool {
         !self.clauses.is_empty()
     }
 
-    /// The version constraint as it would be written after a name: `==3.1.0`.
+    /// The version constraint, as written after a name: `==3.1.0`.
     pub fn constraint(&self) -> String {
         let clauses: Vec<String> =
             self.clauses.iter().map(|(operator, version)| format!("{operator}{version}")).collect();
         clauses.join(",")
     }
 
-    /// Whether a release satisfies every clause by PEP 440; `None` where a clause or the version is none of PEP 440's.
+    /// Whether a release satisfies every clause by PEP 440; `None` if a clause or the version is invalid under PEP 440.
     pub fn allows(&self, version: &Version) -> Option<bool> {
         let specifiers: VersionSpecifiers = self.constraint().parse().ok()?;
         Some(specifiers.contains(&version.pep440()?))
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requirement_lines_of_published_wheels() {
+    fn requirements_of_published_wheels_apply_and_allow_as_in_pep440() {
         let check = |line: &str, version: &str, arm: bool, expect: Option<bool>| {
             let requirement = Requirement::parse(line).expect(line);
             let version = Version::parse(version).expect(version);
@@ -122,7 +122,7 @@ mod tests {
         check("cuda-bindings<14,>=13.0.3", "14.0", false, Some(false));
         check("optree>=0.13.0; extra == \"optree\"", "0.1", false, None);
         check("numpy!=1.*", "1.26.4", false, Some(false));
-        // A candidate is older than its release, an epoch newer than any release without one, `===` compares texts.
+        // A release candidate precedes its release, an epoch follows every release without one, `===` compares strings.
         check("torch>=2.14", "2.14.0rc1", false, Some(false));
         check("torch>=2.14", "2.14.0.post1", false, Some(true));
         check("torch<2.14", "2.14.0.dev20260101", false, Some(false));
@@ -140,16 +140,16 @@ mod tests {
     }
 
     #[test]
-    fn names_extras_and_junk() {
-        let toolkit = Requirement::parse("cuda-toolkit[cublas,cudart]==13.0.2").expect("reads");
+    fn parses_extras_and_addresses_and_rejects_junk() {
+        let toolkit = Requirement::parse("cuda-toolkit[cublas,cudart]==13.0.2").expect("parses");
         assert_eq!(
             (toolkit.name.as_str(), toolkit.constraint().as_str()),
             ("cuda-toolkit", "==13.0.2")
         );
         assert_eq!(toolkit.extras, ["cublas", "cudart"]);
-        let address = Requirement::parse("own @ https://example.org/own.whl").expect("reads");
+        let address = Requirement::parse("own @ https://example.org/own.whl").expect("parses");
         assert!(!address.is_pinned());
-        assert!(!Requirement::parse("filelock").expect("reads").is_pinned());
+        assert!(!Requirement::parse("filelock").expect("parses").is_pinned());
         for junk in ["", "   ", "==1.0", "name[open", "name 1.0"] {
             assert_eq!(Requirement::parse(junk), None, "{junk:?}");
         }

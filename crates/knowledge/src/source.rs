@@ -1,26 +1,26 @@
 use serde::Deserialize;
 use std::borrow::Cow;
 
-/// Where a row was read.
+/// The source of a row.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Source {
     /// The document, script or package.
     pub what: Cow<'static, str>,
-    /// The day it was read, or of the revision that was read: `2026-11-21`.
+    /// The date when it was read, or of the revision that was read: `2026-11-21`.
     pub date: Cow<'static, str>,
 }
 
 impl Source {
-    /// For a table that is written in Rust.
+    /// A source for a table written in Rust.
     pub const fn of(what: &'static str, date: &'static str) -> Self {
         Self { what: Cow::Borrowed(what), date: Cow::Borrowed(date) }
     }
 
-    /// Whether it names a document and a day.
+    /// Checks that it names a document and a date.
     ///
     /// # Errors
-    /// A sentence about what is missing.
+    /// A sentence that names the missing part.
     pub fn check(&self) -> Result<(), String> {
         if self.what.len() <= 10 {
             return Err(format!("{self} names no document"));

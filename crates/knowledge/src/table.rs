@@ -1,7 +1,7 @@
-//! Reading the tables under `data/`, which are compiled in and parsed once.
+//! Reads the tables under `data/`, which are embedded in the program and parsed once.
 //!
-//! Each file names its sources in `[source.NAME]`, with `what` and `date`, and each row one of them in `source`. A row
-//! without one does not parse, so a table with such a row fails every test that touches it.
+//! Each file defines its sources in `[source.NAME]`, with `what` and `date`, and the key `source` of each row names one of
+//! them. A row without a source does not parse, so its table fails every test that reads it.
 
 use crate::{Minor, Source};
 use serde::de::{DeserializeOwned, Error};
@@ -11,7 +11,7 @@ use toml::{Table, Value};
 /// The rows under one key of a table.
 ///
 /// # Panics
-/// When the table is not as described; the tables are part of the program, and the tests read all of them.
+/// If the table is invalid. The tables are part of the program, and the tests read all of them.
 pub(crate) fn rows<Row: DeserializeOwned>(text: &str, key: &str) -> Vec<Row> {
     try_rows(text, key).unwrap_or_else(|wrong| panic!("the table of `{key}`: {wrong}"))
 }
@@ -23,15 +23,15 @@ fn try_rows<Row: DeserializeOwned>(text: &str, key: &str) -> Result<Vec<Row>, St
         _ => return Err("it has no [source.NAME]".to_owned()),
     };
     let Some(Value::Array(rows)) = table.remove(key) else {
-        return Err("it is not there, or no list".to_owned());
+        return Err("the key is absent or not a list".to_owned());
     };
     rows.into_iter().map(|row| cited(row, &sources)).collect()
 }
 
-/// Keys of a row that name a source. Each row has the first.
+/// Keys of a row that name a source. The first is required.
 const SOURCES: [&str; 2] = ["source", "gpu_mib_source"];
 
-/// One row, the names of its sources replaced by the sources.
+/// Replaces the names of a row's sources by the sources and deserializes it.
 fn cited<Row: DeserializeOwned>(mut row: Value, sources: &Table) -> Result<Row, String> {
     let shown = format!("{row:?}");
     if row.get(SOURCES[0]).and_then(Value::as_str).is_none() {
@@ -52,20 +52,20 @@ fn cited<Row: DeserializeOwned>(mut row: Value, sources: &Table) -> Result<Row, 
     row.try_into().map_err(|wrong| format!("{wrong}: {shown}"))
 }
 
-/// `12.8` as its two numbers.
+/// Deserializes `12.8` as (12, 8).
 pub(crate) fn minor<'de, D: Deserializer<'de>>(from: D) -> Result<Minor, D::Error> {
     let text = String::deserialize(from)?;
     parse_minor(&text).ok_or_else(|| D::Error::custom(format!("`{text}` is not like 12.8")))
 }
 
-/// The same where it may be left out.
+/// The same for an optional key.
 pub(crate) fn optional_minor<'de, D: Deserializer<'de>>(
     from: D,
 ) -> Result<Option<Minor>, D::Error> {
     minor(from).map(Some)
 }
 
-/// A list of them.
+/// The same for a list.
 pub(crate) fn minors<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Minor>, D::Error> {
     let all = Vec::<String>::deserialize(from)?;
     let parse = |text: &String| {
@@ -74,7 +74,7 @@ pub(crate) fn minors<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Minor>, D
     all.iter().map(parse).collect()
 }
 
-/// Exactly two numbers: `12.8`, and neither `12` nor `12.8.1`.
+/// Parses exactly two numbers: `12.8`, but neither `12` nor `12.8.1`.
 pub(crate) fn parse_minor(text: &str) -> Option<Minor> {
     let (major, minor) = text.split_once('.')?;
     Some((major.parse().ok()?, minor.parse().ok()?))
@@ -92,8 +92,8 @@ mod tests {
     }
 
     #[test]
-    fn a_row_needs_a_source_with_a_date() {
-        // `build` stands above the sources, as a key after a table would belong to the table.
+    fn rejects_rows_without_a_source_and_a_date() {
+        // `build` precedes the sources: in TOML a key after a table header belongs to that table.
         let read = |source: &str, row: &str| {
             try_rows::<Row>(&format!("build = [{row}]\n{source}\n"), "build").map(|rows| {
                 rows.iter().map(|row| (row.cuda, row.source.to_string())).collect::<Vec<_>>()

@@ -1,7 +1,7 @@
-//! The CUDA wheels PyTorch published for Linux, by series, CUDA release and processor, and the GPU code inside each.
+//! PyTorch's CUDA wheels for Linux, by series, CUDA release and processor, and the GPU code inside each.
 //!
-//! The architectures are those the release scripts passed to nvcc. They are a label, not the bytes: a rule that rests
-//! on them is likely, never certain. Vendors' builds, conda's builds, nightlies and source builds are not here.
+//! The architectures are those that the release scripts passed to nvcc, not read from the binaries: a rule based on them is
+//! likely, never certain. The table has no builds of vendors or conda, no nightlies and no source builds.
 
 use crate::packed::table;
 use crate::table::{minor, minors, optional_minor, rows};
@@ -13,7 +13,7 @@ use std::sync::LazyLock;
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Build {
-    /// torch series: major and minor number.
+    /// The torch series: major and minor number.
     #[serde(deserialize_with = "minors")]
     pub torch: Vec<Minor>,
     /// The CUDA release it was built with.
@@ -21,16 +21,16 @@ pub struct Build {
     pub cuda: Minor,
     /// The processor it is for.
     pub arch: Arch,
-    /// Compute capabilities with machine code, rising.
+    /// Compute capabilities with machine code (SASS), in ascending order.
     #[serde(deserialize_with = "minors")]
     pub sm: Vec<Sm>,
-    /// The compute capability of embedded PTX, which a driver can compile for newer GPUs.
+    /// The compute capability of embedded PTX, which a driver can compile for the same and newer GPUs.
     #[serde(default, deserialize_with = "optional_minor")]
     pub ptx: Option<Sm>,
-    /// Whether the PyTorch project offers it on its install page, so that a remedy may name it.
+    /// Whether PyTorch's install page offers it, so that a remedy may name it.
     #[serde(default = "yes")]
     pub offered: bool,
-    /// Where the architectures were read.
+    /// Source of the architectures.
     pub source: Source,
 }
 
@@ -39,8 +39,8 @@ fn yes() -> bool {
 }
 
 impl Build {
-    /// Whether code in this build runs on a GPU: machine code of X.y on X.z with z >= y, or PTX of anything older.
-    /// Not valid on Tegra, where machine code runs only on its own architecture.
+    /// Whether code in this build runs on a GPU: machine code of X.y on X.z with z >= y, or PTX of the same or an older compute
+    /// capability. Not valid on Tegra, where machine code runs only on its own architecture.
     pub fn runs_on(&self, gpu: Sm) -> bool {
         runs_on(&self.sm, gpu) || self.ptx.is_some_and(|ptx| ptx <= gpu)
     }
@@ -55,7 +55,7 @@ impl Build {
         self.sm.last().copied().unwrap_or((0, 0))
     }
 
-    /// The list as torch prints it: `sm_80 sm_90 compute_120`.
+    /// The architectures as torch prints them: `sm_80 sm_90 compute_120`.
     pub fn architectures(&self) -> String {
         let mut words: Vec<String> =
             self.sm.iter().map(|sm| format!("sm_{}{}", sm.0, sm.1)).collect();
@@ -64,14 +64,14 @@ impl Build {
     }
 }
 
-/// Whether machine code of these architectures runs on a GPU, Tegra excepted: that of X.y on X.z with z >= y.
+/// Whether machine code of one of these compute capabilities runs on a GPU other than a Tegra: X.y runs on X.z with z >= y.
 pub fn runs_on(sm: &[Sm], gpu: Sm) -> bool {
     sm.iter().any(|sm| sm.0 == gpu.0 && sm.1 <= gpu.1)
 }
 
 static BUILDS: LazyLock<Vec<Build>> = LazyLock::new(|| rows(table!("torch_builds.toml"), "build"));
 
-/// Every row, x86-64 first, by rising CUDA release.
+/// Every row, x86-64 first, in ascending order of CUDA release.
 pub fn builds() -> &'static [Build] {
     &BUILDS
 }
@@ -87,7 +87,7 @@ mod tests {
     use Arch::{Aarch64, X86_64};
 
     #[test]
-    fn no_wheel_has_two_rows_and_every_row_rises() {
+    fn builds_are_unique_and_their_architectures_ascend() {
         let mut seen = std::collections::HashSet::new();
         for row in builds() {
             assert!(row.sm.windows(2).all(|pair| pair[0] < pair[1]), "{row:?}");
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn what_runs_on_which_gpu() {
+    fn builds_run_on_the_gpus_that_they_have_code_for() {
         let check = |torch, cuda, arch, gpu, expect| {
             let row = build(torch, cuda, arch).expect("a published build");
             assert_eq!(row.runs_on(gpu), expect, "torch {torch:?} cu{cuda:?} on {gpu:?}");
@@ -118,7 +118,7 @@ mod tests {
         check((2, 11), (12, 8), X86_64, (7, 0), false);
         check((2, 8), (12, 8), X86_64, (6, 1), false);
         check((2, 14), (12, 6), X86_64, (6, 1), true);
-        // PTX of 12.0 is no help to an older GPU.
+        // PTX of 12.0 does not run on an older GPU.
         check((2, 12), (13, 0), X86_64, (6, 0), false);
         check((2, 12), (13, 0), X86_64, (13, 0), true);
         check((2, 11), (13, 0), X86_64, (13, 0), false);

@@ -1,4 +1,4 @@
-//! What goes with each torch series: Python, torchvision, torchaudio, triton.
+//! Python, torchvision, torchaudio and triton versions that are compatible with each torch series.
 
 use crate::packed::table;
 use crate::table::{minor, parse_minor, rows};
@@ -7,17 +7,17 @@ use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 use std::sync::LazyLock;
 
-/// Which series of a package fits.
+/// The compatible series of a package.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fits {
-    /// This series alone.
+    /// This series only.
     Series(Minor),
     /// This series and every later one: the package is built against torch's stable ABI.
     From(Minor),
 }
 
 impl Fits {
-    /// Whether a series fits.
+    /// Whether a series is compatible.
     pub fn allows(self, series: Minor) -> bool {
         match self {
             Self::Series(wanted) => series == wanted,
@@ -25,7 +25,7 @@ impl Fits {
         }
     }
 
-    /// What to write after a package's name: `==0.20.*`.
+    /// The version specifier after the package's name: `==0.20.*`.
     pub fn constraint(self) -> String {
         match self {
             Self::Series(series) => format!("=={}.*", dotted(series)),
@@ -34,7 +34,7 @@ impl Fits {
     }
 }
 
-/// `0.20`, or `0.29+`.
+/// From `0.20` or `0.29+`.
 impl<'de> Deserialize<'de> for Fits {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let text = String::deserialize(from)?;
@@ -50,20 +50,20 @@ impl<'de> Deserialize<'de> for Fits {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Series {
-    /// torch: major and minor number.
+    /// The torch series: major and minor number.
     #[serde(deserialize_with = "minor")]
     pub torch: Minor,
     /// Oldest and newest Python with a wheel.
     #[serde(deserialize_with = "range")]
     pub python: (Minor, Minor),
-    /// torchvision.
+    /// Compatible torchvision series.
     pub torchvision: Fits,
-    /// torchaudio.
+    /// Compatible torchaudio series.
     pub torchaudio: Fits,
-    /// triton series pinned by the CUDA wheels.
+    /// The triton series that the CUDA wheels pin.
     #[serde(deserialize_with = "minor")]
     pub triton: Minor,
-    /// Where it was read.
+    /// Source of the row.
     pub source: Source,
 }
 
@@ -93,7 +93,7 @@ mod tests {
     use crate::torch_builds::builds;
 
     #[test]
-    fn rows_rise_and_cover_every_published_build() {
+    fn rows_ascend_and_cover_every_published_build() {
         for row in all() {
             assert!(row.python.0 < row.python.1, "{row:?}");
         }
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn companions() {
+    fn series_have_compatible_packages() {
         let row = series((2, 5)).expect("2.5");
         assert_eq!(row.torchvision.constraint(), "==0.20.*");
         assert!(row.torchvision.allows((0, 20)) && !row.torchvision.allows((0, 21)));

@@ -1,12 +1,12 @@
-//! Versions of packages, drivers, toolkits and libraries. Whether a version satisfies a requirement is PEP 440's matter
-//! ([`crate::Requirement::allows`]); the numbers here are what tables are looked up by.
+//! Versions of packages, drivers, toolkits and libraries, by which tables are searched. [`crate::Requirement::allows`]
+//! compares versions by PEP 440.
 
 use std::cmp::Ordering;
 
 /// A major and a minor number: a CUDA release, a torch series, a Python.
 pub type Minor = (u32, u32);
 
-/// A Python version string, as far as comparing releases needs it: the release numbers, what follows them, the local label.
+/// A version string, split into release numbers, suffix and local label.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Version {
     /// `[2, 11, 0]` of `2.11.0+cu130`.
@@ -15,12 +15,12 @@ pub struct Version {
     pub suffix: String,
     /// `cu130` of `2.11.0+cu130`.
     pub local: Option<String>,
-    /// As PEP 440 reads it; `None` for versions of drivers and system packages that it does not read.
+    /// The version by PEP 440; `None` if it is invalid there, as some of drivers and system packages are.
     pep440: Option<pep440_rs::Version>,
 }
 
 impl Version {
-    /// Reads a version; `None` when it does not begin with a number.
+    /// Parses a version; `None` if it does not begin with a number, after an optional `v`.
     pub fn parse(text: &str) -> Option<Self> {
         let text = text.trim().trim_start_matches('v');
         let (public, local) = match text.split_once('+') {
@@ -46,8 +46,8 @@ impl Version {
         (!release.is_empty()).then(|| Self { release, suffix: rest.to_owned(), local, pep440 })
     }
 
-    /// As PEP 440 reads it. A vendor's build from a snapshot (NVIDIA's `2.6.0a0+ecf3bae40a.nv25.01`) counts as the release that it
-    /// is named after: its container is tested with packages that require that release.
+    /// The version by PEP 440. A vendor's snapshot build (NVIDIA's `2.6.0a0+ecf3bae40a.nv25.01`) counts as the release that it is
+    /// named after, because its container is tested with packages that require that release.
     pub(crate) fn pep440(&self) -> Option<pep440_rs::Version> {
         let version = self.pep440.clone()?;
         let vendor = self.local.as_deref().is_some_and(|local| local.contains(".nv"));
@@ -57,12 +57,12 @@ impl Version {
         })
     }
 
-    /// Major and minor number.
+    /// Major and minor number; a missing one is 0.
     pub fn minor(&self) -> Minor {
         (self.release.first().copied().unwrap_or(0), self.release.get(1).copied().unwrap_or(0))
     }
 
-    /// Whether it is a published release: no alpha, candidate or nightly, and not a vendor's `2.6.0a0+nv25.01`.
+    /// Whether it is a final or post release: no alpha, release candidate, nightly or vendor's snapshot such as `2.6.0a0+nv25.01`.
     pub fn is_final(&self) -> bool {
         self.suffix.is_empty() || self.suffix.starts_with(".post")
     }
@@ -73,7 +73,7 @@ impl Version {
         format!("{}{}", numbers.join("."), self.suffix)
     }
 
-    /// Compares the release numbers, missing ones counting as 0; suffixes and labels are not looked at.
+    /// Compares the release numbers, a missing one as 0, and ignores suffixes and labels.
     pub fn compare(&self, other: &Self) -> Ordering {
         let length = self.release.len().max(other.release.len());
         let padded = |version: &Self| {
@@ -93,8 +93,8 @@ pub fn dotted(minor: Minor) -> String {
     format!("{}.{}", minor.0, minor.1)
 }
 
-/// The CUDA release a local label names: `cu130` is 13.0, `cu12.8torch2.10` is 12.8, and `cu12torch2.8` tells the
-/// major number alone.
+/// The CUDA major and minor number in a local label: `cu130` is 13.0, `cu12.8torch2.10` is 12.8, and `cu12torch2.8` has the
+/// major number only. `None` if the label has no CUDA release.
 pub fn cuda_of_label(label: &str) -> Option<(u32, Option<u32>)> {
     let rest = label.strip_prefix("cu")?;
     let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_version_falls_into_release_suffix_and_label() {
+    fn versions_split_into_release_suffix_and_label() {
         let check = |text: &str, release: &[u32], suffix: &str, local: Option<&str>, last: bool| {
             let version = Version::parse(text).expect(text);
             assert_eq!(version.release, release, "{text}");

@@ -1,4 +1,4 @@
-//! GPU code and CUDA libraries inside wheels of an index, read from the files: the wheel's name does not tell them.
+//! The GPU code inside wheels and the CUDA libraries that they need, read from the files because wheel names do not have them.
 
 use crate::packed::table;
 use crate::table::rows;
@@ -7,14 +7,14 @@ use serde::{Deserialize, Deserializer};
 use std::fmt;
 use std::sync::LazyLock;
 
-/// What the libraries of one wheel need and hold.
+/// The CUDA version that the libraries of one wheel need, and their GPU code.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct WheelCode {
-    /// Major version of the CUDA runtime that its libraries need (`DT_NEEDED`): 13 for `libcudart.so.13`. `None` where they
-    /// need none, or the wheel has libraries for several.
+    /// Major version of the CUDA runtime that its libraries need (`DT_NEEDED`): 13 for `libcudart.so.13`. `None` if they need
+    /// none, or several.
     pub cuda: Option<u32>,
-    /// Architectures in at least a tenth of the fatbin containers of one library; a rarer one is the linker's own stub or
-    /// a special case. Empty for a wheel without GPU code.
+    /// Architectures in at least a tenth of the fatbin containers of one library; a rarer one is a linker stub or a special
+    /// case. Empty for a wheel without GPU code.
     pub architectures: Vec<Architecture>,
 }
 
@@ -23,14 +23,14 @@ pub struct WheelCode {
 pub struct Architecture {
     /// Whether it is PTX, which the driver compiles for newer GPUs.
     pub ptx: bool,
-    /// Compute capability.
+    /// The compute capability.
     pub sm: Sm,
-    /// `a` for code of exactly this architecture, `f` for code of its family.
+    /// `a` for architecture-specific code, `f` for family-specific code.
     pub suffix: Option<char>,
 }
 
 impl Architecture {
-    /// Reads `sm_90a` or `compute_80`.
+    /// Parses `sm_90a` or `compute_80`.
     pub fn parse(text: &str) -> Option<Self> {
         let (ptx, rest) = match text.strip_prefix("sm_") {
             Some(rest) => (false, rest),
@@ -41,7 +41,7 @@ impl Architecture {
         Some(Self { ptx, sm: (number / 10, number % 10), suffix })
     }
 
-    /// Whether a GPU runs it; a Tegra GPU runs machine code of its own architecture only.
+    /// Whether a GPU runs it. A Tegra GPU runs machine code of exactly its compute capability.
     pub fn runs_on(self, gpu: Sm, tegra: bool) -> bool {
         match (self.ptx, self.suffix) {
             (_, Some('a')) => self.sm == gpu,
@@ -61,7 +61,7 @@ impl fmt::Display for Architecture {
 }
 
 impl WheelCode {
-    /// Whether a GPU runs code of the wheel; true for a wheel without GPU code.
+    /// Whether a GPU runs one of the wheel's architectures; true for a wheel without GPU code.
     pub fn runs_on(&self, gpu: Sm, tegra: bool) -> bool {
         self.architectures.is_empty()
             || self.architectures.iter().any(|one| one.runs_on(gpu, tegra))
@@ -73,7 +73,7 @@ impl WheelCode {
         words.join(" ")
     }
 
-    /// Reads the text of [`Self::words`].
+    /// Parses the text of [`Self::words`].
     pub fn parse(cuda: Option<u32>, words: &str) -> Option<Self> {
         let architectures =
             words.split_whitespace().map(Architecture::parse).collect::<Option<_>>()?;
@@ -105,7 +105,7 @@ static ROWS: LazyLock<Vec<(String, WheelCode)>> = LazyLock::new(|| {
     read.into_iter().map(code).collect()
 });
 
-/// The code of the wheel with this SHA-256; `None` for one that was not read.
+/// The code of the wheel with this SHA-256; `None` if it is not in the table.
 pub fn wheel_code(sha256: &str) -> Option<&'static WheelCode> {
     ROWS.iter().find(|row| row.0 == sha256).map(|row| &row.1)
 }
@@ -116,7 +116,7 @@ mod tests {
     use crate::pypi;
 
     #[test]
-    fn architectures_run_on_their_own_and_newer_gpus() {
+    fn architectures_run_on_the_same_and_newer_gpus() {
         let check = |words: &str, gpu: Sm, tegra: bool, expect: bool| {
             let code = WheelCode::parse(Some(12), words).expect(words);
             assert_eq!(code.words(), words);
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn every_vllm_wheel_of_the_table_was_read() {
+    fn every_vllm_wheel_of_the_table_has_its_code() {
         let wheels = || pypi::releases("vllm").flat_map(|row| &row.files);
         for file in wheels().filter(|file| file.name.ends_with(".whl")) {
             let code = wheel_code(&file.sha256).expect(&file.name);

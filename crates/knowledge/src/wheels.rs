@@ -8,47 +8,47 @@ use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 use std::sync::LazyLock;
 
-/// A product of lists: every torch with every CUDA, ABI, Python and processor has a wheel.
+/// The wheels of one release: one for each combination of torch, CUDA, ABI, Python and processor in the lists.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Wheels {
     /// Normalised name.
     pub package: String,
-    /// Its release.
+    /// The version of the release.
     pub version: String,
-    /// The row of [`crate::indexes`] that has it.
+    /// The name of its row in [`crate::indexes`].
     pub index: String,
-    /// torch releases it was compiled against: `2.8.0`.
+    /// torch releases that it was compiled against: `2.8.0`.
     pub torch: Vec<String>,
-    /// CUDA releases it is for.
+    /// CUDA versions that it is built for.
     pub cuda: Vec<Cuda>,
-    /// C++ ABIs: `TRUE` is the new one.
+    /// C++ ABIs: `TRUE` for the new one, otherwise `FALSE`.
     pub abi: Vec<String>,
-    /// Pythons.
+    /// Python versions.
     #[serde(deserialize_with = "minors")]
     pub python: Vec<Minor>,
-    /// Processors.
+    /// Processor architectures.
     pub arch: Vec<Arch>,
-    /// Compute capabilities the build script asks machine code for, rising.
+    /// Compute capabilities for which the build script requests machine code, in ascending order.
     #[serde(deserialize_with = "minors")]
     pub sm: Vec<Sm>,
-    /// The release's tag where it is not `v` and the version.
+    /// The release's Git tag, if it is not `v` and the version.
     pub tag: Option<String>,
-    /// Where it was read.
+    /// Source of the row.
     pub source: Source,
 }
 
-/// The CUDA a wheel is for.
+/// The CUDA version that a wheel is built for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cuda {
-    /// Any release of a major version: its name says no more.
+    /// Any release of this major version: the file name has no minor number.
     Major(u32),
     /// The release whose index has it.
     Release(Minor),
 }
 
 impl Cuda {
-    /// Whether it goes with a torch of this CUDA release.
+    /// Whether it works with a torch build of this CUDA release.
     pub fn allows(self, cuda: Minor) -> bool {
         match self {
             Self::Major(major) => major == cuda.0,
@@ -57,7 +57,7 @@ impl Cuda {
     }
 }
 
-/// `12`, or `12.8`.
+/// From `12` or `12.8`.
 impl<'de> Deserialize<'de> for Cuda {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let text = String::deserialize(from)?;
@@ -70,22 +70,22 @@ impl<'de> Deserialize<'de> for Cuda {
 }
 
 impl Wheels {
-    /// The release it was compiled against, of those of this series.
+    /// The torch release of this series that it was compiled against.
     pub fn torch_of(&self, series: Minor) -> Option<&str> {
         self.torch.iter().map(String::as_str).find(|torch| minor_of(torch) == Some(series))
     }
 
-    /// The index that has it.
+    /// The index with its files.
     pub fn index(&self) -> &'static Index {
         index(&self.index)
     }
 
-    /// The release's tag.
+    /// The release's Git tag.
     pub fn tag(&self) -> String {
         self.tag.clone().unwrap_or_else(|| format!("v{}", self.version))
     }
 
-    /// The version with its local label, and the file's name, for one member of the product.
+    /// The version with its local label and the file name of the wheel for one combination.
     pub fn file(&self, named: &Named, python: Minor) -> (String, String) {
         let index = self.index();
         let label = index.local.as_deref().map(|label| format!("+{}", named.fill(label)));
@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_are_whole_and_name_files_as_they_are_published() {
+    fn rows_are_complete_and_match_published_file_names() {
         for row in wheels() {
             let index = row.index();
             assert!(index.local.is_some() && index.platform.is_some(), "{row:?}");

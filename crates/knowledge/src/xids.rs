@@ -1,4 +1,4 @@
-//! Errors that NVIDIA's driver writes into the kernel's log, by their numbers.
+//! Xid errors, which NVIDIA's driver writes to the kernel log, by number.
 
 use crate::Source;
 use crate::packed::table;
@@ -6,11 +6,11 @@ use crate::table::rows;
 use serde::Deserialize;
 use std::sync::LazyLock;
 
-/// Who an error usually comes from.
+/// The usual origin of an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Origin {
-    /// The program that ran.
+    /// The running program.
     Program,
     /// Another error, which ended the program.
     Cleanup,
@@ -18,7 +18,7 @@ pub enum Origin {
     Memory,
     /// NVLink or C2C, a link between GPUs or between a GPU and its CPU.
     Link,
-    /// The driver or the GPU's firmware, which continue.
+    /// The driver or the GPU's firmware, which keep running.
     Driver,
     /// The GPU or its firmware, which stopped responding.
     Lost,
@@ -28,11 +28,11 @@ pub enum Origin {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Action {
-    /// None is needed.
+    /// No action.
     Ignore,
     /// Restart the program.
     RestartApp,
-    /// Reset the GPU when no program uses it.
+    /// Reset the GPU once no program uses it.
     ResetGpu,
     /// Reboot the machine.
     RestartHost,
@@ -53,7 +53,7 @@ pub enum Action {
 }
 
 impl Action {
-    /// What to do, as an imperative sentence without its full stop.
+    /// The action as an imperative sentence without a full stop.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Ignore => "nothing, unless it repeats",
@@ -73,19 +73,19 @@ impl Action {
     }
 }
 
-/// What an error means for the GPU.
+/// Severity of an error for the GPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Weight {
-    /// Nothing: the program is started again.
+    /// The GPU is fine; ignore the error or restart the program.
     Note,
-    /// It wants a look.
+    /// The GPU needs a check.
     Warning,
-    /// It is of no use until it is reset or replaced.
+    /// The GPU is unusable until it is reset or replaced.
     Error,
 }
 
-/// One numbered error.
+/// One Xid error.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Xid {
@@ -93,13 +93,13 @@ pub struct Xid {
     pub number: u32,
     /// NVIDIA's description.
     pub words: String,
-    /// Who it usually comes from.
+    /// Its usual origin.
     pub of: Origin,
-    /// What it means for the GPU.
+    /// Its severity for the GPU.
     pub weight: Weight,
     /// NVIDIA's immediate action.
     pub action: Action,
-    /// Where it was read.
+    /// Source of the row.
     pub source: Source,
 }
 
@@ -110,7 +110,7 @@ pub fn xids() -> &'static [Xid] {
     &XIDS
 }
 
-/// The error of a number.
+/// The error with this number; `None` if the catalog lists it as unused or does not have it.
 pub fn xid(number: u32) -> Option<&'static Xid> {
     XIDS.iter().find(|xid| xid.number == number)
 }
@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_rise() {
+    fn numbers_ascend_and_rows_match_the_catalog() {
         assert!(xids().windows(2).all(|pair| pair[0].number < pair[1].number));
         assert_eq!(xid(79).map(|xid| xid.of), Some(Origin::Lost));
         assert!(xid(0).is_none());

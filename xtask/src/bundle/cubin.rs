@@ -1,20 +1,19 @@
-//! What a compiled kernel says of itself, from its ELF file: its function, its architecture, the compiler's release,
-//! registers and stack.
+//! Reads a cubin's function, architecture, CUDA release, register count and stack size from its ELF file.
 
 use anyhow::{Context, bail};
 
-/// One kernel.
+/// Properties of one compiled kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Cubin {
-    /// Its function.
+    /// The name of its function.
     pub(super) function: String,
-    /// Compute capability it is compiled for, major times ten and minor: 90.
+    /// The compute capability, 10 * major + minor: 90.
     pub(super) sm: u8,
-    /// The compiler's release of CUDA, major times ten and minor: 129.
+    /// The compiler's CUDA release, 10 * major + minor: 129.
     pub(super) cuda: u32,
-    /// Registers of a thread.
+    /// Registers per thread.
     pub(super) registers: u32,
-    /// Local memory of a thread, bytes: what is spilled, and arrays that did not fit registers.
+    /// Local memory per thread in bytes: spilled registers, and arrays that are not in registers.
     pub(super) stack_bytes: u32,
 }
 
@@ -22,15 +21,15 @@ pub(super) struct Cubin {
 const FRAME_SIZE: u8 = 0x11;
 const MIN_STACK_SIZE: u8 = 0x12;
 const REGISTER_COUNT: u8 = 0x2f;
-/// `EIATTR_CUDA_API_VERSION`, whose value is no symbol's.
+/// `EIATTR_CUDA_API_VERSION`, whose value has no symbol.
 const CUDA_API_VERSION: u8 = 0x37;
-/// `EIFMT_SVAL`: a size and that many bytes follow. The other formats keep their value in the same four bytes.
+/// `EIFMT_SVAL`: a 16-bit size, then the value. The other formats have the value in the place of the size.
 const SIZED: u8 = 4;
 
 /// Reads a cubin with one kernel.
 pub(super) fn read(cubin: &[u8]) -> anyhow::Result<Cubin> {
     if !cubin.starts_with(b"\x7fELF\x02\x01") {
-        bail!("it is no 64-bit ELF file");
+        bail!("not a 64-bit ELF file");
     }
     let (mut function, mut cuda, mut registers, mut stack_bytes) = (None, None, None, 0);
     for (name, content) in sections(cubin)? {
@@ -48,20 +47,20 @@ pub(super) fn read(cubin: &[u8]) -> anyhow::Result<Cubin> {
         for (attribute, value) in attributes(content)? {
             match (attribute, value.as_slice()) {
                 (CUDA_API_VERSION, &[release]) => cuda = Some(release),
-                // The others are a symbol and a value.
+                // The other attributes have a symbol and a value.
                 (REGISTER_COUNT, &[_, value]) => registers = registers.max(Some(value)),
                 (FRAME_SIZE | MIN_STACK_SIZE, &[_, value]) => stack_bytes = stack_bytes.max(value),
                 _ => {}
             }
         }
     }
-    // `e_flags`; the eighth release of the format (`EI_ABIVERSION`) keeps the architecture in its second byte.
+    // `e_flags` has the architecture in its first byte; with `EI_ABIVERSION` 8, in its second.
     let sm = cubin.get(if cubin.get(8) == Some(&8) { 0x31 } else { 0x30 });
     Ok(Cubin {
         function: function.context("it has no function")?,
         sm: *sm.context("the file ends early")?,
-        cuda: cuda.context("it does not say by which release of CUDA it was compiled")?,
-        registers: registers.context("it does not say how many registers it has")?,
+        cuda: cuda.context("it has no CUDA release (`EIATTR_CUDA_API_VERSION`)")?,
+        registers: registers.context("it has no register count (`EIATTR_REGCOUNT`)")?,
         stack_bytes,
     })
 }
@@ -71,12 +70,12 @@ fn sections(elf: &[u8]) -> anyhow::Result<Vec<(String, &[u8])>> {
     let (table, size) = (number::<8>(elf, 0x28)?, number::<2>(elf, 0x3a)?);
     let (count, names_at) = (number::<2>(elf, 0x3c)?, number::<2>(elf, 0x3e)?);
     let content = |header: usize| -> anyhow::Result<&[u8]> {
-        // A section without bits in the file (`SHT_NOBITS`) still has its size.
+        // A section of type `SHT_NOBITS` has a size and no bytes in the file.
         let (offset, length) = (number::<8>(elf, header + 0x18)?, number::<8>(elf, header + 0x20)?);
         if number::<4>(elf, header + 4)? == 8 {
             return Ok(elf.get(..length.min(elf.len())).unwrap_or_default());
         }
-        elf.get(offset..offset + length).context("a section leaves the file")
+        elf.get(offset..offset + length).context("a section exceeds the file")
     };
     let names = content(table + names_at * size)?;
     (0..count)
@@ -89,7 +88,7 @@ fn sections(elf: &[u8]) -> anyhow::Result<Vec<(String, &[u8])>> {
         .collect()
 }
 
-/// Attributes and the numbers that are their content; none for those that keep their value in the head.
+/// Attributes with their 32-bit values; empty for formats other than [`SIZED`].
 fn attributes(info: &[u8]) -> anyhow::Result<Vec<(u8, Vec<u32>)>> {
     let mut found = Vec::new();
     let mut at = 0;
@@ -104,7 +103,7 @@ fn attributes(info: &[u8]) -> anyhow::Result<Vec<(u8, Vec<u32>)>> {
     Ok(found)
 }
 
-/// A little-endian number of `BYTES` bytes.
+/// Reads a little-endian integer of `BYTES` bytes.
 fn number<const BYTES: usize>(bytes: &[u8], at: usize) -> anyhow::Result<usize> {
     let field = bytes.get(at..at + BYTES).context("the file ends early")?;
     let mut whole = [0; 8];
@@ -124,7 +123,7 @@ mod tests {
             info.extend([SIZED, *attribute, 4 * numbers.len() as u8, 0]);
             info.extend(numbers.iter().flat_map(|number| number.to_le_bytes()));
         }
-        // An attribute of another format in between must be stepped over.
+        // An attribute of another format, which must be skipped.
         info.extend([3, 0x1b, 0xff, 0]);
         let mut elf = vec![0; 64];
         elf[..9].copy_from_slice(b"\x7fELF\x02\x01\x01\x33\x07");
@@ -149,7 +148,7 @@ mod tests {
     const RELEASE: (u8, &[u32]) = (CUDA_API_VERSION, &[129]);
 
     #[test]
-    fn what_a_kernel_says_is_read() {
+    fn reads_registers_and_stack_of_a_kernel() {
         let read = |attributes: &[(u8, &[u32])]| read(&file(attributes)).unwrap();
         let kernel = |registers, stack_bytes| {
             let function = "f".to_owned();
@@ -162,19 +161,19 @@ mod tests {
     }
 
     #[test]
-    fn a_later_release_of_the_format_says_the_architecture_elsewhere() {
+    fn reads_the_architecture_of_abi_version_8() {
         let mut later = file(&[RELEASE, (REGISTER_COUNT, &[1, 168])]);
         (later[8], later[0x30], later[0x31]) = (8, 10, 100);
         assert_eq!(read(&later).unwrap().sm, 100);
     }
 
     #[test]
-    fn what_is_no_kernel_is_refused() {
+    fn rejects_files_that_are_not_complete_kernels() {
         assert!(read(b"text").is_err());
         assert!(read(&file(&[])).is_err());
         let whole = file(&[RELEASE, (REGISTER_COUNT, &[1, 168])]);
         assert!(read(&file(&[(REGISTER_COUNT, &[1, 168])])).is_err());
-        // The last section header ends with fields that are not read.
+        // The reader ignores the last fields of the last section header.
         for length in 0..whole.len() - 64 {
             assert!(read(&whole[..length]).is_err(), "{length}");
         }

@@ -1,4 +1,4 @@
-//! The gate: what the compiler made must be what the kernel was written for.
+//! Checks compiled kernels: function, architecture and CUDA release, required instructions, no unexpected local memory.
 
 use super::cubin;
 use crate::steps::output;
@@ -9,37 +9,37 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Mutex;
 
-/// Instructions that a kernel must have, by the start of its name. Without the first two a Hopper kernel runs on the
-/// matrix units and copies of the generation before.
+/// Instructions that a kernel must have, by the prefix of its name: HGMMA is WGMMA and UTMALDG is a TMA load. Without them a
+/// Hopper kernel would use the MMA and copy instructions of Ampere.
 const WANTED: &[(&str, &[&str])] = &[("attention_hopper", &["HGMMA", "UTMALDG"])];
-/// Loads and stores of local memory: spilled registers.
+/// Instructions that a kernel must not have: loads and stores of local memory, which are register spills.
 const UNWANTED: &[&str] = &["LDL", "STL"];
 
-/// The release of CUDA whose compiler the bundle is made by, as a kernel says it.
+/// The CUDA release that compiles the bundle, 10 * major + minor, as in [`cubin::Cubin::cuda`].
 const CUDA: u32 = 129;
 
-/// Local memory that is known and costs nothing worth having: function and macro, start of the architecture, bytes.
-/// The step that puts parts together adds up a few numbers a row; at 96 columns the compiler keeps one of them there.
+/// Accepted local memory with negligible cost: prefix and suffix of the label, prefix of the architecture, bytes per thread.
+/// The combine kernel adds a few values per row; at 96 columns the compiler keeps one of them in local memory.
 const ACCEPTED: &[(&str, &str, &str, u32)] = &[
     ("attention_combine<DV=96 ", "", "sm_10", 8),
     ("attention_combine<DV=96 ", "", "sm_12", 8),
     ("ssd_chunk<", " STRIDED=1>", "sm_", 8),
 ];
 
-/// A compiled kernel.
+/// A compiled kernel, as `kernels.tsv` lists it.
 struct Compiled {
     file: String,
     arch: String,
     label: String,
 }
 
-/// What was found of the kernels of one function and architecture.
+/// Statistics of the kernels of one function and architecture.
 #[derive(Debug, Default)]
 struct Row {
     kernels: usize,
     registers: Vec<u32>,
     stack_bytes: u32,
-    /// Fewest of each wanted instruction.
+    /// Minimum count of each required instruction.
     fewest: BTreeMap<&'static str, usize>,
 }
 
@@ -55,8 +55,8 @@ pub(super) fn check(folder: &Path, nvdisasm: &Path) -> anyhow::Result<()> {
             let (compiled, rows, problems) = (&compiled, &rows, &problems);
             scope.spawn(move || {
                 for kernel in compiled.iter().skip(nth).step_by(threads) {
-                    let looked = look(folder, nvdisasm, kernel, rows);
-                    let found = looked.unwrap_or_else(|error| vec![format!("{error:#}")]);
+                    let checked = check_kernel(folder, nvdisasm, kernel, rows);
+                    let found = checked.unwrap_or_else(|error| vec![format!("{error:#}")]);
                     let named = found
                         .into_iter()
                         .map(|what| format!("{} {}: {what}", kernel.label, kernel.arch));
@@ -67,7 +67,7 @@ pub(super) fn check(folder: &Path, nvdisasm: &Path) -> anyhow::Result<()> {
             });
         }
     });
-    let rows = rows.into_inner().ok().context("a thread broke")?;
+    let rows = rows.into_inner().ok().context("a thread panicked")?;
     println!(
         "{:<24}{:<9}{:>8}  {:>9}  {:>5}  fewest instructions",
         "function", "arch", "kernels", "registers", "stack"
@@ -85,7 +85,7 @@ pub(super) fn check(folder: &Path, nvdisasm: &Path) -> anyhow::Result<()> {
             fewest.join(", ")
         );
     }
-    let mut problems = problems.into_inner().ok().context("a thread broke")?;
+    let mut problems = problems.into_inner().ok().context("a thread panicked")?;
     if problems.is_empty() {
         return Ok(());
     }
@@ -97,25 +97,25 @@ fn line(line: &str) -> anyhow::Result<Compiled> {
     let mut fields = line.split('\t').map(str::to_owned);
     let (Some(file), Some(arch), Some(label)) = (fields.next(), fields.next(), fields.next())
     else {
-        bail!("`{line}` has not three fields");
+        bail!("`{line}` does not have three fields");
     };
     Ok(Compiled { file: file + ".cubin", arch, label })
 }
 
-/// Looks at one kernel, adds it to its row and gives what is wrong with it.
-fn look(
+/// Checks one kernel, adds it to its row and returns its problems.
+fn check_kernel(
     folder: &Path,
     nvdisasm: &Path,
     kernel: &Compiled,
     rows: &Mutex<BTreeMap<(String, String), Row>>,
 ) -> anyhow::Result<Vec<String>> {
     let file = folder.join(&kernel.file);
-    let said = cubin::read(&fs::read(&file)?)?;
+    let cubin = cubin::read(&fs::read(&file)?)?;
     let function = kernel.label.split('<').next().unwrap_or_default();
     let wanted = WANTED.iter().find(|(start, _)| function.starts_with(start));
     let mut counts = BTreeMap::new();
     let mut problems = Vec::new();
-    let is = format!("{} for sm_{} of CUDA {}", said.function, said.sm, said.cuda);
+    let is = format!("{} for sm_{} of CUDA {}", cubin.function, cubin.sm, cubin.cuda);
     let listed = format!("{function} for {} of CUDA {CUDA}", kernel.arch.trim_end_matches('a'));
     if is != listed {
         problems.push(format!("its binary is {is}"));
@@ -124,12 +124,12 @@ fn look(
         kernel.label.starts_with(start)
             && kernel.label.ends_with(end)
             && kernel.arch.starts_with(arch)
-            && said.stack_bytes <= *bytes
+            && cubin.stack_bytes <= *bytes
     });
-    if said.stack_bytes > 0 && !accepted {
-        problems.push(format!("{} bytes of local memory", said.stack_bytes));
+    if cubin.stack_bytes > 0 && !accepted {
+        problems.push(format!("{} bytes of local memory", cubin.stack_bytes));
     }
-    // Without a stack there is nothing to spill to; only kernels with an instruction to look for are disassembled.
+    // A kernel without a stack cannot spill, so only kernels with required instructions are disassembled.
     if let Some((_, wanted)) = wanted {
         let text = output(Command::new(nvdisasm).arg("-c").arg(&file))?;
         counts = wanted.iter().map(|name| (*name, count(&text, name))).collect();
@@ -142,8 +142,8 @@ fn look(
     if let Ok(mut rows) = rows.lock() {
         let row = rows.entry((function.to_owned(), kernel.arch.clone())).or_default();
         row.kernels += 1;
-        row.registers.push(said.registers);
-        row.stack_bytes = row.stack_bytes.max(said.stack_bytes);
+        row.registers.push(cubin.registers);
+        row.stack_bytes = row.stack_bytes.max(cubin.stack_bytes);
         for (name, count) in counts {
             row.fewest
                 .entry(name)
@@ -154,7 +154,7 @@ fn look(
     Ok(problems)
 }
 
-/// How many instructions of a listing have this name, whatever their suffix: `UTMALDG.4D [UR8], [UR4]`.
+/// The number of instructions of a listing with this name and any suffix: `UTMALDG.4D [UR8], [UR4]`.
 fn count(listing: &str, name: &str) -> usize {
     let is_one = |line: &&str| {
         let words = line.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));

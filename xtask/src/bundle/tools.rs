@@ -1,4 +1,4 @@
-//! NVRTC and nvdisasm from the Python registry, in an environment below the target folder.
+//! Installs NVRTC and nvdisasm from the Python registry into an environment below the target folder.
 
 use crate::steps::{is_available, run};
 use anyhow::{Context, bail};
@@ -6,18 +6,18 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Binaries of CUDA 12 load on every driver from 525 on; those of 13 only from 580 on.
+/// CUDA 12 binaries load on drivers from 525 on, those of CUDA 13 only from 580 on.
 const PACKAGES: [&str; 2] = ["nvidia-cuda-nvrtc-cu12==12.9.86", "nvidia-cuda-nvdisasm==13.5.37"];
 
-/// Programs and libraries.
+/// Paths of the tools.
 pub(super) struct Tools {
-    /// The compiler's library.
+    /// The NVRTC library.
     pub(super) nvrtc: PathBuf,
-    /// The disassembler.
+    /// The program nvdisasm.
     pub(super) nvdisasm: PathBuf,
 }
 
-/// Installs what is not there yet.
+/// Installs the tools unless they are installed.
 pub(super) fn prepare(target: &Path) -> anyhow::Result<Tools> {
     let home = target.join("bundle-tools");
     let stamp = home.join("complete");
@@ -42,7 +42,7 @@ pub(super) fn prepare(target: &Path) -> anyhow::Result<Tools> {
     })
 }
 
-/// A file of a package, whatever the Python's version.
+/// The path of a package's file, for any Python version.
 fn find(home: &Path, file: &str) -> anyhow::Result<PathBuf> {
     let pythons = fs::read_dir(home.join("lib"))?.flatten().map(|entry| entry.path());
     let mut files = pythons.map(|python| python.join("site-packages").join(file));

@@ -1,4 +1,4 @@
-//! The documentation book hangs together: its contents list every page, and its links stay inside it and meet a heading.
+//! The book is consistent: its contents list every page, and its links lead to existing pages and headings.
 
 use super::links::targets;
 use super::{Check, Problem};
@@ -38,7 +38,7 @@ fn find(layout: &Layout) -> Vec<Problem> {
                     continue;
                 };
                 if !heading.is_empty() && !headings(text).any(|known| known == heading) {
-                    let what = format!("link to `{target}` meets no heading");
+                    let what = format!("link to `{target}` has no such heading");
                     problems.push(Problem::line(&path, index + 1, what));
                 }
             }
@@ -47,7 +47,7 @@ fn find(layout: &Layout) -> Vec<Problem> {
     problems
 }
 
-/// Lines that are no code, with their numbers from 0.
+/// Lines outside code blocks, with their numbers from 0.
 fn outside_code(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut in_code = false;
     text.lines().enumerate().filter(move |(_, line)| {
@@ -57,7 +57,7 @@ fn outside_code(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// Headings as links spell them: lower case, words joined by hyphens, no other signs.
+/// Anchors of the headings: lower case, spaces replaced by hyphens, no other punctuation.
 fn headings(text: &str) -> impl Iterator<Item = String> {
     outside_code(text).filter_map(|(_, line)| {
         let words = line.strip_prefix('#')?.trim_start_matches('#').trim().to_lowercase();
@@ -72,7 +72,7 @@ mod tests {
     use crate::checks::check;
 
     #[test]
-    fn a_book_whose_parts_meet_passes() {
+    fn book_with_listed_pages_and_existing_targets_passes() {
         let files = [
             ("docs/book/src/SUMMARY.md", "- [A](a.md)\n- [B](b.md)"),
             (
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_left_out_and_a_link_that_leads_nowhere_fail() {
+    fn unlisted_page_and_broken_link_fail() {
         let files = [
             ("docs/book/src/SUMMARY.md", "- [A](a.md)\n- [Gone](gone.md)"),
             ("docs/book/src/a.md", "# Top\n\n[out](../../../README.md) [part](b.md#bottom)"),
@@ -98,7 +98,7 @@ mod tests {
             &[
                 "docs/book/src/SUMMARY.md:2: link to `gone.md` leads out of the book",
                 "docs/book/src/a.md:3: link to `../../../README.md` leads out of the book",
-                "docs/book/src/a.md:3: link to `b.md#bottom` meets no heading",
+                "docs/book/src/a.md:3: link to `b.md#bottom` has no such heading",
                 "docs/book/src/b.md: is not listed in SUMMARY.md",
             ],
         );

@@ -1,10 +1,10 @@
-//! Other crates reach GPUs through the seam of backends: only a few name the driver layer of CUDA.
+//! Only listed paths use CUDA's driver layer; other crates reach GPUs through the backend interface.
 
 use super::{Check, Problem};
 use crate::layout::Layout;
 use crate::rust_source::{code_only, used_paths};
 
-/// Files that may name it: the layer itself, the backend, and the executor of models on NVIDIA GPUs with its tests.
+/// Paths that may use it: the layer itself, the backend, and the executor of models on NVIDIA GPUs with its tests.
 const USERS: &[&str] = &[
     "crates/device/",
     "crates/ops-cuda/",

@@ -1,4 +1,4 @@
-//! Every dependency says why it is there.
+//! A comment gives the reason for every dependency.
 
 use super::{Check, Problem};
 use crate::layout::Layout;
@@ -15,7 +15,7 @@ fn find(layout: &Layout) -> Vec<Problem> {
     for (path, text) in layout.texts(&["/Cargo.toml"]) {
         let mut in_dependencies = false;
         let mut reason = String::new();
-        // The dependency right below the reason.
+        // The dependency directly below the reason.
         let mut first = None;
         for (index, line) in text.lines().enumerate() {
             let line = line.trim();
@@ -33,13 +33,13 @@ fn find(layout: &Layout) -> Vec<Problem> {
             } else if in_dependencies {
                 let end = line.find(|c: char| !(c.is_alphanumeric() || c == '-' || c == '_'));
                 let name = &line[..end.unwrap_or(line.len())];
-                // A room needs no reason: ARCHITECTURE.md gives it.
-                let is_room = layout.packages.iter().any(|package| package.name == name);
+                // A crate of the workspace needs no reason: ARCHITECTURE.md lists it.
+                let is_member = layout.packages.iter().any(|package| package.name == name);
                 let first = *first.get_or_insert(name);
-                // `serde_json` below `serde` shares its reason, and so does one that the reason names.
+                // `serde_json` below `serde` shares its reason, as does a dependency that the reason names.
                 let covered =
                     !reason.is_empty() && (name.starts_with(first) || reason.contains(name));
-                if !is_room && !covered {
+                if !is_member && !covered {
                     problems.push(Problem::line(
                         path,
                         index + 1,
@@ -58,7 +58,7 @@ mod tests {
     use crate::checks::check;
 
     #[test]
-    fn reasons_and_rooms_pass() {
+    fn reasons_and_workspace_crates_pass() {
         let text = "[package]\nname = \"a\"\n\n[dependencies]\nfacts.workspace = true\n# Threads.\nrayon.workspace = true\n# JSON.\nserde.workspace = true\nserde_json.workspace = true\n# Tensors of safetensors files,\n# bfloat16 by half.\nhalf.workspace = true\nsafetensors.workspace = true\n";
         let layout = Layout::of(&[
             ("crates/a/Cargo.toml", text),

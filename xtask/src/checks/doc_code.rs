@@ -1,4 +1,4 @@
-//! Code in documentation comments is text: what runs is a test, which `cargo xtask test` builds with the others.
+//! Code in documentation comments is marked as text, because doctests do not run.
 
 use super::{Check, Problem};
 use crate::layout::Layout;

@@ -1,4 +1,4 @@
-//! Who imports whom, compared with ARCHITECTURE.md in both directions.
+//! The imports between crates equal those in ARCHITECTURE.md.
 
 use super::{Check, Problem};
 use crate::layout::Layout;
@@ -8,15 +8,15 @@ const DOCUMENT: &str = "ARCHITECTURE.md";
 
 pub(super) const CHECK: Check = Check {
     name: "edges",
-    promise: "the rooms import exactly what the `edges` block of ARCHITECTURE.md says",
-    hint: "change the import, or the block and the sentence beside it, after talking about why",
+    promise: "the crates import exactly those that the `edges` block of ARCHITECTURE.md lists",
+    hint: "remove the import, or discuss it and change the block and the text next to it",
     find,
 };
 
-/// A room's line in the document and what it may import.
+/// A crate's line number in the document and the crates that it may import.
 struct Documented {
     line: usize,
-    rooms: Vec<String>,
+    imports: Vec<String>,
 }
 
 fn find(layout: &Layout) -> Vec<Problem> {
@@ -30,15 +30,15 @@ fn find(layout: &Layout) -> Vec<Problem> {
     let mut problems = Vec::new();
     for package in &layout.packages {
         let Some(entry) = documented.get(&package.name) else {
-            problems.push(Problem::file(DOCUMENT, format!("room `{}` is absent", package.name)));
+            problems.push(Problem::file(DOCUMENT, format!("crate `{}` is absent", package.name)));
             continue;
         };
-        for room in package.rooms.iter().filter(|room| !entry.rooms.contains(room)) {
-            let what = format!("`{} -> {room}` exists and is not documented", package.name);
+        for import in package.rooms.iter().filter(|name| !entry.imports.contains(name)) {
+            let what = format!("`{} -> {import}` exists and is not documented", package.name);
             problems.push(Problem::line(DOCUMENT, entry.line, what));
         }
-        for room in entry.rooms.iter().filter(|room| !package.rooms.contains(room)) {
-            let what = format!("`{} -> {room}` is documented and does not exist", package.name);
+        for import in entry.imports.iter().filter(|name| !package.rooms.contains(name)) {
+            let what = format!("`{} -> {import}` is documented and does not exist", package.name);
             problems.push(Problem::line(DOCUMENT, entry.line, what));
         }
     }
@@ -47,14 +47,14 @@ fn find(layout: &Layout) -> Vec<Problem> {
             problems.push(Problem::line(
                 DOCUMENT,
                 entry.line,
-                format!("there is no room `{name}`"),
+                format!("there is no crate `{name}`"),
             ));
         }
     }
     problems
 }
 
-/// Reads the block fenced as `edges`: one `room -> room room ...` per line, `room -> none` for a room without imports.
+/// Parses the block fenced as `edges`: one `crate -> crate crate ...` per line, `crate -> none` for a crate without imports.
 fn parse(text: &str) -> Result<BTreeMap<String, Documented>, Problem> {
     let mut lines = text.lines().enumerate().skip_while(|(_, line)| line.trim() != "```edges");
     if lines.next().is_none() {
@@ -65,15 +65,15 @@ fn parse(text: &str) -> Result<BTreeMap<String, Documented>, Problem> {
         if line.trim() == "```" {
             return Ok(documented);
         }
-        let Some((room, rooms)) = line.split_once("->") else {
-            let what = format!("wanted `room -> room room`, got `{line}`");
+        let Some((name, imports)) = line.split_once("->") else {
+            let what = format!("wanted `crate -> crate crate`, got `{line}`");
             return Err(Problem::line(DOCUMENT, index + 1, what));
         };
-        let rooms =
-            rooms.split_whitespace().filter(|room| *room != "none").map(str::to_owned).collect();
-        let entry = Documented { line: index + 1, rooms };
-        if documented.insert(room.trim().to_owned(), entry).is_some() {
-            let what = format!("room `{}` stands twice", room.trim());
+        let imports =
+            imports.split_whitespace().filter(|name| *name != "none").map(str::to_owned).collect();
+        let entry = Documented { line: index + 1, imports };
+        if documented.insert(name.trim().to_owned(), entry).is_some() {
+            let what = format!("crate `{}` has two lines", name.trim());
             return Err(Problem::line(DOCUMENT, index + 1, what));
         }
     }
@@ -85,17 +85,17 @@ mod tests {
     use super::*;
     use crate::checks::check;
 
-    const TEXT: &str = "# House\n```edges\nfacts -> none\nprobe -> facts\n```\n";
+    const TEXT: &str = "# Crates\n```edges\nfacts -> none\nprobe -> facts\n```\n";
 
     #[test]
-    fn what_is_documented_and_exists_passes() {
+    fn documented_imports_that_exist_pass() {
         let layout =
             Layout::of(&[(DOCUMENT, TEXT)]).with_packages(&[("facts", &[]), ("probe", &["facts"])]);
         check(&CHECK, &layout, &[]);
     }
 
     #[test]
-    fn both_directions_fail() {
+    fn undocumented_and_missing_imports_fail() {
         let layout = Layout::of(&[(DOCUMENT, TEXT)]).with_packages(&[
             ("facts", &["probe"]),
             ("probe", &[]),
@@ -107,20 +107,23 @@ mod tests {
             &[
                 "ARCHITECTURE.md:3: `facts -> probe` exists and is not documented",
                 "ARCHITECTURE.md:4: `probe -> facts` is documented and does not exist",
-                "ARCHITECTURE.md: room `bench` is absent",
+                "ARCHITECTURE.md: crate `bench` is absent",
             ],
         );
         let layout = Layout::of(&[(DOCUMENT, TEXT)]).with_packages(&[("facts", &[])]);
-        check(&CHECK, &layout, &["ARCHITECTURE.md:4: there is no room `probe`"]);
+        check(&CHECK, &layout, &["ARCHITECTURE.md:4: there is no crate `probe`"]);
     }
 
     #[test]
-    fn a_document_that_cannot_be_read_fails() {
+    fn invalid_document_fails() {
         for (text, expect) in [
-            ("# House\n", "ARCHITECTURE.md: has no block fenced as ```edges"),
+            ("# Crates\n", "ARCHITECTURE.md: has no block fenced as ```edges"),
             ("```edges\nfacts -> none\n", "ARCHITECTURE.md: the ```edges block is not closed"),
-            ("```edges\nfacts\n```", "ARCHITECTURE.md:2: wanted `room -> room room`, got `facts`"),
-            ("```edges\na -> b\na -> c\n```", "ARCHITECTURE.md:3: room `a` stands twice"),
+            (
+                "```edges\nfacts\n```",
+                "ARCHITECTURE.md:2: wanted `crate -> crate crate`, got `facts`",
+            ),
+            ("```edges\na -> b\na -> c\n```", "ARCHITECTURE.md:3: crate `a` has two lines"),
         ] {
             check(&CHECK, &Layout::of(&[(DOCUMENT, text)]), &[expect]);
         }

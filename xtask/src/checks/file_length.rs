@@ -1,4 +1,4 @@
-//! Files stay short enough to read in one sitting.
+//! Source files have at most 500 lines.
 
 use super::{Check, Problem};
 use crate::layout::Layout;

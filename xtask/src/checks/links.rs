@@ -1,4 +1,4 @@
-//! Links between the documents lead somewhere.
+//! Links between documents resolve.
 
 use super::{Check, Problem};
 use crate::layout::Layout;
@@ -10,7 +10,7 @@ pub(super) const CHECK: Check = Check {
     find,
 };
 
-/// Documents that a test compares with: their links lead into a run folder that is not kept.
+/// Expected outputs of tests, whose links lead into a run folder that is not committed.
 const COMPARED: &[&str] = &["/golden/", "/fixtures/"];
 
 fn find(layout: &Layout) -> Vec<Problem> {
@@ -41,7 +41,7 @@ fn find(layout: &Layout) -> Vec<Problem> {
 pub(super) fn targets(line: &str) -> Vec<&str> {
     let mut targets = Vec::new();
     for (index, part) in line.split('`').enumerate() {
-        // Every second part stands between backticks. A link text may hold code, which puts `](` at a part's start.
+        // Every second part is inline code. A link text may contain code, so a part may begin with `](`.
         if index % 2 == 1 {
             continue;
         }
@@ -75,7 +75,7 @@ fn resolves(layout: &Layout, folder: &str, target: &str) -> bool {
     layout.has(&decoded(&parts.join("/")))
 }
 
-/// A path with its percent escapes resolved; one that is not UTF-8 then stays as it was.
+/// Decodes the percent escapes of a path; a result that is not UTF-8 is discarded for the original.
 fn decoded(path: &str) -> String {
     let mut bytes = Vec::new();
     let mut rest = path.as_bytes();
@@ -101,11 +101,11 @@ mod tests {
     use crate::checks::check;
 
     #[test]
-    fn links_that_lead_somewhere_pass() {
+    fn links_to_existing_files_pass() {
         let text = "[a](docs/a.md#top) ![p](docs/p.png) [`code`](docs) [web](https://example.org/x) [here](#part)\n```\n[no](nowhere)\n```\n`[x](y)` fine\n";
         let files = [
             ("README.md", text),
-            ("docs/a.md", "[up](../README.md) [beside](./p.png)"),
+            ("docs/a.md", "[up](../README.md) [next](./p.png)"),
             ("docs/p.png", ""),
             ("benchmarks/runs/x/report.md", "[log](logs/a%20b.txt)"),
             ("benchmarks/runs/x/logs/a b.txt", ""),
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn links_that_lead_nowhere_fail() {
+    fn links_to_missing_files_fail() {
         let files = [
             ("README.md", "ok\n[a](docs/b.md) [`b`](gone)"),
             ("docs/a.md", "[up](../../README.md) [odd](100%)"),

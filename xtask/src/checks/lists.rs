@@ -1,17 +1,17 @@
-//! A folder of one kind of thing and its list agree: adding one is one file and one line.
+//! The files of a folder and the list in its parent module agree.
 
 use super::{Check, Problem};
 use crate::layout::Layout;
 use crate::rust_source::{code_without_tests, find_word};
 
-/// Folders whose every file is an entry of the list in the file of the same name.
+/// Folders in which every file has an entry in the list of the file with the folder's name.
 const FOLDERS: &[&str] =
     &["probes", "rules", "sections", "backends", "commands", "checks", "peers", "formats"];
 
 pub(super) const CHECK: Check = Check {
     name: "lists",
-    promise: "each file of a folder of commands, checks or peers stands in the folder's list",
-    hint: "add its line to the list beside the folder",
+    promise: "each file of a folder of commands, checks or peers has an entry in the folder's list",
+    hint: "add its line to the list in the file next to the folder",
     find,
 };
 
@@ -33,7 +33,7 @@ fn find(layout: &Layout) -> Vec<Problem> {
             problems.push(Problem::file(path, format!("its folder has no {by_name}")));
             continue;
         };
-        // The declaration alone runs nothing: the entry is where the module is used.
+        // The module declaration does not count: the entry is the use of the module.
         if find_word(&code_without_tests(text), &format!("{stem}::")).is_empty() {
             problems.push(Problem::file(path, format!("has no entry `{stem}::...` in {list}")));
         }
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_without_its_line_fails() {
+    fn file_without_an_entry_fails() {
         let files = [
             (
                 "crates/a/src/checks.rs",

@@ -1,20 +1,20 @@
-//! No file speaks of the machine it was written on.
+//! No file has a path of the machine on which it was written.
 
 use super::{Check, Problem};
 use crate::layout::Layout;
 
-/// Folders that exist on one machine only. Written in halves, so that this file does not find itself.
+/// Folders of a developer's machine. They are split so that the check does not find this file.
 const FOLDERS: &[&str] = &[concat!("/wo", "rk/"), concat!(".lib", "rary/")];
 
-/// What some machine's files said, kept as it was: home folders there are data.
+/// Recorded data of machines, in which home folders are allowed.
 const RECORDED: &[&str] = &["/fixtures/", "benchmarks/runs/"];
 
-/// Home folders that stand for anyone's, as examples use them.
+/// User names that examples use.
 const ANYONE: &[&str] = &["a", "user", "ubuntu", "me", "you", "alice", "USER", "<user>", "$USER"];
 
 pub(super) const CHECK: Check = Check {
     name: "machine_paths",
-    promise: "no path of somebody's machine in a tracked file",
+    promise: "no path of a developer's machine in a tracked file",
     hint: "use a path relative to the repository, a temporary folder, or /home/user in an example",
     find,
 };
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_fails() {
+    fn paths_of_a_machine_fail() {
         let text = ["ok", concat!("cd /wo", "rk/main"), concat!("see /ho", "me/jdoe/notes")];
         let files = [
             ("README.md", &*text.join("\n")),

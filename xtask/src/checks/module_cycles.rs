@@ -1,21 +1,21 @@
-//! Modules of the ops and of their backends import one another in one direction.
+//! The modules of the ops and of their backends have no import cycles.
 
 use super::{Check, Problem};
 use crate::layout::Layout;
 use crate::rust_source::{UsedPath, code_without_tests, is_test_file, used_paths};
 use std::collections::{BTreeMap, VecDeque};
 
-/// The crates whose modules have an order.
+/// The crates that are checked.
 const CRATES: &[&str] = &["ops", "ops-cpu", "ops-cuda", "backends"];
 
 pub(super) const CHECK: Check = Check {
     name: "module_cycles",
     promise: "the modules of ops, ops-cpu, ops-cuda and backends import one another without cycles",
-    hint: "move what both need into a module that neither of them is in",
+    hint: "move the shared items into a third module",
     find,
 };
 
-/// Where a module first names another one, by their names.
+/// Importing module, imported module, and the path and line of the first import.
 type Edges = BTreeMap<String, BTreeMap<String, (String, usize)>>;
 
 fn find(layout: &Layout) -> Vec<Problem> {
@@ -52,7 +52,7 @@ fn cycles(layout: &Layout, source: &str) -> Vec<Problem> {
     }
     for (from, targets) in &edges {
         for (to, (path, line)) in targets {
-            if let Some(back) = way(&edges, to, from) {
+            if let Some(back) = shortest_path(&edges, to, from) {
                 let what = format!("`{from}` imports `{to}`, which imports {}", back.join(", "));
                 problems.push(Problem::line(path, *line, what));
             }
@@ -61,7 +61,7 @@ fn cycles(layout: &Layout, source: &str) -> Vec<Problem> {
     problems
 }
 
-/// The modules that the names come from which the root of a crate imports or exports.
+/// The module of each name that the root of a crate imports or exports.
 fn exported(root: &str) -> BTreeMap<String, String> {
     let paths = used_paths(&code_without_tests(root)).into_iter();
     let ends =
@@ -69,18 +69,18 @@ fn exported(root: &str) -> BTreeMap<String, String> {
     ends.collect()
 }
 
-/// The first name below the crate's root of what a path in a module names; none for a path into another crate or into the module itself.
+/// The first name of a path below the crate's root; `None` for a path into another crate or into the module itself.
 fn from_root(used: &UsedPath, module: &[&str]) -> Option<String> {
     let ups = used.names.iter().take_while(|name| *name == "super").count();
     if used.names[0] == "crate" {
         return used.names.get(1).cloned();
     }
-    // Paths from an inline module lead further up than they seem to; these are in tests.
+    // This is wrong for `super` in inline modules, which only tests have.
     (ups >= module.len()).then(|| used.names.get(ups).cloned()).flatten()
 }
 
-/// The modules on a shortest way along the edges, each in backticks.
-fn way(edges: &Edges, from: &str, to: &str) -> Option<Vec<String>> {
+/// The modules on a shortest path along the edges, each in backticks.
+fn shortest_path(edges: &Edges, from: &str, to: &str) -> Option<Vec<String>> {
     let mut reached: BTreeMap<&str, Option<&str>> = BTreeMap::from([(from, None)]);
     let mut queue = VecDeque::from([from]);
     while let Some(at) = queue.pop_front() {
@@ -109,7 +109,7 @@ mod tests {
     const ROOT: &str = "mod a;\nmod b;\nmod c;\npub use c::{Deep, deep};\n";
 
     #[test]
-    fn modules_in_one_direction_pass() {
+    fn modules_without_cycles_pass() {
         let files = [
             ("crates/ops/src/lib.rs", ROOT),
             ("crates/ops/src/a.rs", "mod part;\nuse crate::b::B;\nuse crate::Deep;\n"),
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cycle_is_reported_at_each_of_its_imports() {
+    fn reports_a_cycle_at_each_import() {
         let files = [
             ("crates/ops/src/lib.rs", ROOT),
             ("crates/ops/src/a.rs", "use crate::b::B;\n"),

@@ -1,4 +1,4 @@
-//! Every source file is declared as a module: an undeclared one compiles nowhere and its tests never run.
+//! Every source file is declared as a module; an undeclared one is not compiled and its tests do not run.
 
 use super::{Check, Problem};
 use crate::layout::Layout;

@@ -1,4 +1,4 @@
-//! Versions, lints and the edition have one place: the root Cargo.toml.
+//! Versions, lints and the edition are only in the root Cargo.toml.
 
 use super::{Check, Problem};
 use crate::layout::Layout;
@@ -6,12 +6,12 @@ use toml::{Table, Value};
 
 pub(super) const CHECK: Check = Check {
     name: "one_version",
-    promise: "rooms inherit versions, lints and package keys from the root Cargo.toml, which holds none that is unused",
-    hint: "put the version in [workspace.dependencies] and write `NAME.workspace = true` in the room",
+    promise: "crates inherit versions, lints and package keys from the root Cargo.toml, which has no unused dependency",
+    hint: "put the version in [workspace.dependencies] and write `NAME.workspace = true` in the crate",
     find,
 };
 
-/// Package keys that each room inherits.
+/// Package keys that each crate inherits.
 const INHERITED: &[&str] = &["version", "edition", "rust-version", "license"];
 
 fn find(layout: &Layout) -> Vec<Problem> {
@@ -35,7 +35,8 @@ fn find(layout: &Layout) -> Vec<Problem> {
         }
         for (name, value) in dependencies(&manifest) {
             if !inherits(Some(value)) {
-                problems.push(Problem::file(path, format!("`{name}` has a version of its own")));
+                problems
+                    .push(Problem::file(path, format!("`{name}` does not inherit its version")));
             }
             used.push(name.clone());
         }
@@ -46,7 +47,7 @@ fn find(layout: &Layout) -> Vec<Problem> {
             manifest.get("workspace").and_then(|workspace| workspace.get("dependencies"))
     {
         for name in versions.keys().filter(|name| !used.contains(name)) {
-            problems.push(Problem::file("Cargo.toml", format!("no room uses `{name}`")));
+            problems.push(Problem::file("Cargo.toml", format!("no crate uses `{name}`")));
         }
     }
     problems
@@ -79,32 +80,36 @@ mod tests {
     const PACKAGE: &str = "version.workspace = true\nedition.workspace = true\nrust-version.workspace = true\nlicense.workspace = true\n";
 
     #[test]
-    fn an_inheriting_room_passes() {
+    fn inheriting_crate_passes() {
         let root = "[workspace.dependencies]\nrayon = \"1\"\nlibc = \"0.2\"\n";
-        let room = format!(
+        let manifest = format!(
             "[package]\n{PACKAGE}[lints]\nworkspace = true\n[dependencies]\nrayon.workspace = true\n[target.'cfg(unix)'.dependencies]\nlibc = {{ workspace = true, features = [\"std\"] }}\n"
         );
-        check(&CHECK, &Layout::of(&[("Cargo.toml", root), ("crates/a/Cargo.toml", &room)]), &[]);
+        check(
+            &CHECK,
+            &Layout::of(&[("Cargo.toml", root), ("crates/a/Cargo.toml", &manifest)]),
+            &[],
+        );
     }
 
     #[test]
-    fn own_versions_and_dead_ones_fail() {
+    fn separate_and_unused_versions_fail() {
         let root = "[workspace.dependencies]\nrayon = \"1\"\n";
-        let room = "[package]\nversion = \"1.0.0\"\nedition.workspace = true\nrust-version.workspace = true\nlicense.workspace = true\n[dev-dependencies]\nhalf = \"2\"\n";
+        let manifest = "[package]\nversion = \"1.0.0\"\nedition.workspace = true\nrust-version.workspace = true\nlicense.workspace = true\n[dev-dependencies]\nhalf = \"2\"\n";
         check(
             &CHECK,
-            &Layout::of(&[("Cargo.toml", root), ("crates/a/Cargo.toml", room)]),
+            &Layout::of(&[("Cargo.toml", root), ("crates/a/Cargo.toml", manifest)]),
             &[
                 "crates/a/Cargo.toml: does not inherit `version`",
                 "crates/a/Cargo.toml: does not inherit the lints",
-                "crates/a/Cargo.toml: `half` has a version of its own",
-                "Cargo.toml: no room uses `rayon`",
+                "crates/a/Cargo.toml: `half` does not inherit its version",
+                "Cargo.toml: no crate uses `rayon`",
             ],
         );
     }
 
     #[test]
-    fn a_broken_manifest_is_named() {
+    fn invalid_manifest_fails() {
         let layout = Layout::of(&[("crates/a/Cargo.toml", "[package\n")]);
         let problems = find(&layout);
         assert_eq!(problems.len(), 1);

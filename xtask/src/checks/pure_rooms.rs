@@ -1,16 +1,16 @@
-//! Rooms that are pure functions of the facts read nothing, start nothing and measure nothing.
+//! Crates that are pure functions of the facts do no I/O, start no process and read no clock.
 
 use super::{Check, Problem};
 use crate::layout::{Layout, room_of};
 use crate::rust_source::{code_without_tests, is_test_file};
 
-/// The rooms without I/O.
+/// The crates without I/O.
 const ROOMS: &[&str] = &["facts", "knowledge", "architectures", "diagnose", "report"];
 
-/// Modules of `std` that reach outside the program.
+/// Modules of `std` with access to the system.
 const MODULES: &[&str] = &["fs", "process", "net", "env"];
 
-/// Calls that read a file system or a clock through a value, which no import shows.
+/// Calls that read a file system or a clock without an import of [`MODULES`].
 const CALLS: &[&str] =
     &["Instant::now", "SystemTime::now", "now_utc", "now_local", ".canonicalize(", ".read_dir("];
 
@@ -24,8 +24,8 @@ pub(super) const CHECK: Check = Check {
 fn find(layout: &Layout) -> Vec<Problem> {
     let mut problems = Vec::new();
     for (path, text) in layout.texts(&[".rs"]) {
-        let is_pure = room_of(path).is_some_and(|room| ROOMS.contains(&room));
-        // A build script runs when the crate is compiled: nothing of it is in the program.
+        let is_pure = room_of(path).is_some_and(|name| ROOMS.contains(&name));
+        // A build script runs when the crate is compiled and is not part of the program.
         let is_build_script = path.ends_with("/build.rs") && !path.contains("/src/");
         if !is_pure || is_build_script || is_test_file(path) {
             continue;
@@ -48,7 +48,7 @@ fn find(layout: &Layout) -> Vec<Problem> {
     problems
 }
 
-/// The modules named right after `std::`: one, or each of a braced list.
+/// The modules directly after `std::`: one, or each of a braced list.
 fn std_modules(after: &str) -> Vec<&str> {
     let first_word = |text: &'_ str| -> usize {
         text.find(|c: char| !(c.is_alphanumeric() || c == '_')).unwrap_or(text.len())
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn each_way_out_fails() {
+    fn each_system_access_fails() {
         let text = "use std::{fmt, fs::File,\n    process};\nfn now() { std::time::Instant::now(); }\nfn home() { std::env::var(\"HOME\"); }\n";
         let inside = Layout::of(&[
             ("crates/setup/src/a.rs", text),

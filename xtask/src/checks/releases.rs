@@ -1,4 +1,4 @@
-//! The changelog and the version go together.
+//! The newest release of the changelog is the workspace's version.
 
 use super::{Check, Problem};
 use crate::layout::Layout;
@@ -63,7 +63,7 @@ fn find(layout: &Layout) -> Vec<Problem> {
     problems
 }
 
-/// The version of a heading, as text and as numbers, where it has a date too.
+/// The version of a heading with a date, as text and as numbers.
 fn release(heading: &str) -> Option<(&str, [u64; 3])> {
     let (number, date) = heading.strip_prefix('[')?.split_once("] - ")?;
     let parts: Vec<u64> = number.split('.').map(str::parse).collect::<Result<_, _>>().ok()?;

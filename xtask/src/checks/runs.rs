@@ -1,4 +1,4 @@
-//! Recorded runs are evidence for a claim.
+//! Every recorded run is cited by a document.
 
 use super::{Check, Problem};
 use crate::layout::Layout;
@@ -33,7 +33,7 @@ fn find(layout: &Layout) -> Vec<Problem> {
     problems
 }
 
-/// Whether a text has the name of a run that no longer name continues: `2026-11-21-h200` is not in `2026-11-21-h200-2`.
+/// Whether a text has the whole name of a run: `2026-11-21-h200` is not in `2026-11-21-h200-2`.
 fn cites(text: &str, run: &str) -> bool {
     text.match_indices(run).any(|(at, _)| {
         let next = text[at + run.len()..].chars().next();

@@ -1,24 +1,24 @@
-//! What a function takes has names: a struct's fields say what the seventh of eight numbers is.
+//! Functions with many parameters or wide tuples take a struct with named fields instead.
 
 use super::{Check, Problem};
 use crate::layout::Layout;
 use crate::rust_source::{code_only, code_without_tests, find_word, is_test_file};
 
-/// Most values of a tuple in a signature.
+/// Maximum number of values of a tuple in a signature.
 const MOST: usize = 3;
 
 pub(super) const CHECK: Check = Check {
     name: "signatures",
-    promise: "no function of a room takes over 7 parameters, or a tuple of over 3",
+    promise: "no function of a crate has over 7 parameters, or a tuple of over 3",
     hint: "give them names: a struct with a field for each",
     find,
 };
 
 fn find(layout: &Layout) -> Vec<Problem> {
     let mut problems = Vec::new();
-    let rooms = |path: &str| path.starts_with("crates/") && !is_test_file(path);
-    for (path, text) in layout.texts(&[".rs"]).filter(|(path, _)| rooms(path)) {
-        // Clippy counts parameters, so long as nobody switches that off.
+    let is_source = |path: &str| path.starts_with("crates/") && !is_test_file(path);
+    for (path, text) in layout.texts(&[".rs"]).filter(|(path, _)| is_source(path)) {
+        // Clippy counts parameters unless its lint is allowed.
         for line in find_word(&code_only(text), "too_many_arguments") {
             problems.push(Problem::line(path, line, "lets a function take over 7 parameters"));
         }
@@ -27,7 +27,7 @@ fn find(layout: &Layout) -> Vec<Problem> {
         while let Some(start) = code[at..].find("fn ").map(|found| at + found) {
             let signature = signature(&code[start..]);
             let tuple = widest_tuple(signature);
-            // What a property draws is named where the test takes it apart.
+            // A property test may take its inputs as a wide tuple.
             let is_test = code[..start].trim_end().ends_with("#[test]");
             if tuple > MOST && !is_test {
                 let line = code[..start].matches('\n').count() + 1;
@@ -43,7 +43,7 @@ fn find(layout: &Layout) -> Vec<Problem> {
     problems
 }
 
-/// A function up to its body or semicolon; those of array types stand in brackets.
+/// A function up to its body or semicolon; a semicolon in brackets belongs to an array type.
 fn signature(code: &str) -> &str {
     let mut brackets = 0;
     let end = code.find(|c| {
@@ -57,8 +57,8 @@ fn signature(code: &str) -> &str {
     &code[..end.unwrap_or(code.len())]
 }
 
-/// Values of the widest tuple, as a type or a pattern. A parenthesis behind a word or a generic's end begins a list of
-/// parameters; one behind an arrow does not.
+/// Number of values of the widest tuple, as a type or a pattern. A parenthesis after a name or after generic parameters opens
+/// a parameter list; one after an arrow opens a tuple.
 fn widest_tuple(signature: &str) -> usize {
     let (mut widest, mut open) = (0, Vec::new());
     let mut before = [' '; 2];

@@ -1,10 +1,10 @@
-//! Nothing pretends: what is not done is absent, and no test is switched off.
+//! No stubs and no ignored tests.
 
 use super::{Check, Problem};
 use crate::layout::Layout;
 use crate::rust_source::code_only;
 
-/// What marks a stub or a test that does not run.
+/// Markers of stubs and of ignored tests.
 const MARKS: &[&str] = &["todo!", "unimplemented!", "#[ignore"];
 
 pub(super) const CHECK: Check = Check {

@@ -1,10 +1,10 @@
-//! Unsafe code is in few crates, and each permission says why.
+//! Only listed crates allow `unsafe_code`, each time with a reason.
 
 use super::{Check, Problem};
 use crate::layout::{Layout, room_of};
 use crate::rust_source::{code_only, find_word};
 
-/// The crates that talk to hardware and to other languages, and those of tensors and kernels.
+/// The crates with access to hardware or other languages, and those of tensors and kernels.
 const ROOMS: &[&str] = &["device", "ops", "ops-cpu", "ops-cuda", "python"];
 
 pub(super) const CHECK: Check = Check {
@@ -17,11 +17,11 @@ pub(super) const CHECK: Check = Check {
 fn find(layout: &Layout) -> Vec<Problem> {
     let mut problems = Vec::new();
     for (path, text) in layout.texts(&[".rs"]) {
-        let allowed = room_of(path).is_some_and(|room| ROOMS.contains(&room));
+        let allowed = room_of(path).is_some_and(|name| ROOMS.contains(&name));
         let code = code_only(text);
         let lines: Vec<&str> = text.lines().collect();
         for line in find_word(&code, "unsafe_code") {
-            // A module that this check names is not a lint level.
+            // The module of this check has the same name and is not a lint level.
             if !lines[line - 1].contains("(unsafe_code") {
                 continue;
             }
@@ -53,10 +53,10 @@ mod tests {
     use crate::checks::check;
 
     #[test]
-    fn a_reason_in_the_right_room_passes() {
+    fn reason_in_a_listed_crate_passes() {
         let files = [
             ("crates/ops-cpu/src/a.rs", "#![allow(unsafe_code, reason = \"AVX2 intrinsics\")]"),
-            ("crates/device/src/a.rs", "// The pool hands out raw memory.\n#[allow(unsafe_code)]"),
+            ("crates/device/src/a.rs", "// The pool returns raw memory.\n#[allow(unsafe_code)]"),
             ("crates/device/src/b.rs", "#[allow(unsafe_code)] // Each block owns one element."),
             ("crates/probe/src/a.rs", "// #![allow(unsafe_code)] would be wrong\nmod unsafe_code;"),
         ];
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn other_rooms_and_missing_reasons_fail() {
+    fn other_crates_and_missing_reasons_fail() {
         let files = [
             ("crates/ops-cpu/src/a.rs", "fn f() {}\n#[allow(unsafe_code)]"),
             ("crates/probe/src/a.rs", "#![allow(unsafe_code, reason = \"faster\")]"),

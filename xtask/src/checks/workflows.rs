@@ -1,4 +1,4 @@
-//! Workflows and the GitHub Action are read, for nothing here runs them: each parses, and what they call is there.
+//! Workflows and the GitHub Action parse, and the jobs, targets and `cargo xtask` commands that they name exist.
 
 use super::{Check, Problem};
 use crate::commands::COMMANDS;
@@ -35,7 +35,7 @@ fn find(layout: &Layout) -> Vec<Problem> {
     problems
 }
 
-/// What a runner would refuse.
+/// Errors that a runner would report.
 fn structure(document: &Value) -> Vec<String> {
     let mut wrong = Vec::new();
     let mut steps: Vec<&Value> =
@@ -69,7 +69,7 @@ fn structure(document: &Value) -> Vec<String> {
     wrong
 }
 
-/// Commands of `cargo xtask` in a line, or flags of theirs, that are not there.
+/// Commands and flags of `cargo xtask` in a line that do not exist.
 fn called(line: &str) -> Vec<String> {
     let mut wrong = Vec::new();
     for call in line.split("cargo xtask ").skip(1) {
@@ -99,13 +99,13 @@ mod tests {
                             - run: cargo xtask wheel --target x --prove\n  b:\n    needs: a\n    steps: [{ uses: actions/checkout@v4 }]\n";
 
     #[test]
-    fn a_sound_workflow_passes() {
+    fn valid_workflow_passes() {
         let ci = "step tests cargo xtask test\n# `cargo xtask tidy`.\n";
         check(&CHECK, &Layout::of(&[(".github/workflows/a.yml", WORKFLOW), (".ci/run", ci)]), &[]);
     }
 
     #[test]
-    fn what_is_not_there_is_named() {
+    fn reports_missing_commands_jobs_targets_and_steps() {
         let path = ".github/workflows/a.yml";
         for (from, to, expect) in [
             (

@@ -1,4 +1,4 @@
-//! `cargo xtask bundle`: the CUDA kernels that are compiled ahead.
+//! `cargo xtask bundle`: compiles the built-in CUDA kernels.
 
 use super::{Command, Usage};
 use crate::bundle::{self, Asked};
@@ -8,11 +8,11 @@ use std::path::Path;
 pub(super) const COMMAND: Command = Command {
     name: "bundle",
     arguments: "[--check [--sample N]] [--program FILE]",
-    about: "compiles the CUDA kernels that are built in, without a GPU, and looks at what came out",
-    details: "  --check      change nothing: compile all of them and compare with the committed bundle, byte by byte\n  \
-              --sample N   of the committed bundle, compile only about N kernels again: spread over it, the same ones\n               \
-              until a source changes. The key of each kernel is held against its source all the same\n  \
-              --program F  the example `bundle` of these sources, which was built already",
+    about: "compiles the built-in CUDA kernels without a GPU and checks the binaries",
+    details: "  --check      change nothing: compile all kernels and compare with the committed bundle, byte by byte\n  \
+              --sample N   compile only about N kernels of the committed bundle, spread over it and the same ones\n               \
+              until a source changes; the hash of every source is compared\n  \
+              --program F  the example `bundle`, already built from these sources",
     run,
 };
 
@@ -32,10 +32,10 @@ fn parse(arguments: &[String]) -> Result<(Asked, Option<&Path>), Usage> {
         ["--check"] => Asked::Check,
         ["--check", "--sample", count] => match count.parse() {
             Ok(count) if count > 0 => Asked::Sample(count),
-            _ => return Err(Usage(format!("`{count}` is no number of kernels"))),
+            _ => return Err(Usage(format!("`{count}` is not a positive integer"))),
         },
         _ => {
-            let what = "wanted nothing, --check or --check --sample N, and then --program FILE";
+            let what = "wanted no option, --check or --check --sample N, each with or without --program FILE at the end";
             return Err(Usage(what.to_owned()));
         }
     };
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn arguments() {
+    fn parses_arguments() {
         let check = |text: &str, expect: Option<(Asked, Option<&str>)>| {
             let words: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
             assert_eq!(

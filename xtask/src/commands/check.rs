@@ -1,4 +1,4 @@
-//! `cargo xtask check`: the gate a person runs before each commit.
+//! `cargo xtask check`: the checks to run before each commit.
 
 use super::{Command, no_arguments};
 use crate::steps::Steps;
@@ -7,7 +7,7 @@ use crate::{cargo, checks};
 pub(super) const COMMAND: Command = Command {
     name: "check",
     arguments: "",
-    about: "formatting, clippy with warnings denied, and tidy: the fast gate before a commit",
+    about: "formatting, clippy with warnings denied, and tidy: run it before each commit",
     details: "",
     run,
 };

@@ -1,4 +1,4 @@
-//! `cargo xtask cross`: the other machines.
+//! `cargo xtask cross`: checks other targets.
 
 use super::{Command, Usage};
 use crate::cargo;
@@ -6,35 +6,35 @@ use crate::cross::{self, Emulated, Request, Source, TARGETS};
 
 pub(super) const COMMAND: Command = Command {
     name: "cross",
-    arguments: "[--target TRIPLE]... [--package ROOM]... [--from rustup|debian] [--without-tests] [--allow-missing] [--run-aarch64 [--unit] [FILTER]...]",
+    arguments: "[--target TRIPLE]... [--package CRATE]... [--from rustup|debian] [--without-tests] [--allow-missing] [--run-aarch64 [--unit] [FILTER]...]",
     about: "compiles everything for 64-bit Arm Linux and macOS; can run Arm tests under qemu",
-    details: "  --target TRIPLE   only this target (may stand several times)\n  \
-              --package ROOM    only this room (may stand several times; -p for short)\n  \
+    details: "  --target TRIPLE   only this target (repeatable)\n  \
+              --package CRATE   only this crate (repeatable; -p for short)\n  \
               --from SOURCE     take the standard library from rustup or from debian only\n  \
               --without-tests   only libraries and programs\n  \
               --allow-missing   a target that cannot be checked here does not fail the command\n  \
               --run-aarch64     instead of checking, run the kernels' tests for aarch64 under qemu: all of them\n                    \
-              (slow) or, with --unit, those beside the code; further words go to the test programs",
+              (slow) or, with --unit, only unit tests; further arguments go to the test programs",
     run,
 };
 
-/// What the arguments ask for.
+/// The action that the arguments select.
 #[derive(Debug, PartialEq, Eq)]
-enum Asked {
+enum Action {
     Check(Request),
     Run(Emulated),
 }
 
 fn run(arguments: &[String]) -> anyhow::Result<()> {
-    let asked = parse(arguments)?;
+    let action = parse(arguments)?;
     let root = cargo::workspace_root()?;
-    match asked {
-        Asked::Check(request) => cross::check(&root, &request),
-        Asked::Run(emulated) => cross::run_tests_emulated(&root, &emulated),
+    match action {
+        Action::Check(request) => cross::check(&root, &request),
+        Action::Run(emulated) => cross::run_tests_emulated(&root, &emulated),
     }
 }
 
-fn parse(arguments: &[String]) -> Result<Asked, Usage> {
+fn parse(arguments: &[String]) -> Result<Action, Usage> {
     let mut request = Request {
         targets: Vec::new(),
         rooms: Vec::new(),
@@ -63,7 +63,7 @@ fn parse(arguments: &[String]) -> Result<Asked, Usage> {
                     filter.remove(0);
                 }
                 let Request { source, rooms, .. } = request;
-                return Ok(Asked::Run(Emulated { source, rooms, unit, filter }));
+                return Ok(Action::Run(Emulated { source, rooms, unit, filter }));
             }
             other => return Err(Usage(format!("unexpected argument `{other}`"))),
         }
@@ -71,7 +71,7 @@ fn parse(arguments: &[String]) -> Result<Asked, Usage> {
     if request.targets.is_empty() {
         request.targets = TARGETS.to_vec();
     }
-    Ok(Asked::Check(request))
+    Ok(Action::Check(request))
 }
 
 fn unknown_target(triple: &str) -> Usage {
@@ -83,7 +83,7 @@ fn unknown_target(triple: &str) -> Usage {
 mod tests {
     use super::*;
 
-    fn check(arguments: &str, expect: Result<Asked, &str>) {
+    fn check(arguments: &str, expect: Result<Action, &str>) {
         let words: Vec<String> = arguments.split_whitespace().map(str::to_owned).collect();
         let found = parse(&words);
         assert_eq!(
@@ -94,9 +94,9 @@ mod tests {
     }
 
     #[test]
-    fn arguments_are_read() {
+    fn parses_arguments() {
         let request = |targets: &[cross::Target], source, with_tests, allow_missing| {
-            Ok(Asked::Check(Request {
+            Ok(Action::Check(Request {
                 targets: targets.to_vec(),
                 rooms: Vec::new(),
                 source,
@@ -110,7 +110,7 @@ mod tests {
         check("--from debian --allow-missing", request(TARGETS, Some(Source::Debian), true, true));
         let run = |source, rooms: &[&str], unit, filter: &[&str]| {
             let owned = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
-            Ok(Asked::Run(Emulated { source, rooms: owned(rooms), unit, filter: owned(filter) }))
+            Ok(Action::Run(Emulated { source, rooms: owned(rooms), unit, filter: owned(filter) }))
         };
         check("--run-aarch64", run(None, &[], false, &[]));
         check("--run-aarch64 --unit", run(None, &[], true, &[]));
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_arguments_are_refused() {
+    fn rejects_invalid_arguments() {
         check("--target", Err("--target wants a value"));
         check("--from conda", Err("--from wants rustup or debian, got `conda`"));
         check("--fast", Err("unexpected argument `--fast`"));

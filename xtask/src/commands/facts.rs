@@ -1,4 +1,4 @@
-//! `cargo xtask facts`: what PyPI has now, held against the table of it.
+//! `cargo xtask facts`: compares the table of releases with PyPI.
 
 use super::{Command, Usage};
 use crate::{cargo, facts, registry};
@@ -6,10 +6,10 @@ use crate::{cargo, facts, registry};
 pub(super) const COMMAND: Command = Command {
     name: "facts",
     arguments: "[--package NAME]... [--sample N] [--write DATE]",
-    about: "reads again from PyPI what the table of releases says, and shows the difference",
-    details: "  --package NAME   only the releases of this package (may stand several times)\n  \
-              --sample N       only about N releases of the table, spread over it and always the same; none that is new\n  \
-              --write DATE     write the table as it is on this day (2026-11-21), releases that are new included",
+    about: "compares the table of releases with PyPI and shows the differences",
+    details: "  --package NAME   only the releases of this package (repeatable)\n  \
+              --sample N       only about N releases of the table, spread over it and always the same; no new ones\n  \
+              --write DATE     write the table with this date (2026-11-21), including new releases",
     run,
 };
 
@@ -37,7 +37,7 @@ fn parse(arguments: &[String]) -> Result<facts::Asked, Usage> {
             "--package" => asked.packages.push(value()?),
             "--sample" => {
                 let count = value()?;
-                let wrong = |_| Usage(format!("`{count}` is no number of releases"));
+                let wrong = |_| Usage(format!("`{count}` is not an integer"));
                 asked.sample = Some(count.parse().map_err(wrong)?);
             }
             "--write" => asked.write = Some(value()?),
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn arguments() {
+    fn parses_arguments() {
         let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
         let asked = parse(&words("--package torch --package triton --sample 3")).unwrap();
         assert_eq!((asked.packages.len(), asked.sample, asked.write), (2, Some(3), None));

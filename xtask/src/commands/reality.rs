@@ -1,4 +1,4 @@
-//! `cargo xtask reality`: the doctor held against what importing and the dynamic loader really do.
+//! `cargo xtask reality`: compares the doctor's findings with the results of importing and of the dynamic loader.
 
 use super::{Command, Usage};
 use crate::{cargo, reality};
@@ -7,19 +7,19 @@ use std::path::PathBuf;
 pub(super) const COMMAND: Command = Command {
     name: "reality",
     arguments: "[--sample] [--only NAME]... [--untouched] [--firstlight FILE] [--work DIR] [--fix] [--keep] [--again | --known | --rejudge] [--imports-only] [--alone] [--record DATE]",
-    about: "builds real Python environments, breaks them, and holds the doctor against what imports",
-    details: "  --sample           only the small environments, within a minute; skipped where no registry answers\n  \
-              --only NAME        only this environment (`torch-2.8`) or variant (`torch-2.8/no-cudnn`); may stand several times\n  \
-              --untouched        the environments as they were installed, without their variants\n  \
-              --firstlight FILE  the command that is judged (default: it is built)\n  \
-              --work DIR         where environments are built, one at a time (default: below the target folder)\n  \
-              --fix              also run `doctor --fix --yes` in each that is broken, and import again\n  \
-              --keep             keep the environments; a torch takes 6 GB\n  \
-              --again            import again even where the work folder knows the result\n  \
-              --known            judge only what the work folder knows the result of, and import nothing\n  \
-              --rejudge          import nothing: hold the doctor against what the record of this date says of the imports\n  \
-              --imports-only     do not open every library of an untouched environment, which no verdict needs\n  \
-              --alone            ask neither pip check nor collect_env nor rigsolve for the record\n  \
+    about: "builds real Python environments, breaks them, and compares the doctor's findings with imports",
+    details: "  --sample           only the small environments, within a minute; skipped if no registry answers\n  \
+              --only NAME        only this environment (`torch-2.8`) or variant (`torch-2.8/no-cudnn`); repeatable\n  \
+              --untouched        only the environments as installed, without their variants\n  \
+              --firstlight FILE  the firstlight program to judge (default: build it)\n  \
+              --work DIR         the folder in which environments are built, one at a time (default: below the target folder)\n  \
+              --fix              also run `doctor --fix --yes` in each broken environment, and import again\n  \
+              --keep             keep the environments; one with torch takes 6 GB\n  \
+              --again            import again even if the work folder has the result\n  \
+              --known            judge only environments whose result is in the work folder, and import nothing\n  \
+              --rejudge          import nothing: compare the doctor's findings with the imports in the record of this date\n  \
+              --imports-only     do not open every library of an untouched environment; verdicts do not depend on it\n  \
+              --alone            do not run pip check, collect_env and rigsolve for the record\n  \
               --record DATE      add to the table and the JSON of this date in benchmarks/reality (2026-11-22)",
     run,
 };
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn arguments() {
+    fn parses_arguments() {
         let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
         let asked = parse(&words("--only torch-2.8 --only vllm --fix --work /tmp/x")).unwrap();
         assert_eq!((asked.only.len(), asked.fix, asked.work), (2, true, Some("/tmp/x".into())));

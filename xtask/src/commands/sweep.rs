@@ -1,4 +1,4 @@
-//! `cargo xtask sweep`: comparisons with everything that others publish.
+//! `cargo xtask sweep`: compares tokenizers, chat templates and models with the libraries that publish them.
 
 use super::{Command, Usage};
 use crate::cargo;
@@ -46,7 +46,7 @@ fn run(arguments: &[String]) -> anyhow::Result<()> {
     }
 }
 
-/// Runs a test on every tokenizer or template of the packages.
+/// Runs a test on every tokenizer or template of the listed packages.
 fn published(test: &str, texts: &str) -> anyhow::Result<()> {
     let root = cargo::workspace_root()?;
     let target = cargo::target_directory(&root)?;
@@ -61,7 +61,7 @@ fn published(test: &str, texts: &str) -> anyhow::Result<()> {
     } else {
         variables.push(("FIRSTLIGHT_TOKENIZERS", home.into()));
     }
-    // With the features that tests of the whole workspace are built with.
+    // Builds the whole workspace, so that the features are those of the other tests.
     let words = ["test", "--locked", "--workspace", "--test", test, "--", "--nocapture"];
     steps::run(cargo::command(&root, &words).envs(variables))
 }

@@ -1,4 +1,4 @@
-//! `cargo xtask test`: sets itself up and runs every test.
+//! `cargo xtask test`: downloads what tests need and runs every test.
 
 use super::{Command, Usage};
 use crate::cargo;
@@ -16,38 +16,37 @@ use std::thread;
 pub(super) const COMMAND: Command = Command {
     name: "test",
     arguments: "[PART]",
-    about: "every test of every crate; checks first that what they need is here",
-    details: "PART: of the tests with what others publish, only those whose name contains this; nothing else is tested.\n\
-              Wheels of the Python registry (85 MB, kept below target/) are judged too, chat templates (170 MB) are rendered by\n\
-              transformers, the ops are called on numpy's arrays (20 MB), the package is tried with two\n\
-              releases of torch and of transformers (1.6 GB), whose models' logits are those of ours, and the packers of weights (80 MB), emitted files are held against
-\
-              Kubernetes' schemas (110 MB), and OpenAI's client (70 MB) and, where npm is there, those of npm (40 MB), Codex (440 MB) and pages in Chromium (340 MB) ask a server; without a
-\
-              network these are skipped, which is said and is no pass.",
+    about: "every test of every crate; checks first that the required programs are installed",
+    details: "PART: run only the tests with published packages whose name contains PART.\n\
+              They judge wheels of the Python registry (85 MB, kept below target/), render chat templates (170 MB) with\n\
+              transformers, call the ops on NumPy arrays (20 MB), test the package with two releases of torch and of\n\
+              transformers (1.6 GB), whose logits must match, test the packers of weights (80 MB), validate emitted files\n\
+              by Kubernetes' schemas (110 MB), and send requests to a server from OpenAI's client (70 MB) and, with npm,\n\
+              from npm's clients (40 MB), Codex (440 MB) and pages in Chromium (340 MB). Without a network they are\n\
+              skipped, and the output says so.",
     run,
 };
 
-/// What is got from elsewhere for a test: variables that name it; `None` where it cannot be had.
+/// Environment variables with the paths of downloaded packages; `None` if they are not available on this machine.
 type Got = anyhow::Result<Option<Vec<(&'static str, OsString)>>>;
 
-/// A test of what others publish.
+/// A test with published packages.
 struct Outside {
     name: &'static str,
-    /// Gets what is not there yet below the target folder, given the workspace's root and that.
+    /// Downloads missing packages, given the workspace's root and the target folder.
     get: fn(&Path, &Path) -> Got,
-    /// Which tests of the workspace.
+    /// Arguments of `cargo test --workspace` that select the tests.
     tests: &'static [&'static str],
-    /// What a skip means.
+    /// The message if it is skipped.
     without: &'static str,
 }
 
-/// A variable, or none where what it names needs a program that is not installed.
+/// One variable, or `None` if its package needs a program that is not installed.
 fn one(variable: &'static str, place: impl Into<Option<PathBuf>>) -> Got {
     Ok(place.into().map(|place| vec![(variable, place.into())]))
 }
 
-/// Nothing on other machines, for which there are no such wheels.
+/// `None` on other machines, for which there are no such wheels.
 fn on_x86_64_linux(get: impl FnOnce() -> Got) -> Got {
     if X86_64_LINUX { get() } else { Ok(None) }
 }
@@ -55,7 +54,7 @@ fn on_x86_64_linux(get: impl FnOnce() -> Got) -> Got {
 const OUTSIDE: &[Outside] = &[
     Outside {
         name: "published wheels",
-        // They are judged as the dynamic loader of this processor and system would.
+        // They are judged by the rules of this machine's dynamic loader.
         get: |_, target| on_x86_64_linux(|| one("FIRSTLIGHT_WHEELS", wheels::prepare(target)?)),
         tests: &["--test", "wheels"],
         without: "published wheels were not judged; they need x86_64 Linux and the Python registry",
@@ -76,7 +75,7 @@ const OUTSIDE: &[Outside] = &[
         name: "ops on Python's arrays",
         get: |_, target| one("FIRSTLIGHT_ARRAYS_PYTHON", wheels::arrays(target)?),
         tests: &["--test", "package"],
-        without: "the ops were not called on numpy's arrays; that needs the Python registry",
+        without: "the ops were not called on NumPy arrays; that needs the Python registry",
     },
     Outside {
         name: "the package's types",
@@ -86,7 +85,7 @@ const OUTSIDE: &[Outside] = &[
     },
     Outside {
         name: "the package with torch",
-        // Its wheels are for this processor; elsewhere torch has no libraries of CUDA to leave out.
+        // The wheels are for x86-64 Linux; torch for other systems has no CUDA libraries to replace by stubs.
         get: |root, target| {
             on_x86_64_linux(|| {
                 let stacks = std::env::join_paths(torch::prepare(root, target)?)?;
@@ -94,7 +93,7 @@ const OUTSIDE: &[Outside] = &[
             })
         },
         tests: &["--test", "package", "torch"],
-        without: "the package was not tried with torch; that needs x86_64 Linux and the Python registry",
+        without: "the package was not tested with torch; that needs x86_64 Linux and the Python registry",
     },
     Outside {
         name: "layers for the package `kernels`",
@@ -109,11 +108,11 @@ const OUTSIDE: &[Outside] = &[
             })
         },
         tests: &["--test", "package", "hub_kernels"],
-        without: "the layers were not tried with `kernels`; that needs torch, as above",
+        without: "the layers were not tested with `kernels`; that needs torch, as above",
     },
     Outside {
         name: "models of transformers",
-        // In float32, beside the engine on the processor.
+        // In float32, compared with the CPU engine.
         get: |root, target| {
             on_x86_64_linux(|| {
                 let [python, _] = torch::prepare(root, target)?;
@@ -121,7 +120,7 @@ const OUTSIDE: &[Outside] = &[
             })
         },
         tests: &["--test", "transformers", "--test", "model_classes"],
-        without: "logits were not held against transformers' models; that needs x86_64 Linux and the Python registry",
+        without: "logits were not compared with transformers' models; that needs x86_64 Linux and the Python registry",
     },
     Outside {
         name: "packers of weights",
@@ -136,7 +135,7 @@ const OUTSIDE: &[Outside] = &[
             })
         },
         tests: &["--lib", "packed_weights"],
-        without: "weights in integers and blocks were not held against their formats' libraries; that needs torch, as above",
+        without: "quantized weights were not compared with their formats' libraries; that needs torch, as above",
     },
     Outside {
         name: "OpenAI's and Anthropic's clients",
@@ -152,7 +151,7 @@ const OUTSIDE: &[Outside] = &[
             "--skip",
             "browser",
         ],
-        without: "OpenAI's and Anthropic's clients did not ask a server; they need the Python registry",
+        without: "OpenAI's and Anthropic's clients were not tested; they need the Python registry",
     },
     Outside {
         name: "documented programs with OpenAI's client",
@@ -164,7 +163,7 @@ const OUTSIDE: &[Outside] = &[
         name: "files of Kubernetes",
         get: |_, target| one("FIRSTLIGHT_KUBERNETES_VALIDATE", wheels::kubernetes(target)?),
         tests: &["--test", "kubernetes"],
-        without: "the files for Kubernetes were not held against its schemas; that needs the Python registry",
+        without: "the files for Kubernetes were not validated by its schemas; that needs the Python registry",
     },
     Outside {
         name: "schemas of workflows and of bills of materials",
@@ -176,19 +175,19 @@ const OUTSIDE: &[Outside] = &[
         name: "npm's clients",
         get: |_, target| one("FIRSTLIGHT_NPM_CLIENTS", wheels::npm_clients(target)?),
         tests: &["--test", "openai_client", "npms"],
-        without: "npm's clients did not ask a server; they need Node 18 or newer, npm and its registry",
+        without: "npm's clients were not tested; they need Node 18 or newer, npm and its registry",
     },
     Outside {
         name: "OpenAI's Codex",
         get: |_, target| one("FIRSTLIGHT_CODEX", wheels::codex(target)?),
         tests: &["--test", "openai_client", "codex"],
-        without: "Codex did not ask a server; it needs Node 18 or newer, npm and its registry",
+        without: "Codex was not tested; it needs Node 18 or newer, npm and its registry",
     },
     Outside {
         name: "pages in Chromium",
         get: |_, target| on_x86_64_linux(|| one("FIRSTLIGHT_BROWSER", wheels::browser(target)?)),
         tests: &["--test", "openai_client", "browser"],
-        without: "pages in a browser did not ask a server; that needs x86_64 Linux, Node 20 or newer, npm and its registry",
+        without: "pages in a browser were not tested; that needs x86_64 Linux, Node 20 or newer, npm and its registry",
     },
 ];
 
@@ -217,47 +216,46 @@ fn run(arguments: &[String]) -> anyhow::Result<()> {
     let target = cargo::target_directory(&root)?;
     let mut steps = Steps::new();
     steps.run("set-up", || {
-        // Rust links through the C compiler driver; a machine with only rustup may lack it, and rustc's own message
-        // about a missing linker comes after minutes of compiling.
+        // Rust links with the C compiler driver, which a machine with only rustup may lack; rustc reports a missing
+        // linker only after minutes of compiling.
         require("cc", "--version", "install a C toolchain: `apt-get install gcc libc6-dev`, or `xcode-select --install` on macOS")?;
-        // A small extension of Python is compiled as flash-attn is.
+        // A test compiles a small Python extension as flash-attn is compiled.
         require("c++", "--version", "install a C++ compiler: `apt-get install g++ python3-dev`, or `xcode-select --install` on macOS")?;
-        // The tidy tests list a real repository, and a run folder records the commit.
+        // The tests of tidy list a real repository, and a run folder records the commit.
         require("git", "--version", "install git: `apt-get install git`")?;
-        // Peers that cheat are small Python modules; no package is needed. The corpus of broken environments is opened by
-        // the loader of a real Python.
+        // Peers of tests are small Python modules without packages. A real Python loads the corpus of broken environments.
         require("python3", "--version", "install Python: `apt-get install python3`")?;
         cargo::run(&root, &["fetch", "--locked"])
     })?;
-    // Two gigabytes come while the tests are compiled.
+    // Downloads two gigabytes while the tests compile.
     let getting = {
         let (root, chosen) = (root.clone(), chosen.clone());
         thread::spawn(move || {
             chosen.iter().map(|outside| (outside.get)(&root, &target)).collect::<Vec<Got>>()
         })
     };
-    // Every failure is shown, not only the first.
+    // Collects every failure, not only the first.
     let mut failed = Vec::new();
-    let mut keep_going = |result: anyhow::Result<()>| {
+    let mut record = |result: anyhow::Result<()>| {
         failed.extend(result.err().map(|error| format!("{error:#}")));
     };
     if part.is_none() {
-        keep_going(steps.run("tests", || {
-            // Neither programs that developers time with nor examples in documentation, of which there are none: optimised, they
-            // would take as long to build as some crates.
+        record(steps.run("tests", || {
+            // Without benchmarks and examples, whose optimised build takes as long as some crates, and without doctests,
+            // which do not exist.
             let targets = ["--lib", "--bins", "--tests"];
             let test = ["test", "--workspace", "--locked", "--no-fail-fast"];
             cargo::run(&root, &[&test[..], &targets].concat())
         }));
     }
     let mut got = Vec::new();
-    steps.run("what others publish", || {
-        got = getting.join().ok().context("the thread that gets it broke")?;
+    steps.run("downloads", || {
+        got = getting.join().ok().context("the download thread panicked")?;
         Ok(())
     })?;
     let mut skipped = Vec::new();
     for (outside, got) in chosen.iter().zip(got) {
-        keep_going(steps.run(outside.name, || {
+        record(steps.run(outside.name, || {
             let variables = match got {
                 Ok(Some(variables)) => variables,
                 Err(error) if !registry::is_unreachable(&error) => return Err(error),
@@ -266,7 +264,7 @@ fn run(arguments: &[String]) -> anyhow::Result<()> {
                     return Ok(());
                 }
             };
-            // Of the whole workspace too, whose features the tests were built with: one crate alone would build every crate again.
+            // Builds the whole workspace, so that the features are those of the other tests and nothing is compiled again.
             let test = [&["test", "--locked", "--workspace"][..], outside.tests].concat();
             steps::run(cargo::command(&root, &test).envs(variables))
         }));

@@ -6,7 +6,7 @@ use crate::{cargo, checks};
 pub(super) const COMMAND: Command = Command {
     name: "tidy",
     arguments: "",
-    about: "layout checks: import edges, file sizes, lists, manifests, links, pure rooms",
+    about: "layout checks: import edges, file sizes, lists, manifests, links, pure crates, words",
     details: "",
     run,
 };

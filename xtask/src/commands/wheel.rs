@@ -1,4 +1,4 @@
-//! `cargo xtask wheel`: what people without Rust install.
+//! `cargo xtask wheel`: builds wheels and archives for users without Rust.
 
 use super::{Command, Usage};
 use crate::cargo;
@@ -10,12 +10,12 @@ pub(super) const COMMAND: Command = Command {
     name: "wheel",
     arguments: "[--target TRIPLE]... [--from rustup|debian] [--program FILE] [-o DIR] [--prove]",
     about: "Python wheels and archives for Linux and macOS, with checksums",
-    details: "  --target TRIPLE   only this platform, which then has to be made (may stand several times); `x86_64` and `aarch64` are Linux\n  \
+    details: "  --target TRIPLE   only this platform, an error if it cannot be built (repeatable); `x86_64` and `aarch64` are Linux\n  \
               --from SOURCE     take another platform's standard library from rustup or from debian only\n  \
-              --program FILE    pack this program of this machine in place of building one; for trying only\n  \
+              --program FILE    pack this program of this machine instead of building one; for tests only\n  \
               -o DIR            the folder to write to (default: target/packages)\n  \
-              --prove           install each wheel and run it, another platform's under qemu; run the steps of action.yml and Dockerfile\n\n\
-              Programs for Linux are linked by zig, from the Python registry, so that they start where glibc is 2.28 or newer.",
+              --prove           install and run each wheel, under qemu for another platform; run the steps of action.yml and Dockerfile\n\n\
+              Programs for Linux are linked by zig, from the Python registry, so that they run with glibc 2.28 or newer.",
     run,
 };
 
@@ -47,7 +47,7 @@ fn parse(arguments: &[String]) -> Result<Request, Usage> {
         }
     }
     if request.program.is_some() && !request.targets.is_empty() {
-        return Err(Usage("--program is of this machine: leave out --target".to_owned()));
+        return Err(Usage("--program is for this machine: leave out --target".to_owned()));
     }
     Ok(request)
 }
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_are_read() {
+    fn parses_arguments() {
         assert_eq!(parsed(""), Ok(Request::default()));
         let asked = parsed("--target aarch64-unknown-linux-gnu --from debian -o out --prove");
         let expect = Request {

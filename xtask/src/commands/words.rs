@@ -1,4 +1,4 @@
-//! `cargo xtask words`: words that are not the field's terms.
+//! `cargo xtask words`: lists words that are not the field's terms.
 
 use super::{Command, Usage};
 use crate::{cargo, checks};

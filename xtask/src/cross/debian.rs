@@ -1,7 +1,7 @@
-//! A compiler, and an emulated machine with a Python, from Debian's packages, unpacked below the target folder.
+//! Unpacks a compiler, and a Python of another architecture with an emulator, from Debian's packages below the target folder.
 //!
-//! Nothing is installed: Debian's cargo on PATH would stand in the way of rustup's, and another architecture would
-//! change the machine's package database. apt gets a configuration, lists and an archive folder of its own.
+//! Nothing is installed: Debian's cargo could precede rustup's on PATH, and another architecture would change the machine's
+//! package database. apt uses private lists and a private archive folder.
 
 use super::{TARGETS, write_program};
 use crate::steps;
@@ -10,25 +10,25 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// The compiler and its library for this machine, and the library's sources.
+/// The compiler, the host's standard library and its sources.
 const PACKAGES: &[&str] = &["rustc-web", "libstd-rust-web-dev", "rust-web-src"];
 
-/// Packages of the same source that the compiler loads; their names carry a version.
+/// Prefixes of the packages that the compiler loads; their names contain a version.
 const LOADED: &[&str] = &["libstd-rust-web", "libllvm"];
 
-/// The package with a built standard library, fetched for each Debian architecture in the table of targets.
+/// The package with a built standard library, downloaded for each Debian architecture of the targets.
 const LIBRARY: &str = "libstd-rust-web-dev";
 
-/// What an emulated machine needs besides the emulator: a Python without packages, and the libraries that it loads.
+/// Packages for the emulator: a Python without other packages, and the libraries that it loads.
 const EMULATED: &[&str] = &["python3-minimal", "libpython3-stdlib"];
 
-/// The package of the emulators, each one program without libraries.
+/// The package of the emulators, which are statically linked.
 const EMULATORS: &str = "qemu-user-static";
 
-/// How the names of those dependencies begin that a Python loads; the others are for installing packages.
+/// Prefixes of the dependencies that Python loads; the others are only for installing packages.
 const PYTHON_LOADS: &[&str] = &["lib", "python3", "zlib"];
 
-/// Raised when the unpacked layout changes, so that an older one is thrown away.
+/// Version of the unpacked layout; a folder with another one is replaced.
 const LAYOUT: &str = "1";
 
 /// An unpacked compiler.
@@ -37,7 +37,7 @@ pub(super) struct Installation {
     pub(super) rustc: PathBuf,
 }
 
-/// Unpacks the compiler where that has not been done yet.
+/// Unpacks the compiler unless it is unpacked.
 pub(super) fn prepare(target_directory: &Path) -> anyhow::Result<Installation> {
     let home = target_directory.join("cross-debian");
     let installation = Installation { rustc: home.join("rustc") };
@@ -52,8 +52,8 @@ pub(super) fn prepare(target_directory: &Path) -> anyhow::Result<Installation> {
     Ok(installation)
 }
 
-/// The folder of an emulated machine of a Debian architecture. It has a C library, a Python, and at the path `emulator` the program that
-/// runs them with `-L FOLDER`.
+/// The root folder of an emulated Debian architecture, with a C library and a Python. The emulator is below it at the path
+/// `emulator`, and runs programs with `-L FOLDER`.
 pub(super) fn prepare_emulated(
     target_directory: &Path,
     architecture: &str,
@@ -71,7 +71,7 @@ pub(super) fn prepare_emulated(
     Ok(home.join("root"))
 }
 
-/// Fills `home/root` where that has not been done yet; `fill` returns the version of what it unpacked.
+/// Fills `home/root` unless it is complete; `fill` returns the version of the unpacked program.
 fn once(
     home: &Path,
     hint: &str,
@@ -84,7 +84,7 @@ fn once(
     for program in ["apt-get", "dpkg-deb", "tar"] {
         steps::require(program, "--version", hint)?;
     }
-    // An interrupted attempt leaves no stamp and is done again from nothing.
+    // An interrupted attempt has no stamp and starts over.
     if home.exists() {
         fs::remove_dir_all(home).with_context(|| format!("could not remove {}", home.display()))?;
     }
@@ -96,7 +96,7 @@ fn once(
     Ok(())
 }
 
-/// apt with a private state.
+/// apt with private lists and archives.
 struct Apt {
     home: PathBuf,
 }
@@ -125,22 +125,22 @@ impl Apt {
         command
     }
 
-    /// Fetches every archive that `unpack_all` unpacks.
+    /// Downloads every archive that `unpack_all` unpacks.
     fn download(&self) -> anyhow::Result<()> {
         steps::run(self.command("apt-get").args(["-q", "update"]))?;
-        // Resolves and fetches what is not installed on this machine, dependencies included.
+        // Downloads the packages and their dependencies that are not installed on this machine.
         let mut resolve = self.command("apt-get");
         resolve.args(["-q", "-y", "--no-install-recommends", "--download-only", "--reinstall"]);
         steps::run(resolve.arg("install").args(PACKAGES))?;
-        // Where a dependency is installed already apt fetches nothing, so the ones that must lie beside the compiler
-        // are fetched by name.
+        // apt does not download installed dependencies, so those that must be next to the compiler are downloaded by
+        // name.
         let mut names = loaded(&self.depends(PACKAGES)?);
         let foreign = TARGETS.iter().filter_map(|target| target.debian_architecture);
         names.extend(foreign.map(|architecture| format!("{LIBRARY}:{architecture}")));
         self.fetch(&names)
     }
 
-    /// Fetches the emulators, and a Python of another architecture with the libraries that it loads.
+    /// Downloads the emulators, and a Python of another architecture with the libraries that it loads.
     fn download_emulated(&self, architecture: &str) -> anyhow::Result<()> {
         steps::run(self.command("apt-get").args(["-q", "update"]))?;
         let wanted = EMULATED.iter().map(|name| format!("{name}:{architecture}"));
@@ -164,8 +164,8 @@ impl Apt {
     }
 }
 
-/// apt's options for a private state, so that no root and no lock is needed and the machine's own lists stay as they
-/// are. The status of installed packages is the machine's.
+/// apt's options for private lists and archives, which need neither root nor a lock and leave the machine's lists unchanged.
+/// The status of installed packages is the machine's.
 fn options(home: &Path, machine: &str) -> Vec<String> {
     let home = home.display();
     let mut options = vec![
@@ -174,7 +174,7 @@ fn options(home: &Path, machine: &str) -> Vec<String> {
         format!("Dir::Cache::archives={home}/archives"),
         "Debug::NoLocking=1".to_owned(),
         "APT::Sandbox::User=".to_owned(),
-        // Translations and desktop metadata of packages are not asked about.
+        // Without translations and desktop metadata.
         "Acquire::Languages=none".to_owned(),
         "Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false".to_owned(),
         format!("APT::Architecture={machine}"),
@@ -187,8 +187,8 @@ fn options(home: &Path, machine: &str) -> Vec<String> {
     options
 }
 
-/// The names from `apt-cache depends --recurse` that the compiler loads at run time: names start a line without
-/// indentation, and those of other architectures carry a colon.
+/// The packages from `apt-cache depends --recurse` that the compiler loads at run time. Lines with package names are not
+/// indented, and names of other architectures have a colon.
 fn loaded(depends: &str) -> Vec<String> {
     let mut names: Vec<String> = depends
         .lines()
@@ -201,7 +201,7 @@ fn loaded(depends: &str) -> Vec<String> {
     names
 }
 
-/// The packages of an architecture from `apt-cache depends --recurse` that its Python loads.
+/// The packages of an architecture from `apt-cache depends --recurse` that Python loads.
 fn of_python(depends: &str, architecture: &str) -> Vec<String> {
     let suffix = format!(":{architecture}");
     let mut names: Vec<String> = depends
@@ -258,7 +258,7 @@ fn unpack(archive: &Path, root: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What of an archive is unpacked, everything if nothing is named: of the sources only the library, a tenth of them.
+/// The members of an archive to unpack, all if empty. Only the standard library is unpacked from the sources, a tenth of them.
 fn members(archive: &str) -> &'static [&'static str] {
     if archive.starts_with("rust-web-src") {
         &["--wildcards", "./usr/lib/rustlib/src", "./usr/src/rustc-*/library"]
@@ -269,14 +269,14 @@ fn members(archive: &str) -> &'static [&'static str] {
     }
 }
 
-/// The compiler looks for its library in Debian's folders; the wrapper names the unpacked ones.
+/// Writes a wrapper that points the compiler to the unpacked libraries instead of the system's.
 fn write_wrapper(path: &Path, usr: &Path) -> anyhow::Result<()> {
     let usr = usr.canonicalize()?;
     let driver = fs::read_dir(usr.join("lib"))?
         .filter_map(Result::ok)
         .map(|entry| entry.path())
         .find(|folder| has_driver(folder))
-        .context("Debian's rustc has no librustc_driver beside it")?;
+        .context("the unpacked rustc has no librustc_driver")?;
     let (usr, driver) = (usr.display(), driver.display());
     write_program(
         path,
@@ -296,13 +296,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_that_carry_a_version_are_found() {
+    fn finds_packages_with_a_version_in_the_name() {
         let depends = "rustc-web\n  Depends: libc6\n  Depends: libstd-rust-web-dev\nlibstd-rust-web-dev\n  Depends: libstd-rust-web-1.96\nlibstd-rust-web-1.96\n |Depends: libllvm22\nlibllvm22\nlibllvm22:arm64\n<libc-dev>\nlibc6\n";
         assert_eq!(loaded(depends), ["libllvm22", "libstd-rust-web-1.96", "libstd-rust-web-dev"]);
     }
 
     #[test]
-    fn python_of_another_architecture_has_its_own_libraries() {
+    fn python_loads_libraries_of_its_architecture() {
         let depends = "python3-minimal:arm64\n  Depends: dpkg:arm64\ndpkg:arm64\ndpkg\nlibc6\nlibc6:arm64\nzlib1g:arm64\nlibc6:arm64\npython3.11-minimal:arm64\n";
         let expect =
             ["libc6:arm64", "python3-minimal:arm64", "python3.11-minimal:arm64", "zlib1g:arm64"];
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn another_architecture_is_asked_for_once() {
+    fn each_architecture_is_listed_once() {
         let count = |machine| {
             let options = options(Path::new("/t"), machine);
             options.iter().filter(|option| option.starts_with("APT::Architectures::")).count()
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn an_archive_that_is_none_is_named() {
+    fn error_names_the_invalid_archive() {
         let folder = tempfile::tempdir().unwrap();
         let archive = folder.path().join("broken_1_all.deb");
         fs::write(&archive, "no archive").unwrap();

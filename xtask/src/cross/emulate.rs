@@ -1,4 +1,4 @@
-//! Runs tests of another architecture under an emulator, so that its kernels execute and not only compile.
+//! Runs tests of another architecture under an emulator, so that its kernels are executed and not only compiled.
 
 use super::{Source, TARGETS, Target, debian, toolchain};
 use crate::{cargo, steps};
@@ -6,34 +6,34 @@ use anyhow::Context;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The rooms with code that depends on the processor, and what they stand on.
+/// The crates with architecture-specific code, and their dependencies.
 const ROOMS: &[&str] = &["facts", "device", "ops", "ops-cpu", "backends", "verify"];
 
-/// The one target that is emulated: the Arm servers and boards the NEON kernels are for.
+/// The emulated target: 64-bit Arm Linux, for the NEON kernels.
 const TARGET: &Target = &TARGETS[0];
 
 /// A C compiler driver that links for the target.
 const LINKER: &str = "aarch64-linux-gnu-gcc";
 
-/// Debian's names of what is needed.
+/// Debian packages with the linker, the C library and the emulator.
 const PACKAGES: &[&str] = &["gcc-aarch64-linux-gnu", "libc6-dev-arm64-cross", "qemu-user-static"];
 
-/// The target's C library, as the linker's package installs it.
+/// The folder of the target's C library, which the linker's package installs.
 const C_LIBRARY: &str = "/usr/aarch64-linux-gnu";
 
-/// The names an emulator goes by.
+/// Program names of the emulator.
 const EMULATORS: &[&str] = &["qemu-aarch64-static", "qemu-aarch64"];
 
-/// Which emulated tests are asked for.
+/// Arguments of the emulated tests.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Emulated {
-    /// Only from this source, where one is named.
+    /// Only this source of the standard library; any if `None`.
     pub(crate) source: Option<Source>,
-    /// Only these rooms; [`ROOMS`] where none is named.
+    /// Only these crates; [`ROOMS`] if empty.
     pub(crate) rooms: Vec<String>,
-    /// Only the tests beside the code: the others compute whole references, which is slow in an emulator.
+    /// Only unit tests: the others compute whole references, which is slow in an emulator.
     pub(crate) unit: bool,
-    /// Goes to the test programs.
+    /// Arguments of the test programs.
     pub(crate) filter: Vec<String>,
 }
 
@@ -47,9 +47,9 @@ pub(crate) fn run_tests(root: &Path, asked: &Emulated) -> anyhow::Result<()> {
     if !asked.unit {
         command.args(["--bins", "--tests"]);
     }
-    let all: Vec<String> = ROOMS.iter().map(|room| (*room).to_owned()).collect();
+    let all: Vec<String> = ROOMS.iter().map(|name| (*name).to_owned()).collect();
     let rooms = if asked.rooms.is_empty() { &all } else { &asked.rooms };
-    command.args(rooms.iter().flat_map(|room| ["--package", room]));
+    command.args(rooms.iter().flat_map(|name| ["--package", name]));
     let prefix = format!("CARGO_TARGET_{}", TARGET.triple.to_uppercase().replace('-', "_"));
     command.env(format!("{prefix}_LINKER"), LINKER);
     command.env(format!("{prefix}_RUNNER"), format!("{emulator} -L {C_LIBRARY}"));
@@ -59,7 +59,7 @@ pub(crate) fn run_tests(root: &Path, asked: &Emulated) -> anyhow::Result<()> {
     steps::run(&mut command)
 }
 
-/// Finds the linker and an emulator, or installs them where this user may.
+/// Finds the linker and an emulator, or installs them if the user may.
 fn set_up() -> anyhow::Result<&'static str> {
     if let Some(emulator) = found() {
         return Ok(emulator);
@@ -84,16 +84,16 @@ fn found() -> Option<&'static str> {
     EMULATORS.iter().copied().find(|emulator| steps::is_available(emulator, "--version"))
 }
 
-/// How programs of another processor run here.
+/// Runs programs of another architecture.
 pub(crate) struct Emulator {
-    /// The emulator and its options; the program follows.
+    /// The emulator and its options; the program is appended.
     pub(crate) command: Vec<String>,
-    /// A Python of that processor, if there is one.
+    /// A Python of that architecture, if there is one.
     pub(crate) python: Option<PathBuf>,
 }
 
-/// An emulator for a target: Debian's with a Python, unpacked below the target folder, or the installed one if the target's C library
-/// is installed too. The error says why there is neither.
+/// An emulator for a target: Debian's with a Python, unpacked below the target folder, otherwise the installed one if the
+/// target's C library is installed. The error says why there is neither.
 pub(crate) fn emulator(triple: &str, target_directory: &Path) -> anyhow::Result<Emulator> {
     let architecture = TARGET.debian_architecture.filter(|_| triple == TARGET.triple);
     let architecture = architecture.with_context(|| format!("no emulator for {triple}"))?;

@@ -4,11 +4,11 @@ use crate::steps;
 use anyhow::{Context, bail};
 use std::process::Command;
 
-/// Succeeds where the active toolchain has the target's standard library; the error says what is missing. Nothing is
-/// installed: which toolchains a machine has is its user's choice.
+/// Succeeds if the active toolchain has the target's standard library; the error says what is missing. Installing a target
+/// is left to the user.
 pub(super) fn has_target(triple: &str) -> anyhow::Result<()> {
     let listed = steps::output(Command::new("rustup").args(["target", "list", "--installed"]))
-        .context("rustup was not asked")?;
+        .context("could not list rustup's targets")?;
     if !lists(&listed, triple) {
         bail!("rustup has no {triple} (`rustup target add {triple}` installs it)");
     }

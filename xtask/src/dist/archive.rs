@@ -1,4 +1,4 @@
-//! Archives that are the same bytes whenever they are made from the same files: sorted, owned by nobody in particular, dated by the commit.
+//! Reproducible archives: members are sorted, have no owner and are dated by the commit.
 
 use super::File;
 use anyhow::Context;
@@ -12,7 +12,7 @@ pub(super) fn write(path: &Path, top: &str, files: &[File], time: u64) -> anyhow
 }
 
 fn bytes(top: &str, files: &[File], time: u64) -> anyhow::Result<Vec<u8>> {
-    // The header of gzip has a date and a system too: neither is given.
+    // The gzip header has neither a date nor a system.
     let mut tar = tar::Builder::new(GzBuilder::new().write(Vec::new(), Compression::default()));
     let mut sorted: Vec<&File> = files.iter().collect();
     sorted.sort_by(|a, b| a.path.cmp(&b.path));
@@ -33,7 +33,7 @@ mod tests {
     use std::io::Read;
 
     #[test]
-    fn an_archive_is_the_same_bytes_in_any_order() {
+    fn order_of_files_does_not_change_the_archive() {
         let files =
             [File::program("firstlight", b"ELF".to_vec()), File::text("man/a.1", b"page".to_vec())];
         let reversed = [files[1].clone(), files[0].clone()];

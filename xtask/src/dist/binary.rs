@@ -1,17 +1,17 @@
-//! What a program needs of the machine it runs on, read from its own bytes.
+//! Reads the system requirements of a program from its ELF or Mach-O file.
 
 use anyhow::{Context, bail};
 use object::read::elf::{Dyn, ElfFile64, FileHeader};
 use object::{Endianness, elf};
 use std::fmt;
 
-/// The newest glibc that what is given to others may need: RHEL 8, Debian 10 and Ubuntu 20.04 have it.
+/// The newest glibc that a release may need, which RHEL 8, Debian 10 and Ubuntu 20.04 have.
 pub(super) const NEWEST_GLIBC: (u32, u32) = (2, 28);
 
-/// The oldest glibc that a platform tag names for these processors.
+/// The oldest glibc of a manylinux tag for these architectures.
 const OLDEST_TAG: (u32, u32) = (2, 17);
 
-/// Libraries that every Linux of a manylinux tag has (PEP 600 and the policy of auditwheel). Anything else would have to come with the wheel.
+/// Libraries of every manylinux system (PEP 600 and auditwheel's policy). A wheel has to bundle any other.
 const EVERYWHERE: &[&str] = &[
     "libc.so.6",
     "libm.so.6",
@@ -24,25 +24,25 @@ const EVERYWHERE: &[&str] = &[
     "ld-linux-aarch64.so.1",
 ];
 
-/// Versions of symbols in libgcc that RHEL 8's has.
+/// The newest symbol version of RHEL 8's libgcc.
 const NEWEST_GCC: (u32, u32) = (8, 0);
 
-/// A program's needs.
+/// System requirements of a program or library.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Needs {
     pub(super) system: System,
-    /// As platform tags and triples spell it: `x86_64`, `aarch64`, `arm64`.
+    /// The architecture, as in platform tags: `x86_64`, `aarch64`, `arm64`.
     pub(super) processor: &'static str,
-    /// Libraries that the loader has to find.
+    /// Libraries that the dynamic loader needs (`DT_NEEDED`).
     pub(super) libraries: Vec<String>,
 }
 
-/// What it runs on.
+/// The minimum operating system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum System {
     /// Linux with this release of glibc or a newer one.
     Glibc(u32, u32),
-    /// macOS of this release or a newer one.
+    /// This release of macOS or a newer one.
     Macos(u32, u32),
 }
 
@@ -56,7 +56,7 @@ impl fmt::Display for System {
 }
 
 impl Needs {
-    /// Reads an ELF or a Mach-O program.
+    /// Reads an ELF or a 64-bit Mach-O file.
     pub(super) fn of(bytes: &[u8]) -> anyhow::Result<Self> {
         match bytes {
             [0x7f, b'E', b'L', b'F', ..] => linux(bytes).context("its ELF tables"),
@@ -65,7 +65,10 @@ impl Needs {
         }
     }
 
-    /// The platform tag of a wheel that holds it: the oldest system that has everything it needs.
+    /// The platform tag of its wheel: the oldest system that satisfies its requirements.
+    ///
+    /// # Errors
+    /// If it loads a library that a manylinux system may not have.
     pub(super) fn tag(&self) -> anyhow::Result<String> {
         match self.system {
             System::Glibc(major, minor) => {
@@ -80,7 +83,7 @@ impl Needs {
         }
     }
 
-    /// What both need together.
+    /// The requirements of both together.
     pub(super) fn and(&self, other: &Self) -> Self {
         let newer = match (self.system, other.system) {
             (System::Glibc(a, b), System::Glibc(c, d)) => (c, d) > (a, b),
@@ -92,7 +95,7 @@ impl Needs {
         Self { system, processor: self.processor, libraries }
     }
 
-    /// Fails where it needs a newer system than is promised.
+    /// Fails if it needs a newer glibc than [`NEWEST_GLIBC`], or has no platform tag.
     pub(super) fn hold(&self) -> anyhow::Result<()> {
         if let System::Glibc(major, minor) = self.system
             && (major, minor) > NEWEST_GLIBC
@@ -142,13 +145,13 @@ fn linux(bytes: &[u8]) -> anyhow::Result<Needs> {
     Ok(Needs { system: System::Glibc(glibc.0, glibc.1), processor, libraries })
 }
 
-/// `2.28`, `2.2.5` and `3.0` by their first two numbers.
+/// Parses the first two numbers of `2.28`, `2.2.5` or `3.0`.
 fn release(text: &str) -> Option<(u32, u32)> {
     let mut numbers = text.split('.').map(|number| number.parse().ok());
     Some((numbers.next()??, numbers.next()??))
 }
 
-/// Apple's header files `mach-o/loader.h` and `mach/machine.h` have these numbers.
+/// Constants of Apple's headers `mach-o/loader.h` and `mach/machine.h`.
 mod mach {
     pub(super) const CPU_ARM64: u32 = 0x0100_000c;
     pub(super) const HEADER: usize = 32;
@@ -188,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tag_is_the_oldest_system_that_has_everything() {
+    fn tag_is_the_oldest_system_that_satisfies_the_requirements() {
         let tag = |needs: &Needs| needs.tag().map_err(|error| error.to_string());
         assert_eq!(tag(&on_glibc(2, 28, &["libc.so.6"])), Ok("manylinux_2_28_x86_64".to_owned()));
         assert_eq!(tag(&on_glibc(2, 5, &[])), Ok("manylinux_2_17_x86_64".to_owned()));
@@ -206,19 +209,19 @@ mod tests {
 
     #[test]
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
-    fn a_program_of_this_machine_is_read() {
+    fn reads_a_program_of_this_machine() {
         let bytes = std::fs::read(std::env::current_exe().unwrap()).unwrap();
         let needs = Needs::of(&bytes).unwrap();
         assert_eq!(needs.processor, std::env::consts::ARCH);
         assert!(needs.libraries.iter().any(|library| library == "libc.so.6"), "{needs:?}");
-        // Rust's own library wants what glibc 2.17 has, whichever this machine links with.
+        // Rust's standard library needs glibc 2.17 or newer.
         assert!(matches!(needs.system, System::Glibc(2, minor) if minor >= 17), "{needs:?}");
         let cut = Needs::of(&bytes[..4096]).unwrap_err();
         assert!(format!("{cut:#}").starts_with("its ELF tables: "), "{cut:#}");
     }
 
     #[test]
-    fn a_program_of_a_mac_says_its_macos() {
+    fn reads_the_macos_release_of_a_mach_o_program() {
         let header = [0xfeed_facf_u32, mach::CPU_ARM64, 0, 2, 2, 48, 0, 0];
         let commands = [0x1b, 16, 0, 0, mach::BUILD_VERSION, 32, mach::PLATFORM_MACOS, 11 << 16];
         let words = header.into_iter().chain(commands).chain([0; 4]);

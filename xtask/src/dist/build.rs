@@ -1,4 +1,4 @@
-//! Builds the program and the library of ops for a platform, and finds how a program of a platform is run here.
+//! Builds the program and the library of ops for a platform, and runs a platform's programs.
 
 use super::{Dist, Platform, zig};
 use crate::cross::{self, TARGETS};
@@ -7,19 +7,20 @@ use anyhow::{Context, bail};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The program, and the library that Python loads.
+/// The built program, and the library that Python loads.
 pub(super) struct Built {
     pub(super) program: PathBuf,
-    /// Absent beside a program that was brought without one.
+    /// `None` if a given program has no library next to it.
     pub(super) library: Option<PathBuf>,
 }
 
 impl Built {
-    /// A program that is there already, and the library that its build left beside it.
+    /// A given program, and the library in its folder or in `deps` below it.
     pub(super) fn brought(program: &Path) -> Self {
-        let beside = |folder: &Path| Some(folder.join(LIBRARY)).filter(|file| file.is_file());
+        let library_in = |folder: &Path| Some(folder.join(LIBRARY)).filter(|file| file.is_file());
         let folder = program.parent();
-        let library = folder.and_then(|folder| beside(folder).or(beside(&folder.join("deps"))));
+        let library =
+            folder.and_then(|folder| library_in(folder).or(library_in(&folder.join("deps"))));
         Self { program: program.to_owned(), library }
     }
 }
@@ -28,18 +29,18 @@ impl Built {
 pub(super) const LIBRARY: &str =
     if cfg!(target_os = "macos") { "libfirstlight_ops.dylib" } else { "libfirstlight_ops.so" };
 
-/// What cargo is told of the program and of the library, and what follows the target. The level of the program's last crate is that of the
-/// whole program's optimisation, kernels included; the profile makes the rest of the command small.
+/// Arguments of cargo for the program and for the library, before and after the target. `opt-level` of the program's last crate
+/// applies to link-time optimization of the whole program, kernels included; the profile optimizes the other crates for size.
 const CALLS: [(&[&str], &[&str]); 2] = [
     (&["rustc", "--package", "firstlight", "--bin", "firstlight"], &["--", "-C", "opt-level=3"]),
     (&["build", "--package", "python"], &[]),
 ];
 
-/// Functions that can panic keep their unwind tables, which describe them at their calls; the others have none, and no table describes
-/// the end of a function, which only debuggers and profilers would read. That is an eighth of the tables of a crate at level "z".
+/// Omits unwind tables of functions that cannot panic and of epilogues, which only debuggers and profilers read: an eighth of
+/// the tables of a crate at level "z".
 const UNWIND_TABLES: &str = "-Cforce-unwind-tables=no";
 
-/// Builds both with the profile `dist`.
+/// Builds the program and the library with the profile `dist`.
 pub(super) fn build(dist: &Dist, platform: Platform, here: &str) -> anyhow::Result<Built> {
     let triple = platform.triple;
     let toolchain = if triple == here {
@@ -58,7 +59,7 @@ pub(super) fn build(dist: &Dist, platform: Platform, here: &str) -> anyhow::Resu
         Some((architecture, _)) => Some(zig::linker(&dist.target_directory, architecture)?),
         None => None,
     };
-    // Where the sources lay is nobody's business, and would make two machines' programs differ.
+    // Replaces local source paths, which would make the programs of two machines differ.
     let mut flags = vec![remap(dist.root, "firstlight")];
     if let Some(home) = cargo_home() {
         flags.push(remap(&home.join("registry/src"), "crates"));
@@ -98,16 +99,16 @@ fn cargo_home() -> Option<PathBuf> {
     folder("CARGO_HOME").or_else(|| Some(folder("HOME")?.join(".cargo")))
 }
 
-/// How a program of a platform is started.
+/// Starts programs of a platform.
 #[derive(Debug, Clone)]
 pub(super) struct Runner {
-    /// The emulator and its options; empty where none is needed.
+    /// The emulator and its options; empty if none is needed.
     before: Vec<String>,
-    /// A Python of the platform.
+    /// A Python of the platform, if there is one.
     python: Option<PathBuf>,
 }
 
-/// How a program of this platform is started here. The error says why it cannot be.
+/// The runner of a platform on this machine. The error says why there is none.
 pub(super) fn runner(dist: &Dist, platform: Platform, here: &str) -> anyhow::Result<Runner> {
     if platform.triple == here {
         return Ok(Runner { before: Vec::new(), python: Some("python3".into()) });
@@ -117,10 +118,10 @@ pub(super) fn runner(dist: &Dist, platform: Platform, here: &str) -> anyhow::Res
 }
 
 impl Runner {
-    /// The platform's Python, which `command` starts.
+    /// The platform's Python, for [`Self::command`].
     pub(super) fn python(&self) -> anyhow::Result<&Path> {
         let found = self.python.as_deref();
-        found.context("no Python of this platform is here to install the wheel with")
+        found.context("this machine has no Python of this platform to install the wheel")
     }
 
     pub(super) fn command(&self, program: &Path) -> Command {
@@ -134,14 +135,14 @@ impl Runner {
         }
     }
 
-    /// Starts it: its version, and that the doctor reads a machine with it.
+    /// Runs `--version` and `doctor` and returns the version and the platform that the doctor detects.
     pub(super) fn version(&self, program: &Path) -> anyhow::Result<String> {
         let version = steps::output(self.command(program).arg("--version"))?;
         let doctor = self.command(program).args(["doctor", "--json"]).output()?;
-        // 1 tells of findings about this machine, which are its own matter.
+        // Exit status 1: findings about this machine, which are not a failure of the program.
         if !matches!(doctor.status.code(), Some(0 | 1)) {
-            let said = String::from_utf8_lossy(&doctor.stderr);
-            bail!("`firstlight doctor` ended with {}: {}", doctor.status, said.trim());
+            let message = String::from_utf8_lossy(&doctor.stderr);
+            bail!("`firstlight doctor` ended with {}: {}", doctor.status, message.trim());
         }
         let report: serde_json::Value = serde_json::from_slice(&doctor.stdout)
             .context("`firstlight doctor --json` printed no JSON")?;

@@ -1,4 +1,4 @@
-//! Man pages and completions, printed by the program that they are about.
+//! Man pages and shell completions, printed by the built program.
 
 use super::File;
 use super::build::Runner;
@@ -6,11 +6,11 @@ use crate::steps;
 use std::fs;
 use std::path::Path;
 
-/// Each shell, and the name that its completions have by its own convention.
+/// Each shell, and the conventional name of its completion file.
 const SHELLS: [(&str, &str); 3] =
     [("bash", "firstlight.bash"), ("zsh", "_firstlight"), ("fish", "firstlight.fish")];
 
-/// Every page and every script.
+/// Every man page and completion script.
 pub(super) fn of(runner: &Runner, program: &Path) -> anyhow::Result<Vec<File>> {
     let folder = tempfile::tempdir()?;
     steps::output(runner.command(program).args(["man", "-o"]).arg(folder.path()))?;

@@ -1,4 +1,4 @@
-//! The Python package that a wheel holds beside the command.
+//! The Python package that a wheel contains in addition to the command.
 
 use super::File;
 use super::binary::Needs;
@@ -7,17 +7,17 @@ use anyhow::{Context, bail};
 use std::fs;
 use std::path::Path;
 
-/// The package's files, at their paths in the wheel, and what its library needs.
+/// The package's files, at their paths in the wheel, and the requirements of its library.
 pub(super) struct Package {
     pub(super) files: Vec<File>,
     pub(super) needs: Needs,
 }
 
-/// Reads the package's sources and puts a library beside them.
+/// Reads the package's sources and adds the library.
 pub(super) fn of(root: &Path, library: &Path) -> anyhow::Result<Package> {
     let bytes = fs::read(library).with_context(|| library.display().to_string())?;
     let needs = Needs::of(&bytes).with_context(|| library.display().to_string())?;
-    // Torch's, CUDA's and Python's libraries are the user's: what is linked with one of them is for that one alone.
+    // The library must not be linked with torch, CUDA or Python, because it would then need one version of them.
     let foreign = ["torch", "c10", "cuda", "cublas", "python", "nvrtc"];
     let linked = needs.libraries.iter().find(|name| foreign.iter().any(|one| name.contains(one)));
     if let Some(linked) = linked {

@@ -1,5 +1,5 @@
-//! What was made is installed and run, as its users will: the wheel by pip, the steps of the GitHub Action by bash, those of the Dockerfile in a
-//! folder that has a C library and nothing else.
+//! Installs and runs the built packages as users do: the wheel with pip, the steps of the GitHub Action with bash, and those of
+//! the Dockerfile in a folder with only a C library.
 
 mod action;
 mod image;
@@ -12,15 +12,15 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
-/// Reads the wheel with Python's own library, which shares no code with what wrote it.
+/// Checks the wheel with Python's standard library, which shares no code with its writer.
 const CHECK_WHEEL: &str = include_str!("proof/check_wheel.py");
 
-/// The package without any other: it finds its library, and says what it is.
+/// Imports the package without others and prints its version, import time and number of ops.
 const IMPORT: &str = "import time; start = time.perf_counter(); import firstlight; \
     took = time.perf_counter() - start; \
     print(firstlight.__version__, 'in', round(took * 1e3, 1), 'ms,', len(firstlight.tables()), 'ops')";
 
-/// Proves what was made for a platform whose programs run here; the steps of the action and of the Dockerfile on this machine's own.
+/// Tests the packages of a platform whose programs run on this machine; for the host also the action and the Dockerfile.
 pub(super) fn run(dist: &Dist, made: &Made, here: &str) -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let runner = made.runner.as_ref().context("its programs do not run here")?;
@@ -47,7 +47,7 @@ pub(super) fn run(dist: &Dist, made: &Made, here: &str) -> anyhow::Result<()> {
 /// Installs the wheel into a virtual environment of the platform's Python, and runs the command and the package there.
 fn installed(dist: &Dist, made: &Made, runner: &Runner, folder: &Path) -> anyhow::Result<()> {
     let (own, venv) = (folder.join("pip"), folder.join("venv"));
-    // The pip of this machine, which is Python alone: a Python under an emulator cannot start another one, as ensurepip does.
+    // Uses the host's pip, which is pure Python: an emulated Python cannot start another Python, as ensurepip does.
     steps::run(Command::new("python3").args(["-m", "venv"]).arg(&own))
         .context("hint: `apt-get install python3-venv`")?;
     let place = ["-I", "-c", "import os, pip; print(os.path.dirname(pip.__file__))"];

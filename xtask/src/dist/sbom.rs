@@ -1,7 +1,7 @@
 //! A software bill of materials: the crates that a program and the library of ops are linked from, as CycloneDX 1.5 in JSON.
 //!
-//! `cargo tree` lists them for the platform that is built for, without build scripts, procedural macros and test dependencies, of which
-//! nothing is linked. Hashes come from Cargo.lock.
+//! `cargo tree` lists them for the target platform, without build scripts, procedural macros and test dependencies, which are not
+//! linked. Hashes come from Cargo.lock.
 
 use crate::{cargo, steps};
 use anyhow::{Context, bail};
@@ -24,7 +24,7 @@ struct Crate {
     imports: BTreeSet<String>,
 }
 
-/// The document for a platform. `time`: seconds since 1970 of the commit.
+/// The document for a platform. `time` is the date of the commit in seconds since 1970.
 pub(super) fn of(root: &Path, triple: &str, version: &str, time: u64) -> anyhow::Result<Value> {
     let mut arguments = vec!["tree", "--locked", "--target", triple];
     ROOTS.iter().for_each(|package| arguments.extend(["--package", package]));
@@ -52,7 +52,7 @@ fn crates(tree: &str) -> anyhow::Result<BTreeMap<String, Crate>> {
         let mut words = cells.next().with_context(wrong)?.split(' ');
         let name = words.next().with_context(wrong)?.to_owned();
         let version = words.next().and_then(|word| word.strip_prefix('v')).with_context(wrong)?;
-        // A crate that was shown before has a mark, and its imports are not repeated.
+        // A repeated crate is marked with `(*)` and listed without its imports.
         let licence = cells.next().unwrap_or_default().trim_end_matches(" (*)").to_owned();
         let own = purl(&name, version);
         if depth > above.len() {
@@ -69,7 +69,7 @@ fn crates(tree: &str) -> anyhow::Result<BTreeMap<String, Crate>> {
     Ok(crates)
 }
 
-/// Those that the packages of a release import, directly or not: cargo may list other members of the workspace too.
+/// The direct and indirect dependencies of a release's packages: cargo may also list other members of the workspace.
 fn linked(mut crates: BTreeMap<String, Crate>) -> BTreeMap<String, Crate> {
     let roots = crates.iter().filter(|(_, of)| ROOTS.contains(&of.name.as_str()));
     let mut wanted: Vec<String> = roots.map(|(purl, _)| purl.clone()).collect();
@@ -174,7 +174,7 @@ mod tests {
         let components = made["components"].as_array().unwrap();
         let named = |name: &str| components.iter().find(|component| component["name"] == name);
         assert!(components.len() > 100, "{}", components.len());
-        // Serialisation is linked; the macro that derives it, and what only tests use, are not.
+        // serde is linked; its derive macro and test dependencies are not.
         assert!(named("serde_core").is_some() && named("ops").is_some());
         assert!(named("serde_derive").is_none() && named("proptest").is_none());
         let own = [

@@ -1,4 +1,4 @@
-//! What GitHub and readers of CycloneDX accept, by their published schemas. `cargo xtask test` installs these and names them.
+//! Validates workflows, action.yml and the bill of materials by published schemas, which `cargo xtask test` installs.
 
 use super::sbom;
 use crate::cargo;

@@ -1,28 +1,28 @@
-//! How large a release program would be, estimated from the program that the tests built.
+//! Estimates the size of a release program from the test build.
 //!
-//! A release build takes seven minutes of two idle cores, which no submission is asked to wait for. The test build has the same code, less
-//! optimised, so each kind of section shrinks by a ratio that hardly changes from commit to commit. The release workflow builds the real
-//! program and judges its real size.
+//! A release build takes seven minutes on two idle cores, too long for CI. The test build has the same code, less optimised, and
+//! the ratio of each kind of section hardly changes from commit to commit. The release workflow checks the size of the real
+//! program.
 
 use anyhow::{Context, bail};
 use object::elf::{SHF_ALLOC, SHF_EXECINSTR};
 use object::read::elf::ElfFile64;
 use object::{Endianness, Object, ObjectSection, SectionFlags};
 
-/// Bytes of a program, by what becomes of them in a release.
+/// Bytes of a program by kind of section.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Sections {
     /// Machine code.
     code: u64,
-    /// Tables for unwinding.
+    /// Unwind tables.
     unwind: u64,
-    /// Constants, tables of functions and initial values. Relocations and the GOT are not counted: a release has none.
+    /// Constants, function tables and initial values, without relocations and the GOT, which a release build does not need.
     data: u64,
 }
 
-/// One commit built both ways, for x86_64 Linux by Rust 1.95 on 2026-11-29: the tests' program, and that of `cargo xtask wheel` with
-/// 29,531,384 bytes. These ratios give 0.3 % too much for an earlier commit of that day, and its ratios gave 0.4 % too little for this one.
-/// Sizes that the estimate misses are found by the release workflow.
+/// The test build and the release build (`cargo xtask wheel`, 29,531,384 bytes) of one commit, for x86_64 Linux by Rust 1.95 on
+/// 2026-11-29. These ratios overestimate an earlier commit of that day by 0.3 %, and its ratios underestimate this one by 0.4 %.
+/// The release workflow finds sizes that the estimate misses.
 const TEST: Sections = Sections { code: 54_140_417, unwind: 10_100_260, data: 9_658_604 };
 const RELEASE: Sections = Sections { code: 20_045_894, unwind: 3_186_648, data: 6_289_153 };
 
@@ -55,7 +55,7 @@ impl Sections {
         Ok(sections)
     }
 
-    /// Bytes of the release program of the same code.
+    /// Estimated bytes of the release program of the same code.
     pub(super) fn estimate(self) -> u64 {
         let scaled = |now: u64, test: u64, release: u64| now * release / test.max(1);
         scaled(self.code, TEST.code, RELEASE.code)
@@ -84,7 +84,7 @@ impl Sections {
 mod tests {
     use super::*;
 
-    /// The earlier commit: the sections of the tests' program, and the bytes of the release.
+    /// The earlier commit: the sections of the test build, and the bytes of the release.
     const EARLIER: (Sections, u64) =
         (Sections { code: 55_190_593, unwind: 10_238_772, data: 9_809_034 }, 29_960_344);
 
@@ -94,17 +94,17 @@ mod tests {
             let estimate = test.estimate();
             assert!(estimate.abs_diff(bytes) * 100 < 3 * bytes, "{estimate} for {bytes}");
         }
-        // What the limit is compared with is the whole file.
+        // The estimate is the size of the whole file, not of its sections.
         assert!(TEST.estimate().abs_diff(29_531_384) < 10);
         TEST.hold(30_000_000).unwrap();
         let larger = Sections { code: TEST.code + 1_300_000, ..TEST };
         larger.hold(30_000_000).unwrap_err();
     }
 
-    /// A test build with more constants, and one with more code, are refused by the limit that the program itself just meets.
+    /// The limit is the estimate of the program, so that an added section of constants or code exceeds it.
     #[test]
     #[cfg(target_os = "linux")]
-    fn an_enlarged_program_is_refused() {
+    fn refuses_an_enlarged_program() {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
         let program = std::env::current_exe().unwrap();

@@ -1,5 +1,5 @@
-//! A wheel (PEP 427) that holds the command and the Python package: pip, uv and pipx put the program on PATH, its man pages and completions
-//! beside it.
+//! Writes a wheel (PEP 427) with the command and the Python package: pip, uv and pipx install the program on PATH, and its man
+//! pages and completions below `share`.
 
 use super::{File, sha256};
 use anyhow::Context;
@@ -9,13 +9,13 @@ use time::OffsetDateTime;
 use zip::write::SimpleFileOptions;
 use zip::{DateTime, ZipWriter};
 
-/// What METADATA says of the package.
+/// The package's fields of METADATA.
 #[derive(Debug)]
 pub(super) struct Package<'a> {
     pub(super) version: &'a str,
-    /// One line.
+    /// The one-line description.
     pub(super) summary: &'a str,
-    /// The README.
+    /// The long description: the README.
     pub(super) description: &'a str,
     /// `repository` of the manifest.
     pub(super) repository: Option<&'a str>,
@@ -26,7 +26,7 @@ pub(super) fn name(version: &str, tag: &str) -> String {
     format!("firstlight-{version}-py3-none-{tag}.whl")
 }
 
-/// Writes the wheel. The same files give the same bytes.
+/// Writes the wheel reproducibly: the same files give the same bytes.
 pub(super) fn write(
     path: &Path,
     package: &Package,
@@ -70,7 +70,7 @@ fn bytes(package: &Package, tag: &str, files: &[File], time: u64) -> anyhow::Res
     Ok(zip.finish()?.into_inner())
 }
 
-/// Where a file of the archive is in a wheel; what only an archive has is left out.
+/// The path in a wheel of an archive's file; `None` for files that only the archive has.
 fn place(stem: &str, path: &str) -> Option<String> {
     let data = |folder: &str, name: &str| Some(format!("{stem}.data/data/share/{folder}/{name}"));
     match path.rsplit_once('/') {
@@ -147,7 +147,7 @@ fn wheel(version: &str, tag: &str) -> String {
     )
 }
 
-/// Zip has no time zone: the date is UTC's.
+/// The date in UTC, because zip has no time zone.
 fn date(time: u64) -> anyhow::Result<DateTime> {
     let utc = OffsetDateTime::from_unix_timestamp(i64::try_from(time)?)?;
     let (hour, minute, second) = utc.to_hms();
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn the_wheel_has_its_places_and_a_true_record() {
+    fn wheel_has_the_expected_paths_and_hashes() {
         let mut zip = zip::ZipArchive::new(Cursor::new(made())).unwrap();
         let mut record = String::new();
         let last = zip.len() - 1;

@@ -1,7 +1,7 @@
-//! A linker for an older glibc than this machine's, and for other processors: zig's, from the Python registry.
+//! Installs zig's linker from the Python registry, which links for an older glibc and for other architectures.
 //!
-//! zig has the symbols of every glibc since 2.17 with their versions, so that what it links names the versions of the release that was
-//! asked for. Debian's own linker would take those of this machine's library, and a program that needs glibc 2.36 starts on few servers.
+//! zig has the versioned symbols of every glibc since 2.17 and links with those of the requested release. Debian's linker would
+//! use the host's glibc, and few servers have glibc 2.36.
 
 use super::binary::NEWEST_GLIBC;
 use crate::cross::write_program;
@@ -11,13 +11,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The release that was tried.
+/// The tested release.
 const PACKAGE: &str = "ziglang==0.17.1";
 
-/// Translates what rustc gives a C compiler driver: zig has libunwind instead of libgcc_s, and chooses its linker itself.
+/// Translates rustc's arguments of a C compiler driver: zig has libunwind instead of libgcc_s, and selects its linker.
 ///
-/// The program is linked at a fixed address. A position-independent one needs 24 bytes for each pointer in its tables, 1 MB of 30. The heap, the
-/// stack and every library still have random addresses.
+/// The program is linked at a fixed address, because a position-independent one needs a relocation of 24 bytes for each pointer
+/// in its tables, 1 MB of 30. The heap, the stack and every library still have random addresses.
 const TRANSLATION: &str = r#"for word do
     shift
     case $word in
@@ -28,10 +28,10 @@ const TRANSLATION: &str = r#"for word do
     esac
 done"#;
 
-/// Links, and links again with functions of the same code folded into one, which zig's linker does when it is called by its own name: `zig cc`
-/// has no word for that. Kernels of numbers in float32 are the same for processors with and without bfloat16, and many a `drop` is another's.
-/// Rust promises no address of a function; constants of the same bytes are
-/// folded too, whose addresses no code compares but as equal contents. A path with a space in it keeps the first program.
+/// Links twice, the second time with identical code folding (ICF), for which `zig cc` has no option, so the script calls
+/// `zig ld.lld`. Float32 kernels for processors with and without bfloat16 are identical, as are many `drop` functions. Rust
+/// guarantees no unique function addresses, and no code relies on unique addresses of equal constants. If a path has a space, the
+/// result of the first link remains.
 const FOLDING: &str = r#"said=$("$zig" cc -target "$target" "$@" --verbose 2>&1) || { printf '%s\n' "$said" >&2; exit 1; }
 line=$(printf '%s\n' "$said" | sed -n 's/^ld\.lld //p' | tail -n 1)
 case $line in
@@ -39,7 +39,7 @@ case $line in
 *) "$zig" ld.lld $line --icf=all --ignore-data-address-equality 2>/dev/null || exec "$zig" cc -target "$target" "$@" ;;
 esac"#;
 
-/// A program that links for `architecture` (`x86_64`, `aarch64`) as a C compiler driver does.
+/// The path of a linker for `architecture` (`x86_64`, `aarch64`) with the arguments of a C compiler driver.
 pub(super) fn linker(target_directory: &Path, architecture: &str) -> anyhow::Result<PathBuf> {
     let home = target_directory.join("dist-tools");
     let zig = prepare(&home)?;
@@ -55,7 +55,7 @@ pub(super) fn linker(target_directory: &Path, architecture: &str) -> anyhow::Res
     Ok(path)
 }
 
-/// Unpacks zig below the target folder where that has not been done yet.
+/// Installs zig below the target folder unless it is installed.
 fn prepare(home: &Path) -> anyhow::Result<PathBuf> {
     let (site, stamp) = (home.join("site"), home.join("complete"));
     let zig = site.join("ziglang/zig");

@@ -1,9 +1,9 @@
-"""Reads again from PyPI what a table of releases says, and prints the table as it would be now.
+"""Reads the releases of a table from PyPI and prints the updated table.
 
 usage: pypi.py TABLE [--only PACKAGE]... [--sample N] [--date YYYY-MM-DD]
 
-The table says which packages and releases it is about; releases newer than its newest are added. Requirements are those of
-the wheel's own METADATA, read by range requests: the registry's JSON shows those of whichever file came first.
+TABLE has the packages and releases to read; newer releases are added. Requirements come from the METADATA inside the wheel, read by
+range requests: the registry's JSON has those of the first uploaded file.
 """
 
 import argparse
@@ -20,18 +20,18 @@ import urllib.request
 import zipfile
 
 INDEX = "https://pypi.org/simple/"
-# Packages whose versions have to agree within one environment; what else is required is the resolver's matter.
+# Packages whose versions must agree within one environment; the resolver handles other requirements.
 SHARED = (
     "torch torchvision torchaudio triton nvidia-cuda-runtime-cu12 cuda-toolkit xformers flashinfer-python fla-core "
     "apache-tvm-ffi tilelang quack-kernels transformers tokenizers huggingface-hub numpy einops"
 ).split()
-# Wheels for what firstlight plans for: CPython 3.10 and newer with the lock, on Linux and on Apple silicon.
+# Tags of wheels for plans: CPython 3.10 and newer with the GIL, on Linux and on Apple silicon.
 PYTHON = re.compile(r"^(cp31\d|cp3\d|py3|py39|py2)(\.|$)")
 PLATFORM = re.compile(r"^(any|manylinux.*_(x86_64|aarch64)|macosx_.*_(arm64|universal2))$")
 
 
 class Remote(io.RawIOBase):
-    """A file behind HTTP, read by ranges."""
+    """A remote file, read by HTTP range requests."""
 
     def __init__(self, url):
         self.url, self.at = url, 0
@@ -74,7 +74,7 @@ def order(version):
 
 
 def listing(package):
-    """Every file of a package on the index: name, address, SHA-256, and whether it was yanked."""
+    """Name, address and SHA-256 of every file of a package on the index that is not yanked."""
     page = urllib.parse.urljoin(INDEX, package + "/")
     with urllib.request.urlopen(page, timeout=60) as answer:
         text = answer.read().decode()
@@ -88,14 +88,14 @@ def listing(package):
 
 
 def version_of(package, name):
-    """The version a file name carries."""
+    """The version in a file name."""
     spelt = r"[-_.]+".join(re.escape(part) for part in re.split(r"[-_.]+", package))
     read = re.match(rf"(?i){spelt}-([^-]+?)(?:-.*\.whl|\.tar\.gz|\.zip)$", name)
     return read and read[1]
 
 
 def kept(name):
-    """Whether a file is of a kind that firstlight plans with."""
+    """Whether plans can use a file: an sdist, or a wheel with a supported tag."""
     if not name.endswith(".whl"):
         return name.endswith((".tar.gz", ".zip"))
     python, abi, platform = name.removesuffix(".whl").split("-")[-3:]
@@ -126,7 +126,7 @@ def release(package, version, files):
     """One row of the table."""
     files = sorted(file for file in files if kept(file[0]))
     wheels = [file for file in files if file[0].endswith(".whl")]
-    # The wheel for x86-64 Linux speaks for all: its markers say what is for other platforms.
+    # Reads the wheel for x86-64 Linux, whose markers cover other platforms.
     first = sorted(wheels, key=lambda file: ("manylinux" not in file[0] or "x86_64" not in file[0], file[0]))
     name, address, _ = (first or files)[0]
     text = metadata(name, address)
@@ -134,7 +134,7 @@ def release(package, version, files):
     requires = []
     for line in re.findall(r"^Requires-Dist: (.*)$", text, re.M):
         wanted = re.match(r"[A-Za-z0-9._-]+", line)[0].lower().replace("_", "-")
-        # What is published as source alone is locked without building it, so all that it needs has to be known.
+        # A package without wheels is locked without building it, so all its requirements are listed.
         if (wanted in SHARED or not wheels) and "extra ==" not in line and "extra==" not in line:
             requires.append(re.sub(r"\s*\(([^)]*)\)", r"\1", line).replace(" ;", ";").strip())
     rows = [f"{name} {size(address)} {sha256}" for name, address, sha256 in files]
@@ -192,12 +192,12 @@ def main():
             newest = max(order(version) for version in have[package])
             newer = [v for v in by_version if v and order(v) and order(v) > newest]
             if arguments.sample:
-                # The same rows each time, and red only where what the table says is no longer so.
+                # Reads the same rows each time and adds no new releases, so that only wrong rows fail.
                 newer = []
             for version in sorted([*have[package], *newer], key=order):
                 wanted.append((package, version, by_version.get(version, [])))
         if arguments.sample:
-            # Spread over the table.
+            # Evenly spread over the table.
             step = max(1, len(wanted) // arguments.sample)
             wanted = wanted[step - 1 :: step]
         gone = [f"{package} {version}" for package, version, files in wanted if not files]

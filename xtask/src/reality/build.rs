@@ -1,4 +1,4 @@
-//! Environments on the disk: built by uv from a shared cache, cloned by links, and edited.
+//! Builds environments with uv from a shared cache, clones them by hard links, and edits the clones.
 
 use super::list::{Edit, Environment};
 use crate::steps::output;
@@ -7,21 +7,21 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Below this uv's cache is emptied first.
+/// Free bytes below which uv's cache is emptied.
 const ROOMY: u64 = 14 << 30;
-/// What the largest environment takes.
+/// Bytes of the largest environment.
 const NEEDED: u64 = 8 << 30;
 
-/// A folder in which one environment at a time lies, always under the same path: scripts name it.
+/// The folder of one environment at a time. Its path is constant, because scripts contain it.
 pub(super) struct Place {
     pub(super) venv: PathBuf,
-    /// The untouched one, while a variant of it lies at `venv`.
+    /// The untouched environment while `venv` is a variant of it.
     base: PathBuf,
-    /// Where `pip install --target` of an edit went.
-    beside: PathBuf,
+    /// The folder of an edit's `pip install --target`.
+    target_folder: PathBuf,
     uv: PathBuf,
     cache: PathBuf,
-    /// Variables that an edit set; everything that looks at the environment has them.
+    /// Environment variables that an edit sets, for every program that reads the environment.
     pub(super) variables: Vec<(&'static str, String)>,
 }
 
@@ -31,22 +31,22 @@ impl Place {
         Self {
             venv: folder.join("venv"),
             base: folder.join("base"),
-            beside: folder.join("beside"),
+            target_folder: folder.join("target"),
             uv,
             cache: work.join("cache"),
             variables: Vec::new(),
         }
     }
 
-    /// Empties uv's cache where the disk would not hold another environment beside it.
+    /// Empties uv's cache if the disk has too little space for another environment; fails if that is not enough.
     pub(super) fn make_space(&self) -> anyhow::Result<()> {
         let free = || -> anyhow::Result<u64> {
-            let said = output(
+            let text = output(
                 Command::new("df")
                     .args(["--output=avail", "-B1"])
                     .arg(self.cache.parent().unwrap_or(&self.cache)),
             )?;
-            Ok(said.lines().last().unwrap_or_default().trim().parse()?)
+            Ok(text.lines().last().unwrap_or_default().trim().parse()?)
         };
         if free()? < ROOMY {
             remove(&self.cache)?;
@@ -61,7 +61,7 @@ impl Place {
         }
     }
 
-    /// Builds the environment, with byte code where it is to be imported, or says why it cannot be.
+    /// Builds the environment, with byte code if `compiled`.
     pub(super) fn build(&self, environment: &Environment, compiled: bool) -> anyhow::Result<()> {
         self.remove()?;
         let mut venv = self.uv(&["venv", "--quiet", "--no-project"]);
@@ -70,21 +70,21 @@ impl Place {
         for install in &environment.install {
             let mut command = self.uv(&["pip", "install", "--quiet", "--python"]);
             command.arg(&self.venv).args(install);
-            // Byte code is made once here rather than by each of a hundred imports.
+            // Compiles byte code once instead of in each of a hundred imports.
             output(command.args(compiled.then_some("--compile-bytecode")))?;
         }
         Ok(())
     }
 
-    /// Puts a clone in place of the untouched environment, and edits it.
+    /// Replaces `venv` by a clone of the untouched environment and edits the clone.
     pub(super) fn vary(&mut self, edits: &[Edit]) -> anyhow::Result<()> {
         if !self.base.exists() {
             fs::rename(&self.venv, &self.base)?;
         }
         remove(&self.venv)?;
-        remove(&self.beside)?;
+        remove(&self.target_folder)?;
         self.variables.clear();
-        // Links: what edits a file below makes it anew first.
+        // The clone has hard links, so edits replace a file instead of changing it.
         output(Command::new("cp").args(["-al"]).arg(&self.base).arg(&self.venv))?;
         edits.iter().try_for_each(|edit| self.edit(edit))
     }
@@ -127,29 +127,29 @@ impl Place {
             }
             Edit::Unpack(spec) => {
                 self.target(spec)?;
-                // Each file is made anew: the one that is there may be a link to the untouched environment's.
+                // Replaces existing files, which may be hard links to the untouched environment's.
                 let mut copy = Command::new("cp");
-                copy.args(["-a", "--remove-destination"]).arg(self.beside.join("."));
+                copy.args(["-a", "--remove-destination"]).arg(self.target_folder.join("."));
                 output(copy.arg(self.site()?))?;
             }
             Edit::PythonPath(spec) => {
                 self.target(spec)?;
-                self.variables.push(("PYTHONPATH", self.beside.display().to_string()));
+                self.variables.push(("PYTHONPATH", self.target_folder.display().to_string()));
             }
             Edit::LibraryPath(spec) => {
                 self.target(spec)?;
-                let folders = fs::read_dir(self.beside.join("nvidia"))?
+                let folders = fs::read_dir(self.target_folder.join("nvidia"))?
                     .map(|entry| Ok(entry?.path().join("lib").display().to_string()))
                     .collect::<anyhow::Result<Vec<_>>>()?;
                 self.variables.push(("LD_LIBRARY_PATH", folders.join(":")));
             }
             Edit::BaseRemoved => self.base_python(Path::new("/opt/python-that-was/bin/python3"))?,
             Edit::BaseUpgraded(python) => {
-                let said = output(&mut self.uv(&["python", "find", "--no-project", python]))?;
-                self.base_python(Path::new(said.trim()))?;
+                let path = output(&mut self.uv(&["python", "find", "--no-project", python]))?;
+                self.base_python(Path::new(path.trim()))?;
             }
             Edit::Moved => {
-                // Scripts name their interpreter by its path, and so does `activate`; RECORD has the size that they had there.
+                // Scripts and `activate` contain the environment's path. The new path has the same length, so sizes in RECORD stay valid.
                 let is = self.venv.display().to_string();
                 let was = format!("{}vold", is.trim_end_matches("venv"));
                 for entry in fs::read_dir(self.venv.join("bin"))? {
@@ -168,13 +168,13 @@ impl Place {
         Ok(())
     }
 
-    /// `pip install --target` into the folder beside the environment.
+    /// Runs `uv pip install --target` with the target folder.
     fn target(&self, spec: &str) -> anyhow::Result<()> {
         let mut command = self.uv(&["pip", "install", "--quiet", "--no-deps", "--target"]);
-        output(command.arg(&self.beside).arg("--python").arg(&self.venv).arg(spec)).map(drop)
+        output(command.arg(&self.target_folder).arg("--python").arg(&self.venv).arg(spec)).map(drop)
     }
 
-    /// Lets the environment's interpreter be this one.
+    /// Links the environment to this base interpreter.
     fn base_python(&self, python: &Path) -> anyhow::Result<()> {
         for name in ["python", "python3"] {
             let link = self.venv.join("bin").join(name);
@@ -185,7 +185,7 @@ impl Place {
             )?;
         }
         let file = self.venv.join("pyvenv.cfg");
-        let folder = python.parent().context("an interpreter in a folder")?.display();
+        let folder = python.parent().context("the interpreter has no folder")?.display();
         let home = |line: &str| match line.starts_with("home") {
             true => format!("home = {folder}\n"),
             false => format!("{line}\n"),
@@ -194,7 +194,7 @@ impl Place {
         renew(&file, text.as_bytes()).map_err(Into::into)
     }
 
-    /// The wheel of another Python or machine over what is there, as a copied environment has it.
+    /// Replaces a package by its wheel for another Python or architecture, as in an environment copied from another machine.
     fn foreign(&self, spec: &str, platform: &[&str]) -> anyhow::Result<()> {
         let name = spec.split("==").next().unwrap_or(spec);
         output(self.uv(&["pip", "uninstall", "--quiet", "--python"]).arg(&self.venv).arg(name))?;
@@ -230,11 +230,11 @@ impl Place {
         }
         match any {
             true => Ok(()),
-            false => bail!("no file is {pattern}"),
+            false => bail!("no file matches {pattern}"),
         }
     }
 
-    /// Its folder of packages.
+    /// The environment's `site-packages` folder.
     pub(super) fn site(&self) -> anyhow::Result<PathBuf> {
         let lib = self.venv.join("lib");
         let mut releases = fs::read_dir(&lib).with_context(|| lib.display().to_string())?;
@@ -242,7 +242,7 @@ impl Place {
         Ok(release.path().join("site-packages"))
     }
 
-    /// uv with the shared cache, files linked from it.
+    /// A uv command that hard-links files from the shared cache.
     pub(super) fn uv(&self, words: &[&str]) -> Command {
         let mut command = Command::new(&self.uv);
         command.args(words).env("UV_CACHE_DIR", &self.cache).env("UV_LINK_MODE", "hardlink");
@@ -251,15 +251,15 @@ impl Place {
         command
     }
 
-    /// Removes both.
+    /// Removes the environment, its clone and the target folder.
     pub(super) fn remove(&self) -> anyhow::Result<()> {
         remove(&self.venv)?;
-        remove(&self.beside)?;
+        remove(&self.target_folder)?;
         remove(&self.base)
     }
 }
 
-/// Writes a file anew, so that no clone of it changes.
+/// Replaces a file, so that its hard links do not change.
 fn renew(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     fs::remove_file(path)?;
     fs::write(path, bytes)

@@ -1,4 +1,4 @@
-//! What the doctor and others say about an environment, held against what happened in it.
+//! Compares the findings of the doctor and of other tools with the results of imports.
 
 use super::build::Place;
 use anyhow::Context;
@@ -8,28 +8,28 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-/// What the doctor is held against.
+/// The facts about an environment.
 pub(super) struct Reality {
-    /// Modules that do not import and did in the untouched environment, each with its package and its error.
+    /// Modules whose import fails, and did not in the untouched environment: module, package, error.
     pub(super) broken: Vec<(String, String, String)>,
-    /// Packages of which one has to be named.
+    /// Packages of which an error has to name one.
     pub(super) names: BTreeSet<String>,
-    /// Whether nothing was edited.
+    /// Whether the environment is untouched.
     pub(super) pristine: bool,
 }
 
-/// One line of the table.
+/// The verdict on the doctor's findings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// Broken, and an error names the right package.
     Hit,
-    /// Broken, and none does.
+    /// Broken, and no error names it.
     Miss,
-    /// Nothing is broken, and no error is claimed.
+    /// Nothing is broken, and there is no error.
     Quiet,
-    /// Nothing that is imported is broken, and an error names what was edited: a damaged file that no import opens.
+    /// All imports work, and an error names the edited package: a damaged file that no import opens.
     Beyond,
-    /// Nothing is broken, and an error is claimed.
+    /// Nothing is broken, and there is an error.
     False,
 }
 
@@ -45,15 +45,15 @@ impl Verdict {
     }
 }
 
-/// The doctor, and how it is asked.
+/// The doctor's program and settings.
 pub(super) struct Doctor {
     program: PathBuf,
     cache: PathBuf,
-    /// The errors it names without any package: the machine's own matter.
+    /// Rules with a finding in an empty environment: these are about the machine.
     machine: BTreeSet<String>,
-    /// PATH with uv in it.
+    /// PATH with uv.
     path: std::ffi::OsString,
-    /// Its version with the commit it was built from.
+    /// Its version and the commit of its build.
     pub(super) version: String,
 }
 
@@ -91,30 +91,30 @@ impl Doctor {
         command
     }
 
-    /// The findings about an environment, and the seconds that each of seven more looks takes, the shortest first.
+    /// The findings about an environment, and the durations in seconds of seven runs after a warm-up, in ascending order.
     pub(super) fn findings(&self, place: &Place) -> anyhow::Result<(Vec<Value>, Vec<f64>)> {
-        let look = || -> anyhow::Result<(Value, f64)> {
+        let run = || -> anyhow::Result<(Value, f64)> {
             let began = Instant::now();
-            let said = self.command(place, &[]).stderr(Stdio::null()).output()?;
+            let output = self.command(place, &[]).stderr(Stdio::null()).output()?;
             let seconds = began.elapsed().as_secs_f64();
-            let said = without_place(&said.stdout, &place.venv);
-            Ok((serde_json::from_str(&said).context("the doctor printed no JSON")?, seconds))
+            let text = without_place(&output.stdout, &place.venv);
+            Ok((serde_json::from_str(&text).context("the doctor printed no JSON")?, seconds))
         };
-        look()?;
-        let (mut report, first) = look()?;
+        run()?;
+        let (mut report, first) = run()?;
         let mut seconds = vec![first];
         for _ in 0..6 {
-            seconds.push(look()?.1);
+            seconds.push(run()?.1);
         }
         seconds.sort_by(f64::total_cmp);
         let findings = report["findings"].as_array_mut().map(std::mem::take).unwrap_or_default();
-        // What concerns no package of the environment is the machine's matter: a driver that is not there.
+        // Leaves out findings about the machine, such as a missing driver.
         let of_environment =
             |finding: &Value| !self.machine.contains(&rule(finding)) && !is_about_machine(finding);
         Ok((findings.into_iter().filter(of_environment).collect(), seconds))
     }
 
-    /// `doctor --fix --yes`: its report, and what it printed besides.
+    /// Runs `doctor --fix --yes` and returns its outcome, reason and commands.
     pub(super) fn fix(&self, place: &Place, uv_cache: &Path) -> anyhow::Result<Value> {
         let mut command = self.command(place, &["--fix", "--yes"]);
         command.env("UV_CACHE_DIR", uv_cache).env("UV_LINK_MODE", "hardlink");
@@ -132,16 +132,16 @@ impl Doctor {
     }
 }
 
-/// What a program printed, with `VENV` for the environment's folder, which is named after packages.
-fn without_place(said: &[u8], venv: &Path) -> String {
-    String::from_utf8_lossy(said).replace(&venv.display().to_string(), "VENV")
+/// Replaces the environment's folder, whose name may be that of a package, by `VENV`.
+fn without_place(text: &[u8], venv: &Path) -> String {
+    String::from_utf8_lossy(text).replace(&venv.display().to_string(), "VENV")
 }
 
 fn rule(finding: &Value) -> String {
     finding["rule"].as_str().unwrap_or_default().to_owned()
 }
 
-/// A missing driver, a GPU that is not there: nothing that another package would mend.
+/// Whether a finding is about the machine, such as a missing driver, which no package can fix.
 fn is_about_machine(finding: &Value) -> bool {
     const MACHINE: [&str; 6] = [
         "no-driver",
@@ -167,7 +167,7 @@ pub(super) fn verdict(reality: &Reality, findings: &[Value]) -> Verdict {
     }
 }
 
-/// Whether a text has one of the names as a word, however its dashes are written.
+/// Whether a text has one of the names as a word, ignoring case and with `-`, `_` and `.` equal.
 fn names_one(text: &str, names: &BTreeSet<String>) -> bool {
     let plain = |text: &str| text.to_lowercase().replace(['_', '.'], "-");
     let text = plain(text);
@@ -181,7 +181,7 @@ fn names_one(text: &str, names: &BTreeSet<String>) -> bool {
     })
 }
 
-/// What others say: `pip check`, torch's collect_env and rigsolve, each with whether it names the right package.
+/// Runs `pip check`, torch's collect_env and rigsolve; the result says for each whether it names the right package.
 pub(super) fn others(venv: &Path, reality: &Reality, rigsolve: Option<&Path>) -> Value {
     let python = venv.join("bin/python");
     let mut pip = Command::new("python3");
@@ -190,7 +190,7 @@ pub(super) fn others(venv: &Path, reality: &Reality, rigsolve: Option<&Path>) ->
     collect.args(["-I", "-B", "-m", "torch.utils.collect_env"]);
     let tool = |command: &mut Command| ask(command, venv, reality);
     let mut said = json!({ "pip check": tool(&mut pip), "collect_env": tool(&mut collect) });
-    // It looks at the packages of the interpreter that runs it.
+    // rigsolve reads the packages of the interpreter that runs it.
     let site = rigsolve.and_then(|program| {
         let lib = program.parent()?.parent()?.join("lib");
         Some(std::fs::read_dir(lib).ok()?.next()?.ok()?.path().join("site-packages"))
@@ -221,14 +221,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_folder_of_an_environment_names_no_package() {
+    fn folder_of_an_environment_does_not_name_a_package() {
         let said =
             without_place(b"/tmp/torch-2.8/venv/lib: no module", Path::new("/tmp/torch-2.8/venv"));
         assert!(!names_one(&said, &BTreeSet::from(["torch".to_owned()])), "{said}");
     }
 
     #[test]
-    fn verdicts() {
+    fn verdict_depends_on_imports_and_named_packages() {
         let check = |broken: bool, pristine: bool, errors: &[&str], expect: Verdict| {
             let broken = if broken {
                 vec![("torch".into(), "torch".into(), "x".into())]

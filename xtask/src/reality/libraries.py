@@ -1,7 +1,6 @@
-"""Opens every compiled library below an environment's packages, each in a process of its own, and prints JSON lines.
+"""Opens every compiled library of an environment's packages, each in a separate process, and prints JSON lines.
 
-Argument: seconds one library may take. A library that does not open alone is tried again behind its own package and behind
-torch, as an import would have it.
+Argument: timeout per library in seconds. A library that does not open alone is opened after an import of its package and of torch.
 """
 
 import ctypes

@@ -1,4 +1,4 @@
-//! The list of environments, which is data.
+//! Parses the list of environments.
 
 use anyhow::{Context, bail};
 use toml::{Table, Value};
@@ -7,9 +7,9 @@ use toml::{Table, Value};
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Environment {
     pub(super) name: String,
-    /// Release of Python; the python3 on PATH where it says none.
+    /// Release of Python; `None` for the `python3` on PATH.
     pub(super) python: Option<String>,
-    /// Installs, one after the other.
+    /// Arguments of successive `uv pip install` calls.
     pub(super) install: Vec<Vec<String>>,
     /// Packages whose modules are imported in every variant.
     pub(super) watch: Vec<String>,
@@ -18,16 +18,16 @@ pub(super) struct Environment {
     pub(super) variants: Vec<Variant>,
 }
 
-/// The environment with small edits.
+/// A variant of an environment by small edits.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Variant {
     pub(super) name: String,
     pub(super) edits: Vec<Edit>,
-    /// The packages of which one has to be named.
+    /// Packages of which an error has to name one.
     pub(super) names: Vec<String>,
 }
 
-/// One edit, by its first word.
+/// One edit; the first word of its text selects the variant.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Edit {
     Uninstall(String),
@@ -41,23 +41,23 @@ pub(super) enum Edit {
         spec: String,
     },
     OtherMachine(String),
-    /// Zero bytes long, as a full disk leaves what was being written.
+    /// Truncates a file to zero bytes, as after a write to a full disk.
     Empty(String),
     Rename {
         from: String,
         to: String,
     },
-    /// A wheel's files over those that are there, which stay where no file of the wheel has their name.
+    /// Unpacks a wheel over the existing files; files that the wheel does not have stay.
     Unpack(String),
-    /// `pip install --target` into a folder beside the environment, which PYTHONPATH names.
+    /// Installs with `--target` into a separate folder and sets PYTHONPATH to it.
     PythonPath(String),
-    /// The same, with the folders of its libraries in LD_LIBRARY_PATH.
+    /// Installs with `--target` into a separate folder and sets LD_LIBRARY_PATH to its library folders.
     LibraryPath(String),
-    /// The Python that the environment was made from is no longer there.
+    /// Removes the base Python of the environment.
     BaseRemoved,
-    /// The environment's `python` leads to this release, and its packages lie below the earlier one's folder.
+    /// Links the environment to a base Python of this release; its packages stay below the folder of the old release.
     BaseUpgraded(String),
-    /// The environment's files under another path, as `mv` leaves them.
+    /// Makes scripts contain another path, as after `mv` of the environment.
     Moved,
 }
 
@@ -84,11 +84,11 @@ impl Edit {
             ["base-removed"] => Self::BaseRemoved,
             ["base-upgraded", python] => Self::BaseUpgraded(own(python)),
             ["moved"] => Self::Moved,
-            _ => bail!("`{text}` is no edit"),
+            _ => bail!("`{text}` is not an edit"),
         })
     }
 
-    /// The package an edit is about; what holds files has none.
+    /// The package of an edit; `None` for an edit of files or of the base Python.
     pub(super) fn package(&self) -> Option<&str> {
         match self {
             Self::Uninstall(spec)
@@ -104,7 +104,7 @@ impl Edit {
     }
 }
 
-/// Reads the list.
+/// Parses the list.
 pub(super) fn parse(text: &str) -> anyhow::Result<Vec<Environment>> {
     let table: Table = text.parse().context("the list of environments")?;
     let list = table.get("environment").and_then(Value::as_array).context("no [[environment]]")?;
@@ -157,7 +157,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn the_list_can_be_read_and_its_names_are_unique() {
+    fn list_is_valid_and_its_names_are_unique() {
         let list = parse(super::super::LIST).unwrap();
         assert!(list.len() >= 25, "{} environments", list.len());
         assert!(list.iter().any(|environment| environment.sample));
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_edit_is_refused() {
+    fn rejects_invalid_edits_and_keys() {
         assert_eq!(Edit::parse("truncate a/b*.so").unwrap(), Edit::Truncate("a/b*.so".into()));
         for wrong in ["", "remove x", "uninstall", "other-python numpy", "moved x"] {
             assert!(Edit::parse(wrong).is_err(), "{wrong}");

@@ -1,5 +1,5 @@
-//! What really happens: modules are imported and libraries opened, each in a process of its own, with a stand-in for the driver's
-//! library that has every function they ask for.
+//! Imports modules and opens libraries, each in a separate process, with stubs of the driver's libraries that export every
+//! function they need.
 
 use super::build::Place;
 use crate::steps::output;
@@ -14,12 +14,12 @@ use std::process::{Command, Stdio};
 const IMPORTS: &str = include_str!("../../../crates/setup/src/fix/imports.py");
 const LIBRARIES: &str = include_str!("libraries.py");
 
-/// Seconds one import may take on a busy machine.
+/// Timeout of one import in seconds, on a busy machine.
 const SECONDS: u64 = 240;
-/// Seconds after which no further import is begun.
+/// Seconds after which no further import starts.
 const TOTAL: u64 = 1200;
 
-/// Imports every module of every package, or only these, each with its package.
+/// Imports every module of every package, or only these pairs of package and module.
 pub(super) fn imports(
     place: &Place,
     only: Option<&[(String, String)]>,
@@ -62,7 +62,7 @@ fn ask(
     input: &str,
 ) -> anyhow::Result<Vec<Value>> {
     let variable = |name: &str| place.variables.iter().find(|(it, _)| *it == name).map(|it| &it.1);
-    // Alone with its packages, but for the variables of an edit.
+    // Isolated mode, except that an edit may set PYTHONPATH.
     let alone: &[&str] = match variable("PYTHONPATH") {
         Some(_) => &["-P", "-s", "-B", "-c"],
         None => &["-I", "-B", "-c"],
@@ -82,19 +82,19 @@ fn ask(
         .stderr(Stdio::null())
         .spawn()?;
     child.stdin.take().context("its standard input")?.write_all(input.as_bytes())?;
-    let said = String::from_utf8(child.wait_with_output()?.stdout)?;
-    said.lines().map(|line| Ok(serde_json::from_str(line)?)).collect()
+    let text = String::from_utf8(child.wait_with_output()?.stdout)?;
+    text.lines().map(|line| Ok(serde_json::from_str(line)?)).collect()
 }
 
-/// Compiles a libcuda.so.1 and a libnvidia-ml.so.1 that export what the libraries of an environment want of the driver; every
-/// function says that there is no device. Gives the folder they are in.
+/// Compiles stubs of libcuda.so.1 and libnvidia-ml.so.1 that export the driver functions which an environment's libraries
+/// import; every function returns 100 (`CUDA_ERROR_NO_DEVICE`). Returns their folder.
 pub(super) fn libcuda(site: &Path, folder: &Path) -> anyhow::Result<PathBuf> {
     let mut wanted: BTreeSet<String> =
         ["cuInit", "cuDriverGetVersion", "cuGetErrorString"].map(str::to_owned).into();
     let mut libraries = Vec::new();
     find(site, &mut libraries)?;
     for part in libraries.chunks(50) {
-        // A damaged file only makes nm complain.
+        // nm skips a damaged file with a message.
         let said = Command::new("nm")
             .args(["-D", "--undefined-only"])
             .args(part)
@@ -129,7 +129,7 @@ fn find(folder: &Path, found: &mut Vec<PathBuf>) -> anyhow::Result<()> {
         let entry = entry?;
         let (path, kind) = (entry.path(), entry.file_type()?);
         let name = entry.file_name().to_string_lossy().into_owned();
-        // NVIDIA's own libraries open the driver by name; nm takes seconds for each.
+        // NVIDIA's own libraries load the driver with dlopen, and nm takes seconds for each.
         if kind.is_dir() && name != "nvidia" {
             find(&path, found)?;
         } else if kind.is_file() && name.contains(".so") {

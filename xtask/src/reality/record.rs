@@ -1,4 +1,4 @@
-//! What is kept in the repository: the last result of each environment of the list, under the date of the run.
+//! Writes the record of a date in the repository: the newest result of each environment of the list.
 
 use super::table;
 use anyhow::Context;
@@ -8,13 +8,13 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The record of a date. Runs of parts of the list add to it, and a newer row takes the place of an older one.
+/// The record of a date. Runs of parts of the list add to it, and a newer row replaces an older one.
 pub(super) struct Record {
     folder: PathBuf,
     date: String,
-    /// Everything on the list, in its order.
+    /// Names of all environments and variants, in the order of the list.
     names: Vec<String>,
-    /// Folders of this machine, which are nobody else's business, each with what stands in its place.
+    /// Folders of this machine and their replacements in the record.
     folders: Vec<(String, &'static str)>,
     earlier: Vec<Value>,
 }
@@ -35,7 +35,7 @@ impl Record {
             earlier = document["rows"].as_array_mut().map(std::mem::take).unwrap_or_default();
         }
         let mut folders = vec![(work.display().to_string(), "/tmp/reality")];
-        // Python's own errors name the interpreter's folder, which pyenv and uv keep in the home.
+        // Python's errors contain the interpreter's folder, which pyenv and uv have in the home folder.
         let home = std::env::var("HOME").ok().filter(|home| home.len() > 1);
         folders.extend(home.map(|home| (home + "/", "/home/user/")));
         Ok(Self { folder, date: date.to_owned(), names, folders, earlier })
@@ -55,13 +55,13 @@ impl Record {
         Ok(())
     }
 
-    /// What earlier runs found of something on the list.
+    /// The newest row of an environment or variant from earlier runs.
     pub(super) fn row(&self, name: &str) -> Option<&Value> {
         self.earlier.iter().rev().find(|row| row["name"] == name)
     }
 
-    /// The newest row of everything on the list, and the names of what no run has looked at. A run that mends nothing or asks no
-    /// other tool leaves what an earlier one found of that, with the build that mended.
+    /// The newest row of everything on the list, and the names without a row. A row without a fix or without results of other tools
+    /// takes them from an earlier row, with the build that made the fix.
     fn merged(&self, rows: &[Value]) -> (Vec<Value>, Vec<String>) {
         let mut newest: BTreeMap<&str, Value> = BTreeMap::new();
         for row in self.earlier.iter().chain(rows) {
@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_of_a_run_add_up_and_newer_rows_win() {
+    fn partial_runs_are_merged_and_newer_rows_replace_older_ones() {
         let folder = tempfile::tempdir().unwrap();
         let open = || {
             let names = ["a", "a/x", "b"].map(str::to_owned).to_vec();

@@ -1,4 +1,4 @@
-//! What is printed and kept.
+//! Formats rows for the terminal and for the record.
 
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -7,7 +7,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// One line on one environment.
+/// The terminal's line of one row.
 pub(super) fn line(row: &Value) -> String {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let broken = row["broken"]
@@ -25,15 +25,15 @@ pub(super) fn line(row: &Value) -> String {
         None => String::new(),
         Some(fix) => format!(" | fix: {}", after(fix)),
     };
-    let said = if errors.is_empty() { "no error".to_owned() } else { errors.join(" ") };
+    let rules = if errors.is_empty() { "no error".to_owned() } else { errors.join(" ") };
     format!(
-        "{:<6} {:<34} {seconds:>6.3} s | {broken} | {said}{fix}",
+        "{:<6} {:<34} {seconds:>6.3} s | {broken} | {rules}{fix}",
         text(&row["verdict"]),
         text(&row["name"])
     )
 }
 
-/// What a fix came to, in two or three words.
+/// The outcome of a fix, in two or three words.
 fn after(fix: &Value) -> String {
     let outcome = fix["outcome"].as_str().unwrap_or_default();
     let broken = fix["broken_after"].as_array().map_or(0, Vec::len);
@@ -52,7 +52,7 @@ fn shortened(text: &str, letters: usize) -> String {
     }
 }
 
-/// How many of each, and the share of broken ones that were named.
+/// The count of each verdict, and the share of broken environments whose cause was named.
 pub(super) fn totals(rows: &[Value]) -> String {
     let count = |word: &str| rows.iter().filter(|row| row["verdict"] == word).count();
     let (hits, misses) = (count("hit"), count("MISS"));
@@ -143,7 +143,7 @@ pub(super) fn markdown(row: &Value) -> String {
     )
 }
 
-/// The commit of the build that judged, and of the one that mended where that was another.
+/// The commit of the doctor's build, and of the build that made the fix if it differs.
 fn built(row: &Value) -> String {
     let commit = |text: &Value| {
         let text = text.as_str().unwrap_or_default();
@@ -156,7 +156,7 @@ fn built(row: &Value) -> String {
     }
 }
 
-/// Every file below a folder with its size and the time of its last change: equal listings are equal files.
+/// Every file below a folder with its size and modification time, to detect changes.
 pub(super) fn listing(root: &Path) -> anyhow::Result<BTreeMap<PathBuf, (u64, i64, i64)>> {
     let mut found = BTreeMap::new();
     let mut pending = vec![root.to_owned()];

@@ -1,4 +1,4 @@
-//! Runs the steps of the GitHub Action by bash, as a runner would: inputs and outputs by its expressions, PATH by its file.
+//! Runs the steps of the GitHub Action with bash, as a runner does: it evaluates expressions and reads GITHUB_OUTPUT and GITHUB_PATH.
 
 use anyhow::{Context, bail};
 use std::collections::BTreeMap;
@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 use yaml_serde::Value;
 
-/// Runs every shell step with the wheel that was made. Findings about this machine are no failure, and nothing is uploaded.
+/// Runs every shell step with the built wheel. Findings about this machine are not a failure, and nothing is uploaded.
 pub(super) fn run(action: &Path, wheel: &Path, folder: &Path) -> anyhow::Result<()> {
     let text = fs::read_to_string(action).with_context(|| action.display().to_string())?;
     let wheel = wheel.canonicalize()?.display().to_string();
@@ -31,7 +31,7 @@ pub(super) fn run(action: &Path, wheel: &Path, folder: &Path) -> anyhow::Result<
 /// A runner of one composite action.
 struct Runner<'a> {
     action: Value,
-    /// Values of expressions: `inputs.wheel`, `github.action_ref`.
+    /// Values by expression: `inputs.wheel`, `github.action_ref`.
     outputs: BTreeMap<String, String>,
     path: String,
     folder: &'a Path,
@@ -79,7 +79,7 @@ impl<'a> Runner<'a> {
         let steps = self.action["runs"]["steps"].as_sequence().context("no steps")?.clone();
         for step in &steps {
             let name = step["name"].as_str().context("a step without a name")?;
-            // The one kind of step that is another action's: the upload.
+            // Skips the upload, which uses another action.
             if step["run"].is_string() {
                 self.step(step).with_context(|| format!("step `{name}`"))?;
             }
@@ -89,7 +89,7 @@ impl<'a> Runner<'a> {
 
     fn step(&mut self, step: &Value) -> anyhow::Result<()> {
         let script = step["run"].as_str().context("no script")?;
-        // An expression inside a script is code that an input may write.
+        // An expression inside a script allows code injection by an input.
         if script.contains("${{") {
             bail!("the script has an expression; wanted it in `env`");
         }
@@ -104,7 +104,8 @@ impl<'a> Runner<'a> {
         command.env("GITHUB_OUTPUT", &output).env("GITHUB_PATH", &path);
         for (name, value) in step["env"].as_mapping().into_iter().flatten() {
             let name = name.as_str().context("a variable without a name")?;
-            command.env(name, self.expanded(value.as_str().context("a value that is no text")?)?);
+            command
+                .env(name, self.expanded(value.as_str().context("a value that is not a string")?)?);
         }
         let ended = command.output()?;
         if !ended.status.success() {

@@ -1,4 +1,4 @@
-"""Reads a wheel as PEP 427 describes it, and says what is wrong with it."""
+"""Checks a wheel by PEP 427 and reports its errors."""
 
 import base64
 import csv

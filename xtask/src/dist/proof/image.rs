@@ -1,4 +1,4 @@
-//! Executes the Dockerfile's instructions in a folder: no container engine is needed to see whether its files and its entry point are there.
+//! Executes the Dockerfile's instructions in a folder, which tests files and entry point without a container engine.
 
 use anyhow::{Context, bail};
 use std::collections::BTreeMap;
@@ -6,9 +6,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Makes the image's file system and starts what it starts.
+/// Builds the image's file system and runs its entry point.
 ///
-/// `FROM` gives this machine's C library and nothing else, which is less than any image has.
+/// `FROM` provides only the host's C library, less than any base image.
 pub(super) fn run(file: &Path, context: &Path, program: &Path, root: &Path) -> anyhow::Result<()> {
     let text = fs::read_to_string(file).with_context(|| file.display().to_string())?;
     let processor = match std::env::consts::ARCH {
@@ -19,10 +19,10 @@ pub(super) fn run(file: &Path, context: &Path, program: &Path, root: &Path) -> a
     copy_libraries(program, root)?;
     for words in [image.start.as_slice(), &[image.start[0].clone(), "--version".to_owned()]] {
         let output = image.command(root, words).output().context("chroot")?;
-        // 1 tells of findings.
+        // Exit status 1: findings.
         if !matches!(output.status.code(), Some(0 | 1)) || output.stdout.is_empty() {
-            let said = String::from_utf8_lossy(&output.stderr);
-            bail!("`{}` ended with {}: {}", words.join(" "), output.status, said.trim());
+            let message = String::from_utf8_lossy(&output.stderr);
+            bail!("`{}` ended with {}: {}", words.join(" "), output.status, message.trim());
         }
     }
     println!(
@@ -32,12 +32,12 @@ pub(super) fn run(file: &Path, context: &Path, program: &Path, root: &Path) -> a
     Ok(())
 }
 
-/// What the instructions come to.
+/// The image that the instructions define.
 #[derive(Debug, Default)]
 struct Image {
     variables: BTreeMap<String, String>,
     folder: String,
-    /// The words of ENTRYPOINT, then those of CMD.
+    /// The arguments of ENTRYPOINT, then those of CMD.
     start: Vec<String>,
 }
 
@@ -104,7 +104,7 @@ impl Image {
         })
     }
 
-    /// Starts a program of the image in it: as root by chroot, else in a name space of its own.
+    /// A command that runs a program in the image: with chroot as root, otherwise in a user namespace.
     fn command(&self, root: &Path, words: &[String]) -> Command {
         let is_root =
             crate::steps::output(Command::new("id").arg("-u")).is_ok_and(|id| id.trim() == "0");
@@ -126,7 +126,7 @@ impl Image {
         command
     }
 
-    /// A program by the image's own PATH.
+    /// The path of a program, searched in the image's PATH.
     fn found(&self, root: &Path, name: &str) -> String {
         let folders = self.variables["PATH"].split(':');
         let mut places = folders.map(|folder| format!("{folder}/{name}"));
@@ -134,36 +134,36 @@ impl Image {
     }
 }
 
-/// A path of the image below the folder that stands for its root.
+/// A path of the image below its root folder.
 fn within(root: &Path, path: &str) -> PathBuf {
     root.join(path.trim_start_matches('/'))
 }
 
-/// Each instruction on one line, with the number of its first.
+/// Each instruction as one line, with the number of its first line.
 fn instructions(text: &str) -> Vec<(usize, String)> {
     let mut found: Vec<(usize, String)> = Vec::new();
-    let mut goes_on = false;
+    let mut continues = false;
     for (index, line) in text.lines().enumerate() {
         let line = line.trim();
         if line.is_empty() || line.starts_with('#') {
             continue;
         }
         let part = line.trim_end_matches('\\').trim();
-        match found.last_mut().filter(|_| goes_on) {
+        match found.last_mut().filter(|_| continues) {
             Some((_, before)) => *before = format!("{before} {part}"),
             None => found.push((index + 1, part.to_owned())),
         }
-        goes_on = line.ends_with('\\');
+        continues = line.ends_with('\\');
     }
     found
 }
 
-/// The words of a JSON list: with a shell's line the program would not get the signals that stop a container.
+/// Parses the exec form, a JSON list: in the shell form the program would not receive the signals that stop a container.
 fn words(list: &str) -> anyhow::Result<Vec<String>> {
     serde_json::from_str(list).context("wanted a JSON list of words")
 }
 
-/// The loader and the libraries that the program names, where it will look for them.
+/// Copies the dynamic loader and the program's libraries to their paths below the root.
 fn copy_libraries(program: &Path, root: &Path) -> anyhow::Result<()> {
     let listed = crate::steps::output(Command::new("ldd").arg(program))?;
     for path in listed.split_whitespace().filter(|word| word.starts_with('/')) {
@@ -179,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn instructions_make_a_file_system() {
+    fn instructions_build_a_file_system() {
         let folder = tempfile::tempdir().unwrap();
         let (context, root) = (folder.path().join("context"), folder.path().join("root"));
         fs::create_dir_all(context.join("image/amd64")).unwrap();

@@ -1,4 +1,4 @@
-//! The runner on a small action, and the steps of action.yml on wheels and releases made here.
+//! Tests the runner on a small action, and the steps of action.yml on generated wheels and releases.
 
 use super::*;
 use crate::dist::wheel::{self, Package};
@@ -38,7 +38,7 @@ fn later_steps_get_outputs_and_path_of_earlier_ones() {
 }
 
 #[test]
-fn rejects_what_a_runner_would_reject() {
+fn rejects_invalid_actions() {
     let folder = tempfile::tempdir().unwrap();
     assert!(Runner::new(ACTION, &[("words", "x")], &[], folder.path()).is_err());
     for (from, to, expect) in [
@@ -53,7 +53,7 @@ fn rejects_what_a_runner_would_reject() {
     }
 }
 
-/// The action of this repository.
+/// The text of action.yml.
 fn ours() -> String {
     let root = crate::cargo::workspace_root().unwrap();
     fs::read_to_string(root.join("action.yml")).unwrap()
@@ -138,7 +138,7 @@ fn a_package_name_is_never_installed() {
     }
 }
 
-/// Serves the files of a folder for as long as the test runs, by their last path segment; its address.
+/// Serves the files of a folder by their last path segment while the test runs; returns the address.
 fn serve(folder: PathBuf) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("http://{}", listener.local_addr().unwrap());
