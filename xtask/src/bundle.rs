@@ -20,7 +20,7 @@ const HINT: &str = "hint: run `cargo xtask bundle` and commit it";
 
 /// The mode of the command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Asked {
+pub(crate) enum BundleMode {
     /// Compile the bundle and replace the committed one.
     Make,
     /// Compile all kernels and compare the bundle byte by byte.
@@ -30,9 +30,9 @@ pub(crate) enum Asked {
 }
 
 /// Builds the bundle, or compares the committed one with the sources. `program` is the built example `bundle`, if there is one.
-pub(crate) fn make(root: &Path, asked: Asked, program: Option<&Path>) -> anyhow::Result<()> {
+pub(crate) fn make(root: &Path, asked: BundleMode, program: Option<&Path>) -> anyhow::Result<()> {
     let target = cargo::target_directory(root)?;
-    let check = asked != Asked::Make;
+    let check = asked != BundleMode::Make;
     let folder = target.join(if check { "bundle-check" } else { "bundle" });
     let mut steps = Steps::new();
     let mut tools = None;
@@ -51,30 +51,30 @@ pub(crate) fn make(root: &Path, asked: Asked, program: Option<&Path>) -> anyhow:
         let mut bundle = program.map_or_else(|| cargo::command(root, &built), Command::new);
         bundle.arg("--nvrtc").arg(&tools.nvrtc).arg("--into").arg(&folder);
         match asked {
-            Asked::Make => bundle.args(["--compile", "changed"]),
-            Asked::Check => &mut bundle,
-            Asked::Sample(count) => bundle.args(["--sample", &count.to_string()]),
+            BundleMode::Make => bundle.args(["--compile", "changed"]),
+            BundleMode::Check => &mut bundle,
+            BundleMode::Sample(count) => bundle.args(["--sample", &count.to_string()]),
         };
         run(&mut bundle).context(HINT)
     })?;
     steps.run("gate", || gate::check(&folder, &tools.nvdisasm))?;
     let (made, committed) = (folder.join("bundle.bin"), root.join(COMMITTED));
-    let bytes = fs::metadata(if asked == Asked::Make { &made } else { &committed })?.len();
+    let bytes = fs::metadata(if asked == BundleMode::Make { &made } else { &committed })?.len();
     if bytes > MOST_BYTES {
         bail!("the bundle is {bytes} bytes, more than {MOST_BYTES}\nhint: list fewer shapes");
     }
     match asked {
-        Asked::Make => {
+        BundleMode::Make => {
             fs::copy(&made, committed)?;
             println!("wrote {COMMITTED}, {bytes} bytes");
         }
-        Asked::Check if fs::read(&made)? != fs::read(committed)? => {
+        BundleMode::Check if fs::read(&made)? != fs::read(committed)? => {
             bail!("{COMMITTED} differs from the kernels' sources\n{HINT}");
         }
-        Asked::Check => {
+        BundleMode::Check => {
             println!("{COMMITTED} equals the compiled sources, {bytes} bytes");
         }
-        Asked::Sample(_) => {
+        BundleMode::Sample(_) => {
             println!("{COMMITTED} has exactly the kernels of the sources, {bytes} bytes");
         }
     }

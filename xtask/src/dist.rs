@@ -102,7 +102,7 @@ struct Dist<'a> {
 }
 
 /// The built files of one platform.
-struct Made {
+struct PlatformBuild {
     triple: &'static str,
     bytes: usize,
     needs: Needs,
@@ -156,7 +156,7 @@ pub(crate) fn make(root: &Path, request: &Request) -> anyhow::Result<()> {
         bail!("not made: {}", missing.join(", "));
     }
     if request.prove {
-        let runs = |made: &&Made| made.runner.is_some();
+        let runs = |made: &&PlatformBuild| made.runner.is_some();
         if !all.iter().any(|made| runs(&made)) {
             bail!("--prove needs a platform whose programs run on this machine");
         }
@@ -172,7 +172,7 @@ impl Dist<'_> {
         platform: Platform,
         here: &str,
         documents: &mut Option<Vec<File>>,
-    ) -> anyhow::Result<Made> {
+    ) -> anyhow::Result<PlatformBuild> {
         let (build::Built { program, library }, own) = match &self.request.program {
             Some(program) => (build::Built::brought(program), false),
             None => (build::build(self, platform, here)?, true),
@@ -249,11 +249,11 @@ impl Dist<'_> {
         }
         let triple = platform.triple;
         let runner = runner.ok();
-        Ok(Made { triple, bytes: bytes.len(), needs, ran, runner, wheel, program })
+        Ok(PlatformBuild { triple, bytes: bytes.len(), needs, ran, runner, wheel, program })
     }
 }
 
-impl Made {
+impl PlatformBuild {
     fn line(&self) -> String {
         let megabytes = self.bytes as f64 / 1e6;
         let ran = match &self.ran {

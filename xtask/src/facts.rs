@@ -12,7 +12,7 @@ const HELPER: &str = "xtask/src/facts/pypi.py";
 
 /// Arguments of `cargo xtask facts`.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Asked {
+pub(crate) struct FactsRequest {
     /// Only these packages; all if empty.
     pub(crate) packages: Vec<String>,
     /// Only about this many releases.
@@ -22,7 +22,7 @@ pub(crate) struct Asked {
 }
 
 /// Prints the differences; fails if there are some and the table is not written.
-pub(crate) fn compare(root: &Path, asked: &Asked) -> anyhow::Result<()> {
+pub(crate) fn compare(root: &Path, asked: &FactsRequest) -> anyhow::Result<()> {
     require("python3", "--version", "`apt-get install python3`, 3.11 or newer")?;
     let mut helper = Command::new("python3");
     helper.arg(root.join(HELPER)).arg(root.join(TABLE));

@@ -29,7 +29,7 @@ const LIST: &str = include_str!("reality/environments.toml");
 
 /// Arguments of `cargo xtask reality`, documented in its help text.
 #[derive(Debug, Default)]
-pub(crate) struct Asked {
+pub(crate) struct RealityRequest {
     pub(crate) sample: bool,
     pub(crate) untouched: bool,
     pub(crate) only: Vec<String>,
@@ -45,7 +45,7 @@ pub(crate) struct Asked {
     pub(crate) record: Option<String>,
 }
 
-impl Asked {
+impl RealityRequest {
     fn wants(&self, environment: &Environment) -> bool {
         let named = |name: &String| name.split('/').next() == Some(&environment.name);
         (!self.sample || environment.sample)
@@ -79,7 +79,7 @@ impl Tools {
 }
 
 /// Runs the test; fails if the doctor reports an error in an untouched environment.
-pub(crate) fn run(root: &Path, asked: &Asked) -> anyhow::Result<()> {
+pub(crate) fn run(root: &Path, asked: &RealityRequest) -> anyhow::Result<()> {
     let list = list::parse(LIST)?;
     let target = cargo::target_directory(root)?;
     let work = std::path::absolute(asked.work.clone().unwrap_or_else(|| target.join("reality")))?;
@@ -153,7 +153,7 @@ fn one(
     environment: &Environment,
     place: &mut Place,
     tools: &Tools,
-    asked: &Asked,
+    asked: &RealityRequest,
     rows: &mut Vec<Value>,
 ) -> anyhow::Result<()> {
     if !environment.sample {
@@ -206,7 +206,7 @@ fn rejudge(
     environment: &Environment,
     place: &mut Place,
     tools: &Tools,
-    asked: &Asked,
+    asked: &RealityRequest,
     rows: &mut Vec<Value>,
 ) -> anyhow::Result<()> {
     let record = tools.record.as_ref().context("--rejudge is for a --record of that date")?;
@@ -260,7 +260,7 @@ fn judged(name: &str, reality: &Reality, place: &Place, tools: &Tools) -> anyhow
 /// The cached result of an earlier run with this key, or a new one.
 fn known(
     tools: &Tools,
-    asked: &Asked,
+    asked: &RealityRequest,
     name: &str,
     key: &str,
     make: impl FnOnce() -> anyhow::Result<Value>,
@@ -332,7 +332,7 @@ fn row(
     now: &Value,
     place: &Place,
     tools: &Tools,
-    asked: &Asked,
+    asked: &RealityRequest,
     rows: &mut Vec<Value>,
 ) -> anyhow::Result<()> {
     let mut reality = Reality {

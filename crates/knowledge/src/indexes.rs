@@ -12,7 +12,7 @@ use std::sync::LazyLock;
 pub struct Index {
     /// Its name in other tables.
     pub name: String,
-    /// Its address, a [`Named`] pattern.
+    /// Its address, a [`WheelVariables`] pattern.
     pub url: String,
     /// Whether it is a flat page of links (`--find-links`) and not an index (PEP 503).
     #[serde(default)]
@@ -47,7 +47,7 @@ pub enum Trust {
 
 /// The values of the placeholders in an index's patterns.
 #[derive(Debug, Clone)]
-pub struct Named<'a> {
+pub struct WheelVariables<'a> {
     /// The torch release it was compiled against: `2.8.0`.
     pub torch: &'a str,
     /// The torch series.
@@ -62,7 +62,7 @@ pub struct Named<'a> {
     pub tag: &'a str,
 }
 
-impl Named<'_> {
+impl WheelVariables<'_> {
     /// Replaces the placeholders of a pattern.
     pub fn fill(&self, pattern: &str) -> String {
         pattern

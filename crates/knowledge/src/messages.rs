@@ -8,9 +8,9 @@ use std::sync::LazyLock;
 
 /// The pattern of a message and a printed line that it matches; the line is empty in release builds.
 #[derive(Debug, Deserialize)]
-pub struct Words(pub String, #[serde(default)] pub String);
+pub struct MessagePattern(pub String, #[serde(default)] pub String);
 
-impl Words {
+impl MessagePattern {
     /// The pattern, in the notation of `diagnose::Text`.
     pub fn pattern(&self) -> &str {
         &self.0
@@ -43,7 +43,7 @@ pub struct Message {
     /// The library and the event, in a few words; unique.
     pub name: String,
     /// The texts in which it is printed.
-    pub texts: Vec<Words>,
+    pub texts: Vec<MessagePattern>,
     /// The meaning of the message, and the cause if there is only one. `{name}` is replaced by a capture of the pattern.
     pub meaning: String,
     /// The possible causes; empty if there is only one.

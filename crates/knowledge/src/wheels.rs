@@ -1,6 +1,6 @@
 //! Wheels of extensions that are published outside PyPI.
 
-use crate::indexes::{Index, Named, index};
+use crate::indexes::{Index, WheelVariables, index};
 use crate::packed::table;
 use crate::table::{minors, parse_minor, rows};
 use crate::{Arch, Minor, Sm, Source, minor_of};
@@ -86,7 +86,7 @@ impl Wheels {
     }
 
     /// The version with its local label and the file name of the wheel for one combination.
-    pub fn file(&self, named: &Named, python: Minor) -> (String, String) {
+    pub fn file(&self, named: &WheelVariables, python: Minor) -> (String, String) {
         let index = self.index();
         let label = index.local.as_deref().map(|label| format!("+{}", named.fill(label)));
         let version = format!("{}{}", self.version, label.unwrap_or_default());
@@ -119,17 +119,18 @@ mod tests {
             assert!(lists.iter().all(|length| *length > 0) && !row.arch.is_empty(), "{row:?}");
             assert!(row.abi.iter().all(|abi| abi == "TRUE" || abi == "FALSE"), "{row:?}");
         }
-        let check = |package: &str, version: &str, place: &str, named: Named, expect: &str| {
-            let row = wheels().iter().find(|row| {
-                row.package == package
-                    && row.version == version
-                    && row.index == place
-                    && row.torch_of(named.series).is_some()
-                    && row.arch.contains(&named.arch)
-            });
-            assert_eq!(row.expect(expect).file(&named, (3, 12)).1, expect);
-        };
-        let named = Named {
+        let check =
+            |package: &str, version: &str, place: &str, named: WheelVariables, expect: &str| {
+                let row = wheels().iter().find(|row| {
+                    row.package == package
+                        && row.version == version
+                        && row.index == place
+                        && row.torch_of(named.series).is_some()
+                        && row.arch.contains(&named.arch)
+                });
+                assert_eq!(row.expect(expect).file(&named, (3, 12)).1, expect);
+            };
+        let named = WheelVariables {
             torch: "2.8.0",
             series: (2, 8),
             cuda: (12, 8),
@@ -144,7 +145,7 @@ mod tests {
             named.clone(),
             "flash_attn-2.8.3+cu12torch2.8cxx11abiTRUE-cp312-cp312-linux_x86_64.whl",
         );
-        let named = Named { torch: "2.10.0", series: (2, 10), ..named };
+        let named = WheelVariables { torch: "2.10.0", series: (2, 10), ..named };
         check(
             "causal-conv1d",
             "1.6.2.post1",
@@ -152,7 +153,7 @@ mod tests {
             named.clone(),
             "causal_conv1d-1.6.2.post1+cu.12.8.torch.2.10-cp312-cp312-manylinux_2_24_x86_64.manylinux_2_28_x86_64.whl",
         );
-        let named = Named { torch: "2.13.0", series: (2, 13), cuda: (13, 0), ..named };
+        let named = WheelVariables { torch: "2.13.0", series: (2, 13), cuda: (13, 0), ..named };
         check(
             "flash-attn",
             "2.8.3",

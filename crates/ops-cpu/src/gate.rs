@@ -6,7 +6,7 @@ use device::{Device, Isa};
 
 /// Activation of a gate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Gate {
+pub enum GateActivation {
     /// `g / (1 + e^-g)`.
     Silu,
     /// `1 / (1 + e^-g)`.
@@ -17,14 +17,14 @@ pub enum Gate {
 ///
 /// # Panics
 /// When the lengths differ.
-pub fn gate(device: &Device, act: Gate, x: &mut [f32], gate: &[f32]) {
+pub fn gate(device: &Device, act: GateActivation, x: &mut [f32], gate: &[f32]) {
     assert_eq!(x.len(), gate.len(), "values and their gates");
     let isa = device.capabilities().isas.first().copied().unwrap_or(Isa::Portable);
     dispatch(isa, Gated { act, x, gate });
 }
 
 struct Gated<'a> {
-    act: Gate,
+    act: GateActivation,
     x: &'a mut [f32],
     gate: &'a [f32],
 }
@@ -39,8 +39,8 @@ impl SimdKernel for Gated<'_> {
             unsafe {
                 let logit = simd.load_first(gate.as_ptr(), gate.len());
                 let factor = match self.act {
-                    Gate::Silu => math::silu(simd, logit),
-                    Gate::Sigmoid => math::sigmoid(simd, logit),
+                    GateActivation::Silu => math::silu(simd, logit),
+                    GateActivation::Sigmoid => math::sigmoid(simd, logit),
                 };
                 let y = simd.mul(simd.load_first(x.as_ptr(), x.len()), factor);
                 simd.store_first(x.as_mut_ptr(), y, x.len());
@@ -60,7 +60,7 @@ mod tests {
             let device = device.limited_to(isa);
             for len in [0, 1, 16, 61] {
                 let logits: Vec<f32> = (0..len).map(|i| (i as f32 - 30.0) * 0.7).collect();
-                for act in [Gate::Silu, Gate::Sigmoid] {
+                for act in [GateActivation::Silu, GateActivation::Sigmoid] {
                     let mut x: Vec<f32> = (0..len).map(|i| i as f32 * 0.25 - 3.0).collect();
                     let want: Vec<f64> = x
                         .iter()
@@ -68,7 +68,7 @@ mod tests {
                         .map(|(x, g)| {
                             let (x, g) = (f64::from(*x), f64::from(*g));
                             let sigmoid = 1.0 / (1.0 + (-g).exp());
-                            x * if act == Gate::Silu { g * sigmoid } else { sigmoid }
+                            x * if act == GateActivation::Silu { g * sigmoid } else { sigmoid }
                         })
                         .collect();
                     gate(&device, act, &mut x, &logits);

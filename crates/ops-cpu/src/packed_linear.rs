@@ -3,7 +3,7 @@
 
 mod integers;
 
-use super::gate::{Gate, gate};
+use super::gate::{GateActivation, gate};
 use super::gemm::{
     Mat, MatMut, PackedB, PanelsBf16, Store, gemm_packed, gemm_packed_wide, gemm_panels_bf16,
 };
@@ -301,7 +301,7 @@ impl Linear {
                 let (gates, from) = from[..width].split_at_mut(width - width / share);
                 match finish {
                     Finish::Stored => {}
-                    Finish::Gated => gate(device, Gate::Silu, from, gates),
+                    Finish::Gated => gate(device, GateActivation::Silu, from, gates),
                     // NaN stays NaN.
                     Finish::Squared => from.iter_mut().for_each(|x| *x *= x.max(0.0)),
                 }

@@ -5,7 +5,7 @@ use super::planner::{Pieces, Planner};
 use super::{gpu, op};
 use device::Device;
 use device::cuda::{Buffer, DeviceError, Stream};
-use ops::{Family, Given, Inputs, Key, Op, OpError, Options, Problem, Slots, Typed, choose};
+use ops::{CallTensors, Family, Inputs, Key, Op, OpError, Options, Problem, Slots, Typed, choose};
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
@@ -44,7 +44,7 @@ impl Plans {
 
     fn find<F: Family>(
         &mut self,
-        given: &Given<'_, F>,
+        given: &CallTensors<'_, F>,
         device: &Device,
     ) -> Result<&Arc<Plan>, OpError> {
         self.key.set(F::SPEC, &given.options, [given.inputs.slots(), &given.outputs]);

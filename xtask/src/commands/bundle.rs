@@ -1,7 +1,7 @@
 //! `cargo xtask bundle`: compiles the built-in CUDA kernels.
 
 use super::{Command, Usage};
-use crate::bundle::{self, Asked};
+use crate::bundle::{self, BundleMode};
 use crate::cargo;
 use std::path::Path;
 
@@ -21,17 +21,17 @@ fn run(arguments: &[String]) -> anyhow::Result<()> {
     bundle::make(&cargo::workspace_root()?, asked, program)
 }
 
-fn parse(arguments: &[String]) -> Result<(Asked, Option<&Path>), Usage> {
+fn parse(arguments: &[String]) -> Result<(BundleMode, Option<&Path>), Usage> {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let (words, program) = match words.as_slice() {
         [words @ .., "--program", file] => (words, Some(Path::new(*file))),
         words => (words, None),
     };
     let asked = match words {
-        [] => Asked::Make,
-        ["--check"] => Asked::Check,
+        [] => BundleMode::Make,
+        ["--check"] => BundleMode::Check,
         ["--check", "--sample", count] => match count.parse() {
-            Ok(count) if count > 0 => Asked::Sample(count),
+            Ok(count) if count > 0 => BundleMode::Sample(count),
             _ => return Err(Usage(format!("`{count}` is not a positive integer"))),
         },
         _ => {
@@ -48,7 +48,7 @@ mod tests {
 
     #[test]
     fn parses_arguments() {
-        let check = |text: &str, expect: Option<(Asked, Option<&str>)>| {
+        let check = |text: &str, expect: Option<(BundleMode, Option<&str>)>| {
             let words: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
             assert_eq!(
                 parse(&words).ok(),
@@ -56,10 +56,10 @@ mod tests {
                 "{text}"
             );
         };
-        check("", Some((Asked::Make, None)));
-        check("--check", Some((Asked::Check, None)));
-        check("--check --sample 100", Some((Asked::Sample(100), None)));
-        check("--check --program a", Some((Asked::Check, Some("a"))));
+        check("", Some((BundleMode::Make, None)));
+        check("--check", Some((BundleMode::Check, None)));
+        check("--check --sample 100", Some((BundleMode::Sample(100), None)));
+        check("--check --program a", Some((BundleMode::Check, Some("a"))));
         for wrong in
             ["--sample 100", "--check --sample", "--check --sample 0", "--check all", "--program"]
         {

@@ -26,8 +26,8 @@ fn run(arguments: &[String]) -> anyhow::Result<()> {
     }
 }
 
-fn parse(arguments: &[String]) -> Result<facts::Asked, Usage> {
-    let mut asked = facts::Asked::default();
+fn parse(arguments: &[String]) -> Result<facts::FactsRequest, Usage> {
+    let mut asked = facts::FactsRequest::default();
     let mut arguments = arguments.iter();
     while let Some(argument) = arguments.next() {
         let mut value = || {

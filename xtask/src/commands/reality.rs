@@ -29,8 +29,8 @@ fn run(arguments: &[String]) -> anyhow::Result<()> {
     reality::run(&cargo::workspace_root()?, &asked)
 }
 
-fn parse(arguments: &[String]) -> Result<reality::Asked, Usage> {
-    let mut asked = reality::Asked::default();
+fn parse(arguments: &[String]) -> Result<reality::RealityRequest, Usage> {
+    let mut asked = reality::RealityRequest::default();
     let mut arguments = arguments.iter();
     while let Some(argument) = arguments.next() {
         let mut value = || {

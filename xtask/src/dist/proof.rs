@@ -5,7 +5,7 @@ mod action;
 mod image;
 
 use super::build::Runner;
-use super::{Dist, Made};
+use super::{Dist, PlatformBuild};
 use crate::steps::{self, output};
 use anyhow::{Context, bail};
 use std::path::Path;
@@ -21,7 +21,7 @@ const IMPORT: &str = "import time; start = time.perf_counter(); import firstligh
     print(firstlight.__version__, 'in', round(took * 1e3, 1), 'ms,', len(firstlight.tables()), 'ops')";
 
 /// Tests the packages of a platform whose programs run on this machine; for the host also the action and the Dockerfile.
-pub(super) fn run(dist: &Dist, made: &Made, here: &str) -> anyhow::Result<()> {
+pub(super) fn run(dist: &Dist, made: &PlatformBuild, here: &str) -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let runner = made.runner.as_ref().context("its programs do not run here")?;
     eprintln!("== the wheel of {}, read by Python", made.triple);
@@ -45,7 +45,12 @@ pub(super) fn run(dist: &Dist, made: &Made, here: &str) -> anyhow::Result<()> {
 }
 
 /// Installs the wheel into a virtual environment of the platform's Python, and runs the command and the package there.
-fn installed(dist: &Dist, made: &Made, runner: &Runner, folder: &Path) -> anyhow::Result<()> {
+fn installed(
+    dist: &Dist,
+    made: &PlatformBuild,
+    runner: &Runner,
+    folder: &Path,
+) -> anyhow::Result<()> {
     let (own, venv) = (folder.join("pip"), folder.join("venv"));
     // Uses the host's pip, which is pure Python: an emulated Python cannot start another Python, as ensurepip does.
     steps::run(Command::new("python3").args(["-m", "venv"]).arg(&own))

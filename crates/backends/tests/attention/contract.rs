@@ -65,7 +65,7 @@ fn wrong_calls_name_the_tensor_or_setting() {
     refused(|_, settings| settings.set("window", 5), "attention: there is no setting `window`");
     refused(
         |_, settings| settings.set("value_width", 8),
-        "attention: setting `value_width` is `8`, wanted no tensor `v` beside it: the values are channels of `k`",
+        "attention: setting `value_width` is `8`, wanted no tensor `v`: the values are channels of `k`",
     );
     for width in [0, 9] {
         refused(

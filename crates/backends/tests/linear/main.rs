@@ -165,7 +165,7 @@ fn wrong_offsets_are_named() {
     refused(&[good(), w(DType::Bf16)], "tensor `w_offset` is for weights in u4");
     refused(
         &[good(), ("w_zero", offset(&[1, 2], DType::U8))],
-        "tensor `w_offset` stands beside `w_zero`",
+        "tensor `w_offset` is given in addition to `w_zero`",
     );
     let half = offset(&[1, 2], DType::F16);
     refused(&[("w_offset", half)], "tensor `w_offset` is f16, wanted f32");
@@ -223,7 +223,7 @@ fn wrong_calls_are_named() {
         "residual",
         residual(),
         &[("split", "20,20")],
-        "setting `split` is `20,20`, wanted no split beside a `residual`",
+        "setting `split` is `20,20`, wanted no split with a `residual`",
     );
     check_error(
         "residual",

@@ -170,11 +170,11 @@ fn every_token_takes_the_last_experts() {
     assert_eq!(error, "moe: tensor `w_down` has shape [5, 8, 4], wanted [E + always=6, H=8, I]");
     let settings = top(4).with("always", 1).with("experts_first", 0);
     let error = MoeOp.bind(&given, &settings).err().unwrap().to_string();
-    assert_eq!(error, "moe: setting `always` is `1`, wanted 0 beside experts_first");
+    assert_eq!(error, "moe: setting `always` is `1`, wanted 0 with experts_first");
     let mut outputs = call(1).unwrap().reference();
     outputs.insert("chosen".to_owned(), Tensor::new(&[3, 5], [0i32, 1, 2, 3, 0].repeat(3)));
     let error = call(1).unwrap().reference_for(&outputs).unwrap_err();
-    assert_eq!(error, "token 0: expert 0 stands where every token has 4");
+    assert_eq!(error, "token 0: expert 0 is at the place of the shared expert 4");
 }
 
 /// Expert e gives max(0, x w_e)^2 d_e without a gate.

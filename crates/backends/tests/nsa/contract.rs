@@ -91,7 +91,7 @@ fn wrong_tensors_are_named() {
     refused(
         case(),
         put("cu_seqlens_k", &[3], DType::I32),
-        "nsa: tensor `cu_seqlens_k` needs `cu_seqlens` beside it",
+        "nsa: tensor `cu_seqlens_k` needs `cu_seqlens` too",
     );
     refused(
         Case::packed("packed", &[(3, 5), (4, 4)]),

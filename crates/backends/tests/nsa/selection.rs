@@ -163,7 +163,7 @@ fn the_reference_refuses_a_wrong_selection() {
         ([0, off_by_one, 10, 11], "query 180, key head 0: block "),
         ([chosen[1], 9, 10, 11], "query 180, key head 0: block"),
         ([0, 10, 11, -1], "query 180, key head 0: 3 blocks were selected, wanted 4"),
-        ([0, 10, 11, 12], "query 180, key head 0: block 12 is none of the 12"),
+        ([0, 10, 11, 12], "query 180, key head 0: block 12 is not one of the 12"),
         ([i32::MIN; 4], "query 180, key head 0: blocks do not ascend"),
     ] {
         let mut outputs = right.clone();

@@ -75,7 +75,7 @@ fn wrong_calls_are_named() {
         tensors.insert("dt".to_owned(), f32s(&[2, 4, 2], 0.0));
         narrow(tensors);
     };
-    let words = "ssd: setting `state_dtype` is `bf16`, wanted f32 beside `x` in f32";
+    let words = "ssd: setting `state_dtype` is `bf16`, wanted f32 with `x` in f32";
     check_error(beside_f32, none(), words);
     check_error(
         put("z", f32s(&[2, 4, 2], 1.0)),

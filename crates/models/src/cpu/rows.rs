@@ -3,7 +3,7 @@
 use crate::program::RmsNorm;
 use device::Device;
 use ops::rmsnorm::Activation;
-use ops_cpu::gate::{Gate, gate};
+use ops_cpu::gate::{GateActivation, gate};
 use rayon::prelude::*;
 
 /// Independent partial sums, which the compiler vectorizes.
@@ -60,8 +60,8 @@ impl Rows<'_> {
         }
         if let Some((logits, activation)) = self.gate {
             let act = match activation {
-                Activation::Silu => Gate::Silu,
-                Activation::Sigmoid => Gate::Sigmoid,
+                Activation::Silu => GateActivation::Silu,
+                Activation::Sigmoid => GateActivation::Sigmoid,
             };
             gate(self.device, act, to, &logits[range]);
         }

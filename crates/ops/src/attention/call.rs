@@ -2,7 +2,7 @@
 
 use super::{AttentionOp, Mask};
 use crate::op::given;
-use crate::{Given, Key, OpError, Options, Settings, Tensor, Typed};
+use crate::{CallTensors, Key, OpError, Options, Settings, Tensor, Typed};
 
 const OP: &str = "attention";
 
@@ -102,7 +102,7 @@ pub struct AttentionCall<'a> {
 impl Typed for AttentionCall<'_> {
     type Family = AttentionOp;
 
-    fn given(&self) -> Given<'_, AttentionOp> {
+    fn given(&self) -> CallTensors<'_, AttentionOp> {
         let (v, value_width) = match self.v {
             Values::Apart(v) => (Some(v), None),
             Values::InKeys(width) => (None, Some(width)),

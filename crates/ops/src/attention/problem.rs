@@ -255,7 +255,7 @@ fn value_width(
         };
     };
     let wanted = match inputs.get("v") {
-        Some(_) => "no tensor `v` beside it: the values are channels of `k`".to_owned(),
+        Some(_) => "no tensor `v`: the values are channels of `k`".to_owned(),
         None if (1..=head_dim).contains(&width) => return Ok(Some(width)),
         None => format!("1 to D = {head_dim} channels of `k`"),
     };

@@ -2,7 +2,7 @@
 
 use super::GatedDeltaOp;
 use crate::op::given;
-use crate::{Given, Key, OpError, Options, Settings, States, Tensor, Typed};
+use crate::{CallTensors, Key, OpError, Options, Settings, States, Tensor, Typed};
 
 const OP: &str = "gated_delta";
 
@@ -63,7 +63,7 @@ pub struct GatedDeltaCall<'a> {
 impl Typed for GatedDeltaCall<'_> {
     type Family = GatedDeltaOp;
 
-    fn given(&self) -> Given<'_, GatedDeltaOp> {
+    fn given(&self) -> CallTensors<'_, GatedDeltaOp> {
         let mut given = given!(GatedDeltaOp, self.options, {
             "q": self.q,
             "k": self.k,

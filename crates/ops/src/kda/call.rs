@@ -3,7 +3,7 @@
 use super::KdaOp;
 use super::problem::GATES;
 use crate::op::given;
-use crate::{Given, Key, OpError, Options, Settings, States, Tensor, Typed};
+use crate::{CallTensors, Key, OpError, Options, Settings, States, Tensor, Typed};
 
 const OP: &str = "kda";
 
@@ -92,7 +92,7 @@ pub struct KdaCall<'a> {
 impl Typed for KdaCall<'_> {
     type Family = KdaOp;
 
-    fn given(&self) -> Given<'_, KdaOp> {
+    fn given(&self) -> CallTensors<'_, KdaOp> {
         let mut given = given!(KdaOp, self.options, {
             "q": self.q,
             "k": self.k,

@@ -4,7 +4,7 @@ use super::problem::{ACTIVATIONS, OUT, OUTPUTS, listed};
 use super::{LinearOp, Norm, SCALED, convolution};
 use crate::op::given;
 use crate::settings::refused;
-use crate::{Given, Key, OpError, Options, Settings, States, Tensor, Typed};
+use crate::{CallTensors, Key, OpError, Options, Settings, States, Tensor, Typed};
 
 const OP: &str = "linear";
 
@@ -226,7 +226,7 @@ impl<'a> LinearCall<'a> {
 impl Typed for LinearCall<'_> {
     type Family = LinearOp;
 
-    fn given(&self) -> Given<'_, LinearOp> {
+    fn given(&self) -> CallTensors<'_, LinearOp> {
         let default = LinearOptions::default();
         let Self { scale, out, split, finish, w_group, .. } = *self;
         let norm = self.norm.map_or(default.norm, |norm| norm.norm);

@@ -295,7 +295,9 @@ fn scales(
         [Some((name, _)), _] if narrow != Some(DType::U4) => {
             return Err(inputs.value_error(name, "is for weights in u4"));
         }
-        [_, Some((name, _))] => return Err(inputs.value_error(name, "stands beside `w_zero`")),
+        [_, Some((name, _))] => {
+            return Err(inputs.value_error(name, "is given in addition to `w_zero`"));
+        }
         [below, None] => below,
     };
     let Some(narrow) = narrow else {
@@ -373,7 +375,7 @@ fn widths(options: &LinearOptions, columns: usize, residual: bool) -> Result<Vec
         return Ok(vec![columns]);
     }
     let wanted = if residual {
-        "no split beside a `residual`".to_owned()
+        "no split with a `residual`".to_owned()
     } else if widths.iter().sum::<usize>() != columns {
         format!("widths that sum up to M={columns}")
     } else {

@@ -4,7 +4,7 @@ use super::problem::{ACTIVATIONS, SCORES};
 use super::{Clamp, MoeOp, Score};
 use crate::linear::SCALED;
 use crate::op::given;
-use crate::{Given, Key, OpError, Options, Settings, Tensor, Typed};
+use crate::{CallTensors, Key, OpError, Options, Settings, Tensor, Typed};
 
 const OP: &str = "moe";
 
@@ -112,7 +112,7 @@ pub struct MoeCall<'a> {
 impl Typed for MoeCall<'_> {
     type Family = MoeOp;
 
-    fn given(&self) -> Given<'_, MoeOp> {
+    fn given(&self) -> CallTensors<'_, MoeOp> {
         given!(MoeOp, self.options, {
             "x": self.x,
             "logits": self.logits,

@@ -7,14 +7,14 @@ use super::{MoeProblem, Score};
 pub const SCORE_MARGIN: f64 = 1e-6;
 
 /// Scores of one token's experts, in float64.
-pub(super) struct Wanted<'a> {
+pub(super) struct RouterScores<'a> {
     /// The router's logits.
     pub(super) logits: &'a [f64],
     /// Added to sigmoid scores for the choice.
     pub(super) correction: Option<&'a [f64]>,
 }
 
-impl Wanted<'_> {
+impl RouterScores<'_> {
     fn correction(&self, expert: usize) -> f64 {
         self.correction.map_or(0.0, |of| of[expert])
     }
@@ -58,13 +58,13 @@ impl Wanted<'_> {
 /// One sentence on the first rule that is broken.
 pub(super) fn check_choice(
     problem: &MoeProblem,
-    wanted: &Wanted<'_>,
+    wanted: &RouterScores<'_>,
     chosen: &[i32],
 ) -> Result<Vec<usize>, String> {
     let (chosen, always) = chosen.split_at(problem.top_k);
     for (expert, wanted) in always.iter().zip(problem.experts..) {
         if usize::try_from(*expert) != Ok(wanted) {
-            return Err(format!("expert {expert} stands where every token has {wanted}"));
+            return Err(format!("expert {expert} is at the place of the shared expert {wanted}"));
         }
     }
     let mut taken = vec![false; problem.experts];
@@ -115,7 +115,7 @@ mod tests {
             MoeOp::parse(Inputs::of_map(MoeOp::SPEC, &tensors), &Options::read(&settings).unwrap())
                 .unwrap();
         let correction = (score == "sigmoid").then_some(&correction as &[f64]);
-        let got = check_choice(&problem, &Wanted { logits: &logits, correction }, &chosen);
+        let got = check_choice(&problem, &RouterScores { logits: &logits, correction }, &chosen);
         assert_eq!(got.err().unwrap_or_default(), expect);
     }
 

@@ -329,7 +329,7 @@ impl MoeProblem {
             w_group: _,
         } = *options;
         if experts_first.is_some() && always > 0 {
-            return Err(refused(SPEC.name, "always", always, "0 beside experts_first"));
+            return Err(refused(SPEC.name, "always", always, "0 with experts_first"));
         }
         let (e, h) = (Dim::fixed("E", experts), Dim::fixed("H", hidden));
         let all = match always {

@@ -1,6 +1,6 @@
 //! The op in float64, expert by expert, from the formulas. It shares no code with the fast variants.
 
-use super::check::{Wanted, check_choice};
+use super::check::{RouterScores, check_choice};
 use super::problem::scale_names;
 use super::{Clamp, MoeProblem, Score};
 use crate::{DType, Inputs, Problem, Tensor, TensorMap};
@@ -45,7 +45,7 @@ fn solve(
     let mut weights: Vec<f64> = Vec::new(); // [T, K]
     for token in 0..problem.tokens {
         let logits = &logits[token * problem.experts..][..problem.experts];
-        let wanted = Wanted { logits, correction: correction.as_deref() };
+        let wanted = RouterScores { logits, correction: correction.as_deref() };
         let experts = match given {
             Some(given) => check_choice(problem, &wanted, &given[token * k..][..k])
                 .map_err(|broken| format!("token {token}: {broken}"))?,
@@ -124,7 +124,7 @@ fn one(problem: &MoeProblem, inputs: Inputs<'_>, w: &str, expert: usize) -> Vec<
 }
 
 /// The top-k experts by falling score, the lower of equal ones first.
-fn most_wanted(problem: &MoeProblem, wanted: &Wanted<'_>) -> Vec<usize> {
+fn most_wanted(problem: &MoeProblem, wanted: &RouterScores<'_>) -> Vec<usize> {
     let mut left: Vec<usize> = (0..problem.experts).collect();
     let take = |_| {
         let of = |at: usize, left: &[usize]| wanted.of(problem, left[at]);

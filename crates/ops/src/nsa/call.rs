@@ -4,7 +4,7 @@ use super::spec::{GATES, POOLINGS};
 use super::{Gate, NsaOp, Pooling};
 use crate::op::given;
 use crate::settings::refused;
-use crate::{Given, Key, OpError, Options, Settings, Tensor, Typed};
+use crate::{CallTensors, Key, OpError, Options, Settings, Tensor, Typed};
 
 const OP: &str = "nsa";
 
@@ -142,7 +142,7 @@ pub struct NsaCall<'a> {
 impl Typed for NsaCall<'_> {
     type Family = NsaOp;
 
-    fn given(&self) -> Given<'_, NsaOp> {
+    fn given(&self) -> CallTensors<'_, NsaOp> {
         let [g_cmp, g_slc, g_swa] = self.gates;
         let none = Learned { weight: None, positions: None };
         let [keys, values] = self.learned.unwrap_or([none; 2]);

@@ -35,7 +35,9 @@ pub fn check_selection(
     if let Some(block) =
         blocks.iter().find(|block| !(0..visible as i64).contains(&i64::from(**block)))
     {
-        return Err(format!("block {block} is none of the {visible} that start at or before it"));
+        return Err(format!(
+            "block {block} is not one of the {visible} that start at or before it"
+        ));
     }
     let wanted = problem.select_count.min(visible);
     if count != wanted {
@@ -159,12 +161,12 @@ mod tests {
         check(23, scores, [0, 1, 1, 5], "blocks do not ascend: [0, 1, 1, 5]");
         check(23, scores, [5, 1, 2, 0], "blocks do not ascend: [5, 1, 2, 0]");
         check(23, scores, [0, -1, 1, 5], "blocks follow the -1 that ends them: [0, -1, 1, 5]");
-        check(19, scores, [0, 1, 2, 5], "block 5 is none of the 5 that start at or before it");
+        check(19, scores, [0, 1, 2, 5], "block 5 is not one of the 5 that start at or before it");
         check(
             19,
             scores,
             [i32::MIN, 0, 1, 4],
-            "block -2147483648 is none of the 5 that start at or before it",
+            "block -2147483648 is not one of the 5 that start at or before it",
         );
         check(5, scores, [0, 1, -1, -1], "");
         check(-1, scores, [-1; 4], "");

@@ -356,7 +356,7 @@ fn sequences(inputs: Inputs<'_>) -> Result<(Sequences, Sequences), OpError> {
     let packed = inputs.get("cu_seqlens").is_some();
     let key_offsets = match inputs.get("cu_seqlens_k").is_some() {
         true if !packed => {
-            return Err(inputs.value_error("cu_seqlens_k", "needs `cu_seqlens` beside it"));
+            return Err(inputs.value_error("cu_seqlens_k", "needs `cu_seqlens` too"));
         }
         true => "cu_seqlens_k",
         false => "cu_seqlens",

@@ -26,7 +26,7 @@ pub trait Typed {
     /// The op.
     type Family: Family;
     /// The tensors and options of the call.
-    fn given(&self) -> Given<'_, Self::Family>;
+    fn given(&self) -> CallTensors<'_, Self::Family>;
 
     /// Runs the call once over host memory with the variant that selection chooses. Tensors in `outputs` that have the shape
     /// and type of an output are overwritten; the others are allocated.
@@ -44,7 +44,7 @@ pub trait Typed {
 }
 
 /// The tensors and options of a call.
-pub struct Given<'a, F: Family> {
+pub struct CallTensors<'a, F: Family> {
     /// Input tensors.
     pub inputs: Inputs<'a>,
     /// GPU tensors that receive outputs; an output without one is not written.
@@ -53,7 +53,7 @@ pub struct Given<'a, F: Family> {
     pub options: F::Options,
 }
 
-impl<'a, F: Family> Given<'a, F> {
+impl<'a, F: Family> CallTensors<'a, F> {
     /// A call without tensors.
     pub fn new(options: F::Options) -> Self {
         let (inputs, outputs) = (Slots::new(F::SPEC.inputs), Slots::new(F::SPEC.outputs));
@@ -98,7 +98,7 @@ pub(crate) const fn place(table: &[TensorSpec], name: &str) -> usize {
     panic!("the op's table has no tensor of this name")
 }
 
-/// A call's [`Given`]: its options, and each tensor at the index of its name in the op's table, found at compile time.
+/// A call's [`CallTensors`]: its options, and each tensor at the index of its name in the op's table, found at compile time.
 macro_rules! given {
     ($op:ty, $options:expr, { $($name:literal: $tensor:expr),* $(,)? } -> { $($to:literal: $output:expr),* $(,)? }) => {{
         let mut given = $crate::Given::<$op>::new($options);
@@ -142,7 +142,7 @@ pub struct Over<'a, C> {
 impl<C: Typed> Typed for Over<'_, C> {
     type Family = C::Family;
 
-    fn given(&self) -> Given<'_, C::Family> {
+    fn given(&self) -> CallTensors<'_, C::Family> {
         let mut given = self.call.given();
         let offsets = const { place(<C::Family as Family>::SPEC.inputs, "cu_seqlens") };
         given.input(offsets, self.offsets);
@@ -190,7 +190,7 @@ impl<'a, C: Typed> PartOf<'a, C> {
 impl<C: Typed> Typed for PartOf<'_, C> {
     type Family = C::Family;
 
-    fn given(&self) -> Given<'_, C::Family> {
+    fn given(&self) -> CallTensors<'_, C::Family> {
         let mut given = self.call.given();
         for (place, tensor) in &self.rows {
             given.input(*place, Some(tensor));

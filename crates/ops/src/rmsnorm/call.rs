@@ -3,7 +3,7 @@
 use super::problem::{ACTIVATIONS, HALVES};
 use super::{Activation, RmsNormOp};
 use crate::op::given;
-use crate::{DType, Given, Key, OpError, Options, Settings, Tensor, Typed};
+use crate::{CallTensors, DType, Key, OpError, Options, Settings, Tensor, Typed};
 
 const OP: &str = "rmsnorm";
 
@@ -68,7 +68,7 @@ pub struct RmsNormCall<'a> {
 impl Typed for RmsNormCall<'_> {
     type Family = RmsNormOp;
 
-    fn given(&self) -> Given<'_, RmsNormOp> {
+    fn given(&self) -> CallTensors<'_, RmsNormOp> {
         given!(RmsNormOp, self.options, {
             "x": self.x,
             "gate": self.gate,

@@ -2,7 +2,7 @@
 
 use super::SamplingOp;
 use crate::op::given;
-use crate::{Given, Key, OpError, Options, Settings, Tensor, Typed};
+use crate::{CallTensors, Key, OpError, Options, Settings, Tensor, Typed};
 
 const OP: &str = "sampling";
 
@@ -57,7 +57,7 @@ pub struct SamplingCall<'a> {
 impl Typed for SamplingCall<'_> {
     type Family = SamplingOp;
 
-    fn given(&self) -> Given<'_, SamplingOp> {
+    fn given(&self) -> CallTensors<'_, SamplingOp> {
         given!(SamplingOp, self.options, {
             "logits": self.logits,
             "controls": self.controls,

@@ -2,7 +2,7 @@
 
 use super::SelectiveScanOp;
 use crate::op::given;
-use crate::{Given, Key, OpError, Options, Settings, States, Tensor, Typed};
+use crate::{CallTensors, Key, OpError, Options, Settings, States, Tensor, Typed};
 
 /// Options of a `selective_scan` call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,7 +60,7 @@ pub struct SelectiveScanCall<'a> {
 impl Typed for SelectiveScanCall<'_> {
     type Family = SelectiveScanOp;
 
-    fn given(&self) -> Given<'_, SelectiveScanOp> {
+    fn given(&self) -> CallTensors<'_, SelectiveScanOp> {
         let mut given = given!(SelectiveScanOp, self.options, {
             "u": self.u,
             "delta": self.delta,

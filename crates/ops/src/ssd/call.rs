@@ -2,7 +2,7 @@
 
 use super::SsdOp;
 use crate::op::given;
-use crate::{DType, Given, Key, OpError, Options, Settings, States, Tensor, Typed};
+use crate::{CallTensors, DType, Key, OpError, Options, Settings, States, Tensor, Typed};
 
 const OP: &str = "ssd";
 
@@ -87,7 +87,7 @@ pub struct SsdCall<'a> {
 impl Typed for SsdCall<'_> {
     type Family = SsdOp;
 
-    fn given(&self) -> Given<'_, SsdOp> {
+    fn given(&self) -> CallTensors<'_, SsdOp> {
         let mut given = given!(SsdOp, self.options, {
             "x": self.x,
             "dt": self.dt,

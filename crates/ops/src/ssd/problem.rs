@@ -159,7 +159,7 @@ impl SsdProblem {
         let state_dtype = state_dtype(inputs, [Dim::free("Nseq"), h, p, n], options)?;
         if state_dtype == DType::Bf16 && dtype == DType::F32 {
             // bf16 states would discard the precision of f32 inputs.
-            return Err(refused(SPEC.name, "state_dtype", "bf16", "f32 beside `x` in f32"));
+            return Err(refused(SPEC.name, "state_dtype", "bf16", "f32 with `x` in f32"));
         }
         if dt_min < 0.0 {
             return Err(refused(SPEC.name, "dt_min", dt_min, "zero or more"));

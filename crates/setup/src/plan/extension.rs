@@ -6,7 +6,7 @@ use super::problem::{Dropped, Item, Limit, Problem};
 use super::torch::{Torch, pypi};
 use facts::CompactSort;
 use facts::{BuildRecipe, PackageOrigin, PlanIndex, PlannedFile};
-use knowledge::indexes::{Named, Trust};
+use knowledge::indexes::{Trust, WheelVariables};
 use knowledge::packages::{self, Needs};
 use knowledge::recipes::{Recipe, recipe};
 use knowledge::torch_builds::runs_on;
@@ -234,7 +234,7 @@ impl<'p> Place<'_, 'p> {
             return None;
         }
         let tag = row.tag();
-        let named = Named {
+        let named = WheelVariables {
             torch: compiled_for,
             series: torch.series.torch,
             cuda,

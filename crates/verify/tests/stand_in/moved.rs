@@ -5,7 +5,8 @@ use super::machine;
 use device::{Device, DeviceError, Queue};
 use facts::BackendKind;
 use ops::{
-    Family, Given, Inputs, OpError, Options, Settings, Tensor, TensorMap, Typed, Visitor, visit_ops,
+    CallTensors, Family, Inputs, OpError, Options, Settings, Tensor, TensorMap, Typed, Visitor,
+    visit_ops,
 };
 use ops_cuda::{Memory, Plans};
 use std::sync::Arc;
@@ -44,8 +45,8 @@ struct Case<F: Family> {
 impl<F: Family> Typed for Case<F> {
     type Family = F;
 
-    fn given(&self) -> Given<'_, F> {
-        let mut given = Given::new(self.options.clone());
+    fn given(&self) -> CallTensors<'_, F> {
+        let mut given = CallTensors::new(self.options.clone());
         for (place, tensor) in &self.inputs {
             given.input(*place, Some(tensor));
         }

@@ -3,7 +3,7 @@
 #[cfg(target_arch = "x86_64")]
 use super::pairs::{PairBuffers, PairRows};
 use super::stored::Stored;
-use super::tile::{Lanes, Left, multiply};
+use super::tile::{Lanes, LeftMatrix, multiply};
 use crate::simd::{Simd, math};
 use std::ops::Range;
 
@@ -228,7 +228,7 @@ fn score<S: Simd>(
     let mut first = 0;
     for run in &runs.runs {
         let (data, row_stride) = keys.rows(s, *run, &mut tile[..]);
-        let left = Left { data, rows: run.len, depth: head_dim, row_stride, depth_stride: 1 };
+        let left = LeftMatrix { data, rows: run.len, depth: head_dim, row_stride, depth_stride: 1 };
         let right = &q[unit.start * right_stride..];
         multiply(s, left, right, &mut scores[first * S::LANES..], lanes, false);
         first += run.len;
@@ -257,7 +257,8 @@ fn weigh<S: Simd>(
     let mut first = 0;
     for run in &runs.runs {
         let (data, depth_stride) = values.rows(s, *run, &mut tile[..]);
-        let left = Left { data, rows: value_dim, depth: run.len, row_stride: 1, depth_stride };
+        let left =
+            LeftMatrix { data, rows: value_dim, depth: run.len, row_stride: 1, depth_stride };
         multiply(s, left, &scores[first * S::LANES..], branch, lanes, first > 0);
         first += run.len;
     }

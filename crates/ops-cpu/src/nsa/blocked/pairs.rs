@@ -5,7 +5,7 @@
 //! bfloat16. Block selection does not use these products; it stays in float32.
 
 use super::branch::{RUN, Run};
-use super::tile::{Lanes, Left};
+use super::tile::{Lanes, LeftMatrix};
 use device::Isa;
 use half::bf16;
 use std::arch::x86_64::*;
@@ -84,7 +84,8 @@ impl PairBuffers {
                 to.iter_mut().zip(whole).for_each(|(to, from)| *to = pair(from[0], from[1]));
             }
             let data = &self.tile[..];
-            let left = Left { data, rows: run.len, depth, row_stride: depth, depth_stride: 1 };
+            let left =
+                LeftMatrix { data, rows: run.len, depth, row_stride: depth, depth_stride: 1 };
             let lanes = Lanes { vectors, right_stride, out_stride: tokens * LANES };
             let right = &self.q[first_vector * right_stride..];
             multiply(left, right, &mut scores[first * LANES..], lanes, Epilogue::Scale(scale));
@@ -131,7 +132,7 @@ impl PairBuffers {
             }
             let depth = run.len.div_ceil(2);
             let data = &self.tile[..];
-            let left = Left { data, rows: size, depth, row_stride: 1, depth_stride: size };
+            let left = LeftMatrix { data, rows: size, depth, row_stride: 1, depth_stride: size };
             let lanes = Lanes { vectors, right_stride: pairs * LANES, out_stride: size * LANES };
             let end = if index == 0 { Epilogue::Scale(1.0) } else { Epilogue::Add };
             multiply(left, &self.weights[first * LANES..], out, lanes, end);
@@ -153,7 +154,13 @@ enum Epilogue {
 ///
 /// # Panics
 /// When a matrix leaves its slice, or the processor lacks AVX512-BF16.
-fn multiply(left: Left<'_, u32>, right: &[u32], out: &mut [f32], lanes: Lanes, end: Epilogue) {
+fn multiply(
+    left: LeftMatrix<'_, u32>,
+    right: &[u32],
+    out: &mut [f32],
+    lanes: Lanes,
+    end: Epilogue,
+) {
     assert!(Isa::Avx512Bf16.is_here());
     if left.rows == 0 || left.depth == 0 || lanes.vectors == 0 {
         return;
@@ -170,7 +177,7 @@ fn multiply(left: Left<'_, u32>, right: &[u32], out: &mut [f32], lanes: Lanes, e
 /// As [`multiply`] asserts.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")]
 unsafe fn product(
-    left: Left<'_, u32>,
+    left: LeftMatrix<'_, u32>,
     right: &[u32],
     out: &mut [f32],
     lanes: Lanes,
@@ -208,7 +215,7 @@ unsafe fn product(
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")]
 unsafe fn tile<const ROWS: usize, const VECTORS: usize>(
-    left: &Left<'_, u32>,
+    left: &LeftMatrix<'_, u32>,
     lanes: &Lanes,
     a: *const u32,
     b: *const u32,

@@ -1,7 +1,7 @@
 //! Compressed tokens, once per sequence and key head, in float32.
 
 use super::stored::Stored;
-use super::tile::{Lanes, Left, multiply};
+use super::tile::{Lanes, LeftMatrix, multiply};
 use crate::simd::{Simd, SimdKernel, dispatch};
 use device::{Device, Isa, SharedMut};
 use ops::nsa::{NsaProblem, Pooling};
@@ -232,7 +232,7 @@ impl Panel<'_> {
                 right_stride: SLICE * S::LANES,
                 out_stride: (count + 1) * S::LANES,
             };
-            let left = Left {
+            let left = LeftMatrix {
                 data: &rows[start..],
                 rows: count,
                 depth: here,
@@ -242,7 +242,7 @@ impl Panel<'_> {
             multiply(s, left, slice, sums, lanes, start > 0);
             let none = [0f32; SLICE];
             let data = positions.map_or(&none[..here], |all| &all[start..start + here]);
-            let left = Left { data, rows: 1, depth: here, row_stride: 0, depth_stride: 1 };
+            let left = LeftMatrix { data, rows: 1, depth: here, row_stride: 0, depth_stride: 1 };
             multiply(s, left, slice, &mut sums[count * S::LANES..], lanes, start > 0);
         }
         for (index, to) in pooled.chunks_exact_mut(size).enumerate() {

@@ -12,7 +12,7 @@ use device::Isa;
 
 /// A matrix inside a slice, read element by element.
 #[derive(Clone, Copy)]
-pub(super) struct Left<'a, T = f32> {
+pub(super) struct LeftMatrix<'a, T = f32> {
     pub(super) data: &'a [T],
     pub(super) rows: usize,
     pub(super) depth: usize,
@@ -37,13 +37,13 @@ pub(super) struct Lanes {
 #[inline(always)]
 pub(super) fn multiply<S: Simd>(
     s: S,
-    left: Left<'_>,
+    left: LeftMatrix<'_>,
     right: &[f32],
     out: &mut [f32],
     lanes: Lanes,
     add: bool,
 ) {
-    let Left { rows, depth, row_stride, depth_stride, .. } = left;
+    let LeftMatrix { rows, depth, row_stride, depth_stride, .. } = left;
     let Lanes { vectors, right_stride, out_stride } = lanes;
     if rows == 0 || vectors == 0 {
         return;
@@ -164,7 +164,7 @@ mod tests {
             let b: Vec<f32> = (0..right_stride * vectors).map(|i| number(i + 5)).collect();
             let old: Vec<f32> = (0..out_stride * vectors).map(|i| number(i + 1)).collect();
             let mut out = old.clone();
-            let left = Left { data: &a, rows, depth, row_stride, depth_stride };
+            let left = LeftMatrix { data: &a, rows, depth, row_stride, depth_stride };
             multiply(s, left, &b, &mut out, Lanes { vectors, right_stride, out_stride }, add);
             for (index, (new, old)) in out.iter().zip(&old).enumerate() {
                 let (v, row, lane) = (
