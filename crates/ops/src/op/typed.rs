@@ -101,7 +101,7 @@ pub(crate) const fn place(table: &[TensorSpec], name: &str) -> usize {
 /// A call's [`CallTensors`]: its options, and each tensor at the index of its name in the op's table, found at compile time.
 macro_rules! given {
     ($op:ty, $options:expr, { $($name:literal: $tensor:expr),* $(,)? } -> { $($to:literal: $output:expr),* $(,)? }) => {{
-        let mut given = $crate::Given::<$op>::new($options);
+        let mut given = $crate::CallTensors::<$op>::new($options);
         $(given.input(
             const { $crate::op::place(<$op as $crate::Family>::SPEC.inputs, $name) },
             $tensor.into(),
