@@ -24,7 +24,7 @@ pub use gate::gate;
 pub(crate) use parity::matters;
 #[cfg(test)]
 pub(crate) use spread::tests::row;
-pub(crate) use words::{kernel, parity_words, summary};
+pub(crate) use words::{kernel, parity_lines, summary};
 
 /// The change of a median, in percent, that is taken for one where nothing else is said.
 pub const TOLERANCE_PCT: f64 = 5.0;

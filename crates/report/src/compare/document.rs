@@ -1,7 +1,7 @@
 //! A comparison as a document of its own.
 
 use super::parity::matters;
-use super::words::{kernel, parity_words, summary};
+use super::words::{kernel, parity_lines, summary};
 use crate::document::{Block, Document, Figure, Prose, Section, Table, Tone};
 use crate::format;
 use crate::plot::{ChangeBar, changes};
@@ -117,15 +117,16 @@ fn parity(comparison: &Comparison) -> Vec<Block> {
     );
     let mut blocks = vec![Block::Paragraph(Prose::from(intro))];
     if !comparison.parity.is_empty() {
-        let line = |change| {
+        let line = |(change, words): (_, String)| {
             let (tone, word) = if matters(change) {
                 (Tone::Bad, "EVIDENCE LOST")
             } else {
                 (Tone::Plain, "DIFFERENT")
             };
-            Prose::new().chip(tone, word).text(format!(" {}", parity_words(change)))
+            Prose::new().chip(tone, word).text(format!(" {words}"))
         };
-        blocks.push(Block::List(comparison.parity.iter().map(line).collect()));
+        let lines = parity_lines(&comparison.parity);
+        blocks.push(Block::List(lines.into_iter().map(line).collect()));
     }
     blocks
 }

@@ -2,7 +2,7 @@
 
 use super::parity::matters;
 use super::surroundings::hardware;
-use super::words::parity_words;
+use super::words::parity_lines;
 use super::{Recorded, compare};
 use crate::format;
 use facts::{Change, GateOutcome, GateReport, ParityRow, RunState, SCHEMA, SpeedChange, Status};
@@ -38,7 +38,8 @@ pub fn gate(
         failures
             .push(format!("the baseline is of another machine: {was}, and this run is of {is}"));
     }
-    failures.extend(comparison.parity.iter().filter(|change| matters(change)).map(parity_words));
+    let lost = parity_lines(comparison.parity.iter().filter(|change| matters(change)));
+    failures.extend(lost.into_iter().map(|(_, line)| line));
     failures.extend(never_ran(run));
     let appeared =
         comparison.findings.iter().filter(|finding| finding.appeared && finding.is_error);

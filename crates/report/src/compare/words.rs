@@ -45,15 +45,47 @@ pub(crate) fn summary(comparison: &Comparison) -> String {
     parts.join("; ")
 }
 
+/// A line for each change of an outcome. More than three cases of one kernel with the same change and reason share a line.
+pub(crate) fn parity_lines<'a>(
+    changes: impl IntoIterator<Item = &'a ParityChange>,
+) -> Vec<(&'a ParityChange, String)> {
+    let key = |change: &'a ParityChange| {
+        let kernel = (&change.op, &change.dtype, &change.variant, change.backend);
+        (kernel, change.base, change.run, &change.reason)
+    };
+    let mut groups: Vec<Vec<&ParityChange>> = Vec::new();
+    for change in changes {
+        let same = |group: &&mut Vec<&'a ParityChange>| {
+            group.first().is_some_and(|first| key(first) == key(change))
+        };
+        match groups.iter_mut().find(same) {
+            Some(group) => group.push(change),
+            None => groups.push(vec![change]),
+        }
+    }
+    let mut lines = Vec::new();
+    for group in groups {
+        match group.as_slice() {
+            [first, _, _, _, ..] => {
+                let cases = format!("{} cases", group.len());
+                lines.push((*first, parity_words(first, &cases, ["were", "are"])));
+            }
+            few => {
+                lines.extend(few.iter().map(|&it| (it, parity_words(it, &it.case, ["was", "is"]))))
+            }
+        }
+    }
+    lines
+}
+
 /// `kda fla/x bf16 chunk on cuda was PASS and is SKIP: the reason`.
-pub(crate) fn parity_words(change: &ParityChange) -> String {
+fn parity_words(change: &ParityChange, cases: &str, [was, is]: [&str; 2]) -> String {
     let word = |status: Option<Status>| status.map_or("not run", Status::as_str);
     let reason =
         if change.reason.is_empty() { String::new() } else { format!(": {}", change.reason) };
     format!(
-        "{} {} {} {} on {} was {} and is {}{reason}",
+        "{} {cases} {} {} on {} {was} {} and {is} {}{reason}",
         change.op,
-        change.case,
         change.dtype,
         change.variant,
         change.backend,

@@ -1,6 +1,6 @@
 use super::Style;
 use super::layout::{Column, cell, fields, paragraph, plain, render, table, tagged};
-use crate::compare::{UNCLEAR, kernel, matters, parity_words, summary, tone};
+use crate::compare::{UNCLEAR, kernel, matters, parity_lines, summary, tone};
 use crate::document::Tone;
 use crate::format;
 use facts::{Comparison, GateOutcome, GateReport, SpeedChange, TimingSpread};
@@ -32,9 +32,9 @@ pub fn comparison(comparison: &Comparison, style: Style) -> String {
         };
         items.push((cell(tone, word), format!("{} ({})", finding.title, finding.rule)));
     }
-    for change in &comparison.parity {
+    for (change, words) in parity_lines(&comparison.parity) {
         let tone = if matters(change) { Tone::Bad } else { Tone::Plain };
-        items.push((cell(tone, "parity"), parity_words(change)));
+        items.push((cell(tone, "parity"), words));
     }
     if !items.is_empty() {
         out.push('\n');
