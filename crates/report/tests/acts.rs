@@ -110,6 +110,18 @@ fn sections_without_content_are_left_out() {
 }
 
 #[test]
+fn charts_without_a_bar_are_left_out() {
+    let mut sample = small();
+    assert!(report::html(&sample.run()).contains("id=\"figure-bench-"));
+    for row in &mut sample.bench.rows {
+        row.cache_resident = true;
+    }
+    let page = report::html(&sample.run());
+    assert!(!page.contains("id=\"figure-bench-"), "{page}");
+    assert!(page.contains("cache-resident"), "{page}");
+}
+
+#[test]
 fn run_compared_with_itself_has_each_doubt_once() {
     let sample = moved(CeilingKind::Copy);
     let recorded = || report::Recorded {
@@ -125,4 +137,40 @@ fn run_compared_with_itself_has_each_doubt_once() {
     once.dedup();
     assert_eq!(comparison.unclear, once);
     assert!(!once.is_empty());
+}
+
+#[test]
+fn changes_of_many_cases_of_a_kernel_share_a_line() {
+    let sample = small();
+    let row = sample.parity.rows.first().expect("a row").clone();
+    let rows = |range: std::ops::Range<usize>| {
+        let rows =
+            range.map(|case| facts::ParityRow { case: format!("case/{case}"), ..row.clone() });
+        facts::ParityReport { schema: facts::SCHEMA, rows: rows.collect() }
+    };
+    let shown = |base: &facts::ParityReport, run: &facts::ParityReport| {
+        let recorded = |name, parity| report::Recorded {
+            name,
+            manifest: None,
+            doctor: None,
+            parity: Some(parity),
+            bench: None,
+            edited: &[],
+        };
+        let (base, run) = (recorded("a", base), recorded("b", run));
+        let gate = report::gate(&run, &base, 5.0, true);
+        let style = report::terminal::Style { color: false, width: 200 };
+        (report::terminal::gate(&gate, style), gate.failures.len())
+    };
+    let (text, failures) = shown(&rows(0..9), &rows(0..4));
+    assert_eq!(failures, 1, "{text}");
+    let line = format!(
+        "{} 5 cases {} {} on {} were PASS and are not run",
+        row.op, row.dtype, row.variant, row.backend
+    );
+    assert_eq!(text.matches(&line).count(), 2, "no `{line}` twice in {text}");
+    // Few cases are named.
+    let (text, failures) = shown(&rows(0..9), &rows(0..6));
+    assert_eq!(failures, 3, "{text}");
+    assert!(text.contains("case/8") && !text.contains(" cases "), "{text}");
 }

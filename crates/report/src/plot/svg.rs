@@ -47,11 +47,19 @@ impl Svg {
         ));
     }
 
-    /// Text cut to `room` units, whole words kept as a tooltip.
+    /// Text within `room` units: smaller where it is longer, and cut where it would be under [`SMALLEST`]; then a tooltip has all
+    /// of it.
     pub(super) fn label(&mut self, x: f64, y: f64, room: f64, class: &str, words: &str) {
+        let scale = (room / width_of(words) * 100.0).floor() / 100.0;
         let shown = fit(words, room);
         if shown == words {
             self.text(x, y, Anchor::Start, class, words);
+        } else if scale >= SMALLEST {
+            let (x, y) = (number(x), number(y));
+            let place = format!("translate({x} {y}) scale({})", number(scale));
+            self.body.push_str(&format!("<g transform=\"{place}\">"));
+            self.text(0.0, 0.0, Anchor::Start, class, words);
+            self.body.push_str("</g>\n");
         } else {
             self.body.push_str(&format!("<g><title>{}</title>", escape::html(words)));
             self.text(x, y, Anchor::Start, class, &shown);
@@ -139,6 +147,9 @@ pub(super) fn width_of(words: &str) -> f64 {
     words.chars().count() as f64 * LETTERS * 0.56
 }
 
+/// The smallest size of a label, as a share of that of other text.
+const SMALLEST: f64 = 0.7;
+
 /// Words cut with an ellipsis so that they fit.
 fn fit(words: &str, room: f64) -> String {
     if width_of(words) <= room {
@@ -149,4 +160,32 @@ fn fit(words: &str, room: f64) -> String {
     short.truncate(short.trim_end().len());
     short.push('…');
     short
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_labels_are_drawn_smaller_before_they_are_cut() {
+        let drawn = |letters: usize| {
+            let mut svg = Svg::new("x", "t", "d");
+            let words = "w".repeat(letters);
+            svg.label(3.0, 5.0, width_of(&"w".repeat(40)), "", &words);
+            (svg.body.contains(&format!(">{words}</text>")), svg.body)
+        };
+        for (letters, whole, scale) in [
+            (40, true, None),
+            (44, true, Some("scale(0.9)")),
+            (57, true, Some("scale(0.7)")),
+            (60, false, None),
+        ] {
+            let (is_whole, body) = drawn(letters);
+            assert_eq!(is_whole, whole, "{letters}: {body}");
+            match scale {
+                Some(scale) => assert!(body.contains(&format!("translate(3 5) {scale}")), "{body}"),
+                None => assert!(!body.contains("scale("), "{body}"),
+            }
+        }
+    }
 }

@@ -216,7 +216,13 @@ fn figures(bench: &BenchReport) -> Vec<Figure> {
         let place = format!("{op}-{backend}");
         let id = format!("plot-bench-{}", slug(&place));
         let title = format!("{op} on {backend}: share of the ceiling reached");
-        let svg = bars(&id, &title, &groups(bench, &rows));
+        let groups = groups(bench, &rows);
+        if !groups.iter().flat_map(|group| &group.bars).any(|bar| bar.percent.is_some()) {
+            // No bar: the table has the reason of each.
+            figures.extend(sweeps(&place, op, &rows));
+            continue;
+        }
+        let svg = bars(&id, &title, &groups);
         let installed = match rows.iter().any(|row| row.peer.is_some()) {
             true => "; installed kernels are grey",
             false => "",
