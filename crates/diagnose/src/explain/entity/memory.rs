@@ -11,6 +11,7 @@ pub(super) fn forms() -> Vec<Form> {
         form("NvMapMemHandleAlloc: error", jetson),
         form("NvRmMem*error 12", jetson),
         form("KV cache is needed, which is larger than the available KV cache memory", kv_cache),
+        form("To serve at least one request with the model*max seq len", kv_cache),
         form(
             "is larger than the maximum number of tokens that can be stored in KV cache",
             kv_cache,

@@ -65,6 +65,10 @@ pub(super) const COMMON_LINES: &[(&str, &[Sample])] = &[
                 &["KV cache", "--max-model-len"],
             ),
             sample(
+                "ValueError: To serve at least one request with the models max seq len (131072), (16.00 GiB KV cache is needed",
+                &["KV cache", "--max-model-len"],
+            ),
+            sample(
                 "ValueError: The model's max seq len (40960) is larger than the maximum number of tokens that can be stored in KV cache (17232). Try increasing `gpu_memory_utilization` or decreasing `max_model_len`",
                 &["KV cache", "--gpu-memory-utilization"],
             ),
