@@ -5,7 +5,7 @@ use std::fmt;
 /// Languages of blocks whose commands are run.
 const COMMANDS: [&str; 3] = ["sh", "console", "python"];
 /// Languages of blocks that hold files, not commands.
-const FILES: [&str; 5] = ["text", "json", "toml", "nginx", "jinja"];
+const FILES: [&str; 6] = ["text", "json", "toml", "yaml", "nginx", "jinja"];
 /// Programs whose command lines do not belong in a block that is not run.
 const PROGRAMS: [&str; 11] =
     ["$", "firstlight", "cargo", "pip", "python", "python3", "uvx", "uv", "curl", "srun", "docker"];

@@ -196,3 +196,57 @@ fn a_release_tag_gets_the_wheel_of_that_release() {
     fs::write(&sums, sum.replacen(&sum[..8], "00000000", 1)).unwrap();
     assert!(from("v1.2.3").unwrap_err().contains("does not have the checksum of its release"));
 }
+
+/// The jobs of the book's page on installation: the inputs that each gives to this action, and the reference after `@`.
+fn documented() -> Vec<(BTreeMap<String, String>, String)> {
+    let root = crate::cargo::workspace_root().unwrap();
+    let page = fs::read_to_string(root.join("docs/book/src/install.md")).unwrap();
+    let text = |value: &Value| match value {
+        Value::Bool(value) => value.to_string(),
+        value => value.as_str().unwrap().to_owned(),
+    };
+    let mut found = Vec::new();
+    for block in page.split("```yaml\n").skip(1) {
+        let workflow: Value = yaml_serde::from_str(block.split("\n```").next().unwrap()).unwrap();
+        for (_, job) in workflow["jobs"].as_mapping().unwrap() {
+            for step in job["steps"].as_sequence().unwrap() {
+                let uses = step["uses"].as_str().unwrap();
+                let Some((_, reference)) = uses.split_once("/firstlight@") else { continue };
+                let inputs = step["with"].as_mapping().into_iter().flatten();
+                let inputs = inputs.map(|(name, value)| (text(name), text(value))).collect();
+                found.push((inputs, reference.to_owned()));
+            }
+        }
+    }
+    found
+}
+
+/// Each documented job names inputs that the action has, and gets its wheel without a package's name: by `cargo xtask wheel` of the
+/// action's commit, which a stand-in for cargo answers here.
+#[test]
+fn documented_jobs_get_a_wheel() {
+    let jobs = documented();
+    assert!(!jobs.is_empty());
+    for (inputs, reference) in jobs {
+        let folder = tempfile::tempdir().unwrap();
+        let programs = tempfile::tempdir().unwrap();
+        let wheel = small_wheel(programs.path());
+        // The last argument of `cargo xtask wheel --target T -o FOLDER`.
+        let script = format!(
+            "echo \"$@\" > {0}/asked; for last; do :; done; cp {1} \"$last\"",
+            programs.path().display(),
+            wheel.display()
+        );
+        crate::cross::write_program(&programs.path().join("cargo"), &script).unwrap();
+        let given: Vec<(&str, &str)> =
+            inputs.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        let context = [("github.action_ref", reference.as_str())];
+        let mut runner = Runner::new(&ours(), &given, &context, folder.path()).unwrap();
+        runner.path = format!("{}:{}", programs.path().display(), runner.path);
+        runner.steps().unwrap();
+        let asked = fs::read_to_string(programs.path().join("asked")).unwrap();
+        assert!(asked.starts_with("xtask wheel --target "), "{asked}");
+        let made = &runner.outputs["steps.wheel.outputs.wheel"];
+        assert!(made.ends_with(".whl") && Path::new(made).is_file(), "{made}");
+    }
+}
