@@ -150,6 +150,21 @@ fn mistakes_are_named_before_anything_is_loaded() {
     bench(&["gpt-2", "--random"], &["there is no model shape `gpt-2`"]);
     bench(&["nowhere"], &["nowhere/config.json"]);
     bench(&["granite-hybrid-mini", "--random", "--tests", "pp5000"], &["pp5000 takes 5000 tokens"]);
+    // Where no test is named, those beyond the context are left out; here the context is 64 tokens.
+    expect(here, &["model", "synth", "granite-hybrid-mini", "short"], 0);
+    let config = std::fs::read_to_string(here.join("short/config.json")).unwrap();
+    let limit = |tokens: u64| {
+        let mut config: serde_json::Value = serde_json::from_str(&config).unwrap();
+        config["max_position_embeddings"] = tokens.into();
+        std::fs::write(here.join("short/config.json"), config.to_string()).unwrap();
+    };
+    limit(64);
+    bench(&["short"], &["pp512 takes 512 tokens, the model's context is 64"]);
+    limit(200);
+    let (out, told) = expect(here, &["bench", "model", "short", "-r", "1"], 0);
+    let notice = "notice: not timed, beyond the model's context of 200: pp512, pp4096, tg128@8192";
+    assert_eq!(told.lines().next(), Some(notice));
+    assert!(out.contains("\ntg128 ") && !out.contains("pp512"), "{out}");
     bench(
         &["granite-hybrid-mini", "--random", "--layers", "9"],
         &["the model has 4 layers, and 9 were asked for"],

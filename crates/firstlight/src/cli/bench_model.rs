@@ -43,13 +43,8 @@ pub(crate) struct BenchModel {
     #[command(flatten)]
     pub(crate) split: Split,
     /// Tests to time: pp512 computes a prompt of 512 tokens, tg128 decodes 128 tokens, tg128@8192 decodes them after
-    /// 8192 others.
-    #[arg(
-        long,
-        value_name = "TEST,..",
-        value_delimiter = ',',
-        default_value = "pp512,pp4096,tg128,tg128@8192"
-    )]
+    /// 8192 others. Default: pp512,pp4096,tg128,tg128@8192, as far as the model's context allows.
+    #[arg(long, value_name = "TEST,..", value_delimiter = ',')]
     pub(crate) tests: Vec<SpeedTest>,
     /// Sequences at once.
     #[arg(long = "max-num-seqs", short = 'b', aliases = ["sequences", "batch", "parallel"], value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]

@@ -27,6 +27,7 @@ use report::{
     terminal,
 };
 use serde::Serialize;
+use std::io::Write;
 use std::path::Path;
 use std::time::Instant;
 
@@ -36,7 +37,8 @@ pub(super) fn run(arguments: &BenchModel, output: &Output) -> anyhow::Result<Out
     let mut source = source(arguments)?;
     let architecture = source.open()?.with_scan_states(arguments.states.held())?.architecture;
     let part = architecture.shard(place).map_err(ModelError::from)?;
-    let told = choose(arguments, &part)?;
+    let tests = tests(arguments, part.context);
+    let told = choose(arguments, &tests, &part)?;
     if !output.json {
         output.text(&told.text(output))?;
     }
@@ -49,11 +51,12 @@ pub(super) fn run(arguments: &BenchModel, output: &Output) -> anyhow::Result<Out
     let mut contest = Contest::start(arguments, backend, &mut source)?;
     let crew = RankProcesses::start(arguments.split.tp, backend)?;
     let crew = crew.as_ref();
-    let subject = Subject { source: &source, architecture: &architecture, backend, crew };
+    let subject =
+        Subject { source: &source, architecture: &architecture, backend, crew, tests: &tests };
     let mut report = timed(arguments, &subject, contest.as_mut(), &progress)?;
     // The engine and its memory have been freed.
     if let Some(contest) = contest.filter(|_| !report.speeds.is_empty()) {
-        contest.run(arguments, &progress, &mut report)?;
+        contest.run(arguments, &tests, &progress, &mut report)?;
     }
     drop(progress);
     if let Some(folder) = &mut folder {
@@ -81,6 +84,36 @@ struct Subject<'a> {
     backend: BackendKind,
     /// The ranks of a tensor-parallel model.
     crew: Option<&'a RankProcesses>,
+    tests: &'a [SpeedTest],
+}
+
+/// The tests of a model without `--tests`.
+const DEFAULT_TESTS: [SpeedTest; 4] = [
+    SpeedTest { decode: false, tokens: 512, depth: 0 },
+    SpeedTest { decode: false, tokens: 4096, depth: 0 },
+    SpeedTest { decode: true, tokens: 128, depth: 0 },
+    SpeedTest { decode: true, tokens: 128, depth: 8192 },
+];
+
+/// The tests that were named, or the default ones that the context allows; a notice names the others.
+fn tests(arguments: &BenchModel, context: usize) -> Vec<SpeedTest> {
+    if !arguments.tests.is_empty() {
+        return arguments.tests.clone();
+    }
+    let fits = |test: &SpeedTest| test.depth + test.tokens <= context;
+    let (fitting, long): (Vec<SpeedTest>, Vec<SpeedTest>) =
+        DEFAULT_TESTS.into_iter().partition(fits);
+    if fitting.is_empty() {
+        // Refused with the context.
+        return long;
+    }
+    if !long.is_empty() {
+        let names: Vec<String> = long.iter().map(SpeedTest::to_string).collect();
+        let names = names.join(", ");
+        let notice = format!("notice: not timed, beyond the model's context of {context}: {names}");
+        let _ = writeln!(std::io::stderr(), "{notice}");
+    }
+    fitting
 }
 
 /// Where the weights come from.
@@ -105,10 +138,13 @@ fn source(arguments: &BenchModel) -> anyhow::Result<ModelSource> {
 }
 
 /// Capacity for the longest test, and the largest step.
-fn room(arguments: &BenchModel, device: &Device) -> anyhow::Result<(Capacity, LargestStep)> {
-    let longest = |of: fn(SpeedTest) -> usize| {
-        arguments.tests.iter().map(|test| of(*test)).max().unwrap_or(0)
-    };
+fn room(
+    arguments: &BenchModel,
+    tests: &[SpeedTest],
+    device: &Device,
+) -> anyhow::Result<(Capacity, LargestStep)> {
+    let longest =
+        |of: fn(SpeedTest) -> usize| tests.iter().map(|test| of(*test)).max().unwrap_or(0);
     let sequences = arguments.sequences as usize;
     let chunk = models::engine_kind(device)?.chunk;
     let prompts = sequences.saturating_mul(longest(SpeedTest::prompt));
@@ -117,11 +153,15 @@ fn room(arguments: &BenchModel, device: &Device) -> anyhow::Result<(Capacity, La
 }
 
 /// Refuses tests beyond the model's context, or any device's memory, before anything is verified or loaded.
-fn choose(arguments: &BenchModel, architecture: &Architecture) -> anyhow::Result<DeviceNotice> {
-    let (tests, context) = (&arguments.tests, architecture.context);
+fn choose(
+    arguments: &BenchModel,
+    tests: &[SpeedTest],
+    architecture: &Architecture,
+) -> anyhow::Result<DeviceNotice> {
+    let context = architecture.context;
     let fit = |device: &Device| {
         let storage = arguments.dtype.into();
-        loading::fit(architecture, device, storage, room(arguments, device)?).map(|_| ())
+        loading::fit(architecture, device, storage, room(arguments, tests, device)?).map(|_| ())
     };
     match tests.iter().find(|test| test.depth + test.tokens > context) {
         None => Ok(backend::begin(arguments.backend).end(fit)?.told),
@@ -142,13 +182,13 @@ fn timed(
     contest: Option<&mut Contest>,
     progress: &Progress,
 ) -> anyhow::Result<ModelSpeedReport> {
-    let Subject { source, architecture, backend, crew } = *subject;
+    let Subject { source, architecture, backend, crew, tests } = *subject;
     let storage = Storage::from(arguments.dtype);
     let sequences = arguments.sequences as usize;
     let name = arguments.model.file_name().unwrap_or(arguments.model.as_os_str());
     let name = name.to_string_lossy().into_owned();
     progress.step("comparing the engine with float32".to_owned());
-    let mut lengths: Vec<usize> = arguments.tests.iter().map(|test| test.prompt()).collect();
+    let mut lengths: Vec<usize> = tests.iter().map(|test| test.prompt()).collect();
     lengths.compact_sort();
     lengths.dedup();
     let ranks = crew.map(|crew| &crew.ranks);
@@ -204,7 +244,7 @@ fn time(
     let start = Instant::now();
     let device = backends::open(report.backend)?;
     let model = subject.source.open()?.with_scan_states(arguments.states.held())?;
-    let room = room(arguments, &device)?;
+    let room = room(arguments, subject.tests, &device)?;
     let mut engine = match subject.crew {
         Some(RankProcesses { ranks, .. }) => {
             let opening = Opening::new(subject.source, report.backend, storage, room);
@@ -213,7 +253,7 @@ fn time(
         None => open(model, device, storage, room.0)?,
     };
     report.load_seconds = Some(start.elapsed().as_secs_f64());
-    for test in &arguments.tests {
+    for test in subject.tests {
         progress.step(test.to_string());
         let repeats = arguments.repeats as usize;
         let speed = measure(&mut *engine, verified, storage, *test, sequences, repeats, &sampling);

@@ -84,6 +84,7 @@ impl Contest {
     pub(super) fn run(
         mut self,
         arguments: &BenchModel,
+        tests: &[SpeedTest],
         progress: &Progress,
         report: &mut ModelSpeedReport,
     ) -> anyhow::Result<()> {
@@ -110,7 +111,7 @@ impl Contest {
             if verified.is_none() {
                 continue;
             }
-            for test in &arguments.tests {
+            for test in tests {
                 progress.step(format!("{}: {test}", peer.name));
                 let answer = self.answers.iter().find(|(answered, _)| answered == test);
                 let timed = match answer {
