@@ -1,7 +1,7 @@
 //! Checks output paths before anything is computed: minutes of work must not end with a folder that cannot be written.
 //! The checks leave no files.
 
-use crate::failure::Failure;
+use crate::failure::{Failure, hint_for_write};
 use std::path::{Path, PathBuf};
 
 /// Checks that files can be created in a folder, which may not exist yet.
@@ -89,7 +89,7 @@ fn probe(folder: &Path) -> std::io::Result<()> {
 
 fn cannot(path: &Path, error: &std::io::Error) -> anyhow::Error {
     let what = format!("cannot write {}: {error}", path.display());
-    Failure::hinted(what, "name a location with write permission")
+    Failure::hinted(what, hint_for_write(error, "name a location with write permission"))
 }
 
 #[cfg(test)]

@@ -107,6 +107,18 @@ fn without(unavailable: &device::Unavailable) -> String {
     format!("{why}`--backend cpu` runs on the processor")
 }
 
+/// The hint for a failed write: about the disk where that is the cause, otherwise the one given.
+pub(crate) fn hint_for_write(error: &(dyn Error + 'static), otherwise: &str) -> String {
+    let mut causes = std::iter::successors(Some(error), |&error| error.source());
+    let of_disk = causes.find_map(|cause| {
+        let error = cause.downcast_ref::<std::io::Error>()?;
+        let kinds =
+            [ErrorKind::StorageFull, ErrorKind::QuotaExceeded, ErrorKind::ReadOnlyFilesystem];
+        kinds.contains(&error.kind()).then(|| of_the_system(error)).flatten()
+    });
+    of_disk.unwrap_or_else(|| otherwise.to_owned())
+}
+
 /// The hint for a system error, independent of its file.
 fn of_the_system(error: &std::io::Error) -> Option<String> {
     let hint = match error.kind() {

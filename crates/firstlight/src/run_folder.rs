@@ -169,7 +169,7 @@ pub(crate) fn look(wanted: &Path) -> anyhow::Result<()> {
 }
 
 /// Estimated size of a run folder: a report, tables, samples and a log.
-const RUN_BYTES: u64 = 8 << 20;
+pub(crate) const RUN_BYTES: u64 = 8 << 20;
 
 fn empty(path: &Path) -> anyhow::Result<()> {
     if path.read_dir().is_ok_and(|mut entries| entries.next().is_some()) {

@@ -1,7 +1,7 @@
 //! Findings as SARIF 2.1.0 (OASIS), the format of code scanning: one result per finding, located at the file that shows
 //! it.
 
-use crate::failure::Failure;
+use crate::failure::{Failure, hint_for_write};
 use crate::run_folder::write_atomically;
 use diagnose::{RULES, Rule};
 use facts::{Evidence, Finding, ParityReport, Severity, Status};
@@ -24,10 +24,11 @@ pub(crate) fn write(
     let here = std::env::current_dir().unwrap_or_default();
     let text = serde_json::to_string_pretty(&document(findings, parity, &here))? + "\n";
     write_atomically(path, text.as_bytes()).map_err(|error| {
-        Failure::hinted(
-            format!("{error:#}"),
+        let hint = hint_for_write(
+            error.as_ref(),
             "name a file in an existing folder with write permission",
-        )
+        );
+        Failure::hinted(format!("{error:#}"), hint)
     })
 }
 

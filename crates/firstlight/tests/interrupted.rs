@@ -83,3 +83,46 @@ fn check_without_time_leaves_a_report_and_is_unclear() {
     let report = std::fs::read_to_string(folder.path().join("run/report.md")).unwrap();
     assert!(report.contains("the time that this run may take was spent"), "{report}");
 }
+
+/// Runs a script as root of a new user namespace, or as root; `None` where neither is allowed.
+fn as_root(folder: &Path, script: &str) -> Option<std::process::Output> {
+    let run = |script: &str| {
+        let mut command = Command::new("unshare");
+        command.args(["--user", "--map-root-user", "--mount", "sh", "-c", script]);
+        command.current_dir(folder).env("NO_COLOR", "1").output().ok()
+    };
+    // Some machines and containers allow no user namespaces.
+    run("mount -t tmpfs tmpfs /tmp").filter(|output| output.status.success())?;
+    run(script)
+}
+
+/// A disk with too little space is reported before anything is computed, and a full one with what helps.
+#[test]
+fn small_disk_is_refused_with_a_hint_about_space() {
+    let folder = tempdir().unwrap();
+    let here = folder.path();
+    expect(here, &["model", "synth", "granite-rope-mini", "m"], 0);
+    std::fs::create_dir(here.join("disk")).unwrap();
+    let program = env!("CARGO_BIN_EXE_firstlight");
+    for (line, fills) in [
+        ("check --quick -o disk/run", false),
+        ("bench rmsnorm --quick -o disk/run", false),
+        ("bench model m --tests tg1 -o disk/run", false),
+        ("model synth granite-rope-mini disk/m", true),
+        ("model quantize m disk/m --to fp8", true),
+        ("model logits m --ids 1,2 -o disk/l.safetensors", true),
+        ("doctor --sarif disk/s.sarif", true),
+        ("plan torch --machine a100 --emit plan.toml -o disk/plan.toml", true),
+    ] {
+        let fill = if fills { "dd if=/dev/zero of=disk/filled bs=4096 2>/dev/null;" } else { "" };
+        let mount = "mount -t tmpfs -o size=256k tmpfs disk &&";
+        let script = format!("{mount} {{ {fill} timeout 60 {program} {line}; echo $?; ls disk; }}");
+        let Some(output) = as_root(here, &script) else { return };
+        let out = String::from_utf8_lossy(&output.stdout);
+        let told = String::from_utf8_lossy(&output.stderr);
+        let (status, left) = out.split_once('\n').unwrap();
+        assert_eq!(status, "2", "{line}: {out}{told}");
+        assert!(told.contains("hint: free some space"), "{line}: {told}");
+        assert_eq!(left.trim(), if fills { "filled" } else { "" }, "{line}");
+    }
+}

@@ -10,7 +10,7 @@ use crate::failure::Failure;
 use crate::output::Output;
 use crate::progress::Progress;
 use crate::python::{self, Environment, PeerResult};
-use crate::run_folder::write_atomically;
+use crate::run_folder::{self, write_atomically};
 use crate::{Outcome, destination};
 use anyhow::Context;
 use bench::{BenchPlan, Size, Step, Sweep};
@@ -32,7 +32,10 @@ pub(super) fn run(arguments: &Bench, output: &Output) -> anyhow::Result<Outcome>
         Some(BenchCommand::Fabric(arguments)) => return fabric::run(arguments, output),
         None => {}
     }
-    arguments.output.as_deref().map(destination::folder).transpose()?;
+    if let Some(folder) = &arguments.output {
+        destination::folder(folder)?;
+        destination::room(folder, run_folder::RUN_BYTES)?;
+    }
     if let Some(file) = &arguments.tune {
         destination::file(file)?;
         return tune(file, output);

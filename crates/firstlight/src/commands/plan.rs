@@ -8,8 +8,9 @@ use super::matrix;
 use crate::Outcome;
 use crate::cli::{Plan, Which};
 use crate::destination;
-use crate::failure::Failure;
+use crate::failure::{Failure, hint_for_write};
 use crate::output::Output;
+use crate::run_folder::write_atomically;
 use anyhow::Context;
 use facts::{Fact, Machine, PlanRefusal, PlanTarget};
 use probe::EnvOptions;
@@ -332,9 +333,9 @@ fn did_you_mean(typed: &str, names: &[&str], what: &str) -> String {
 
 fn write(text: &str, arguments: &Plan, output: &Output) -> anyhow::Result<()> {
     let Some(path) = &arguments.output else { return output.text(text) };
-    std::fs::write(path, text).map_err(|reason| {
-        let what = format!("{} cannot be written: {reason}", path.display());
-        Failure::hinted(what, "name a file in an existing folder, or leave out -o")
+    write_atomically(path, text.as_bytes()).map_err(|error| {
+        let hint = "name a file in an existing folder, or leave out -o";
+        Failure::hinted(format!("{error:#}"), hint_for_write(error.as_ref(), hint))
     })
 }
 
