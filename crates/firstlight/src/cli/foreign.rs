@@ -115,7 +115,11 @@ const COMMANDS: &[(&[&str], &str)] = &[
         "`firstlight bench` times kernels, `firstlight bench model MODEL` a model",
     ),
     (&["diagnose", "status", "env", "collect-env"], "`firstlight doctor`"),
-    (&["stop", "kill", "rm"], "`firstlight ps --stop PID` ends a process that holds GPU memory"),
+    (&["stop", "kill"], "`firstlight ps --stop PID` ends a process that holds GPU memory"),
+    (
+        &["rm", "remove", "delete"],
+        "a model is a folder, or a folder models--ORG--NAME of the Hugging Face cache: delete it with `rm -r`",
+    ),
     (
         &["create", "quantise", "convert-hf"],
         "`firstlight model quantize` and `firstlight model convert`",
@@ -133,6 +137,21 @@ pub(super) fn option(typed: &str) -> Option<&'static str> {
 /// The replacement of a command.
 pub(super) fn command(typed: &str) -> Option<&'static str> {
     COMMANDS.iter().find(|(names, _)| names.contains(&typed)).map(|(_, hint)| *hint)
+}
+
+/// Values of other programs' options, by the option, and what to use instead.
+const VALUES: &[(&str, &[&str], &str)] = &[(
+    "--dtype",
+    &["auto", "half", "float16", "fp16", "f16"],
+    "leave it out for the default type; float32 and bfloat16 are the types of computation",
+)];
+
+/// What to use instead of a value of another program.
+pub(super) fn value(option: &str, typed: &str) -> Option<&'static str> {
+    let of = |(name, values, _): &&(&str, &[&str], &str)| {
+        option.split(' ').next() == Some(*name) && values.contains(&typed)
+    };
+    VALUES.iter().find(of).map(|(.., hint)| *hint)
 }
 
 /// The commands that accept other programs' options with one dash.

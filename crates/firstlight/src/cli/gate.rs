@@ -8,13 +8,7 @@ use std::time::Duration;
 #[derive(Debug, Args)]
 pub(crate) struct Gate {
     /// The former name of `compare BASE RUN --fail`: the run to check.
-    #[arg(
-        value_name = "RUN",
-        hide = true,
-        required_unless_present = "certificate",
-        requires = "baseline",
-        conflicts_with = "certificate"
-    )]
+    #[arg(value_name = "RUN", hide = true, requires = "baseline", conflicts_with = "certificate")]
     pub(crate) run: Option<PathBuf>,
     /// The run to compare it with.
     #[arg(long, value_name = "RUN", hide = true)]
@@ -29,7 +23,7 @@ pub(crate) struct Gate {
     #[arg(short, long, value_name = "DIR", hide = true)]
     pub(crate) output: Option<PathBuf>,
     /// A certificate that `check --certificate FILE` wrote on this machine.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", required_unless_present = "run")]
     pub(crate) certificate: Option<PathBuf>,
     /// Public key of the signer in PEM. Default: ~/.config/firstlight/signing-key.pub.pem.
     #[arg(long, value_name = "FILE", requires = "certificate")]

@@ -100,8 +100,11 @@ fn hint(error: &Error, typed: &[OsString]) -> String {
         }
         ErrorKind::InvalidValue | ErrorKind::ValueValidation => {
             let value = text(ContextKind::InvalidValue).unwrap_or_default();
+            let option = text(ContextKind::InvalidArg).unwrap_or_default();
+            let known = foreign::value(option, value).map(str::to_owned);
             let near = near(error, ContextKind::SuggestedValue, value);
-            near.map_or(help, |name| format!("did you mean '{name}'?"))
+            let near = near.map(|name| format!("did you mean '{name}'?"));
+            known.or(near).unwrap_or(help)
         }
         ErrorKind::MissingRequiredArgument => {
             usage(error).map_or(help, |usage| format!("usage: {usage}"))
