@@ -154,6 +154,16 @@ fn text_is_wrapped_to_the_width() {
     }
 }
 
+/// Row D14: another rule's text names the same Xid.
+#[test]
+fn the_number_of_an_xid_selects_its_rule() {
+    let folder = tempdir().unwrap();
+    for text in ["Xid 79", "Xid 79 GPU has fallen off the bus", "NVRM: Xid (PCI:0000:18:00): 79"] {
+        let explained = json(folder.path(), &["explain", text], 0);
+        assert_eq!(explained["matches"][0]["rule"], "xid", "{text}: {explained}");
+    }
+}
+
 #[test]
 fn what_is_no_text_is_one_sentence() {
     let folder = tempdir().unwrap();

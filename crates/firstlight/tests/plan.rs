@@ -314,3 +314,31 @@ fn writing_a_plan_says_what_was_written() {
     assert!(out.starts_with("wrote ") && out.contains("plan.toml: "), "{out}");
     assert!(out.contains("packages, not locked"), "{out}");
 }
+
+/// Row D8.
+#[test]
+fn an_engine_is_planned_with_its_torch_and_cuda() {
+    for engine in ["sglang", "vllm"] {
+        let output = plan(&[engine, "--machine", "a100", "--json"]);
+        let plan: facts::InstallPlan = serde_json::from_slice(&output.stdout).expect("a plan");
+        assert!(plan.cuda.is_some(), "{engine}: {plan:?}");
+        let pinned = |name: &str| {
+            let package = plan.packages.iter().find(|package| package.name == name);
+            package
+                .is_some_and(|package| package.version.starts_with(|it: char| it.is_ascii_digit()))
+        };
+        assert!(pinned("torch") && pinned(engine), "{engine}: {plan:?}");
+    }
+}
+
+/// Row D8.
+#[test]
+fn without_a_gpu_the_next_step_is_a_plan_for_a_named_machine() {
+    if Path::new("/proc/driver/nvidia").exists() {
+        return;
+    }
+    let output = plan(&["flash-attn>=99"]);
+    let out = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(1), "{out}");
+    assert!(out.contains("next\n  firstlight plan 'flash-attn>=99' --machine a100\n"), "{out}");
+}

@@ -255,7 +255,9 @@ fn what_the_server_says_of_itself_is_so() {
         models["data"].as_array().unwrap().iter().map(|model| &model["id"]).collect();
     assert_eq!(ids, ["one", "two"]);
     assert_eq!(models["data"][0]["max_model_len"], 512);
-    for name in ["one", "two"] {
+    for (name, listed) in ["one", "two"].into_iter().zip(models["data"].as_array().unwrap()) {
+        let model = server.get(&format!("/v1/models/{name}"));
+        assert_eq!((model.status, &model.json()), (200, listed), "{name}");
         let answer = server
             .ask("/v1/completions", &json!({ "model": name, "prompt": "x", "max_tokens": 1 }));
         assert_eq!(

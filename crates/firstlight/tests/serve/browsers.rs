@@ -56,6 +56,9 @@ fn pages_of_this_machine_are_answered_without_a_key() {
     // Programs send no origin.
     let answer = server.get("/v1/models");
     assert_eq!((answer.status, allows(&answer)), (200, None));
+    // A page may read the answer to an OPTIONS that asks for nothing.
+    let answer = server.ask_with("OPTIONS", CHAT, &[&format!("origin: {LOCAL}")]);
+    assert_eq!((answer.status, allows(&answer)), (405, Some(LOCAL)));
     // OPTIONS of no page is a method that the path does not have.
     assert_eq!(server.ask_with("OPTIONS", CHAT, &[]).status, 405);
 }
