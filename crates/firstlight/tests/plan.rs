@@ -313,6 +313,9 @@ fn writing_a_plan_says_what_was_written() {
     let out = text(&plan(&asked).stdout);
     assert!(out.starts_with("wrote ") && out.contains("plan.toml: "), "{out}");
     assert!(out.contains("packages, not locked"), "{out}");
+    let one = ["transformers", "--machine", "h100", "--emit", "plan.toml", "-o", name];
+    let out = text(&plan(&one).stdout);
+    assert!(out.contains("plan.toml: 1 package, not locked"), "{out}");
 }
 
 /// Row D8.

@@ -8,6 +8,7 @@ use crate::output::Output;
 use crate::transfer::Transfer;
 use facts::{SCHEMA, byte_count};
 use models::{Conversion, ConversionResult, KeyMap, TensorKey};
+use report::count;
 use serde_json::json;
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -40,7 +41,7 @@ pub(super) fn run(arguments: &Convert, output: &Output) -> anyhow::Result<Outcom
     ran["bytes"] = json!(bytes);
     ran["as_published"] = json!(as_published);
     output.either(&ran, |_| {
-        let mut out = format!("{files} files in {shown}, {}", byte_count(bytes));
+        let mut out = format!("{} in {shown}, {}", count(files, "file"), byte_count(bytes));
         if taken_up > 0 {
             let _ = write!(out, "; {taken_up} of them already existed, verified by their hashes");
         }
@@ -102,7 +103,7 @@ fn changed(map: &KeyMap) -> String {
     let alike = map.pairs().len() - map.changed().count();
     let mut out = format!("{alike} tensors keep their name and shape; the others:\n");
     for (line, layers) in lines {
-        let _ = writeln!(out, "  {line} in {layers} layers");
+        let _ = writeln!(out, "  {line} in {}", count(layers, "layer"));
     }
     out
 }

@@ -7,6 +7,7 @@ use crate::cli::{Environment, Gate};
 use crate::hashes;
 use crate::output::Output;
 use anyhow::Context;
+use report::count;
 use serde_json::json;
 use time::OffsetDateTime;
 
@@ -50,8 +51,9 @@ fn say(
         let text = |key: &str| own.and_then(|own| own[key].as_str()).unwrap_or_default();
         let files = own.and_then(|own| own["files"].as_u64()).unwrap_or_default();
         output.text(&format!(
-            "certificate: accepted, checked at {}; the driver, the GPUs and {files} files are the same",
-            text("finished")
+            "certificate: accepted, checked at {}; the driver, the GPUs and {} are the same",
+            text("finished"),
+            count(usize::try_from(files)?, "file")
         ))?;
     } else {
         output.text(&format!("certificate: refused\n  {}", reasons.join("\n  ")))?;

@@ -14,7 +14,7 @@ use crate::run_folder::write_atomically;
 use anyhow::Context;
 use facts::{Fact, Machine, PlanRefusal, PlanTarget};
 use probe::EnvOptions;
-use report::terminal;
+use report::{count, terminal};
 use setup::index::IndexClient;
 use setup::lock::LockError;
 use setup::profile_yaml::{ProfileFile, Purpose};
@@ -341,9 +341,9 @@ fn write(text: &str, arguments: &Plan, output: &Output) -> anyhow::Result<()> {
 
 /// `plan.toml: 61 packages, locked`.
 fn wrote(path: &Path, plan: &facts::InstallPlan) -> String {
-    let count = plan.packages.len();
+    let packages = count(plan.packages.len(), "package");
     let locked = if plan.locked { "locked" } else { "not locked" };
-    format!("wrote {}: {count} packages, {locked}\n", path.display())
+    format!("wrote {}: {packages}, {locked}\n", path.display())
 }
 
 /// The plan with every file and its hash, by uv.

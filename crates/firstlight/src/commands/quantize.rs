@@ -9,6 +9,7 @@ use crate::stopping;
 use crate::transfer::Transfer;
 use facts::{SCHEMA, byte_count};
 use models::{Checkpoint, FileProgress, QuantizedTensor};
+use report::count;
 use serde_json::json;
 use std::fmt::Write as _;
 
@@ -27,14 +28,14 @@ pub(super) fn run(arguments: &Quantize, output: &Output) -> anyhow::Result<Outco
     document["folder"] = json!(folder);
     output.either(&document, |_| {
         let mut out = String::new();
-        for (name, count, worst) in by_layer(&quantized.tensors) {
+        for (name, number, worst) in by_layer(&quantized.tensors) {
             // Writing to a String cannot fail.
-            let _ = writeln!(out, "{name:<56} {count:>5}   relative error {worst:.2e}");
+            let _ = writeln!(out, "{name:<56} {number:>5}   relative error {worst:.2e}");
         }
         let [before, after] = quantized.bytes.map(byte_count);
-        let count = quantized.tensors.len();
+        let tensors = count(quantized.tensors.len(), "tensor");
         let told = arguments.to.told();
-        let _ = writeln!(out, "{count} tensors in {told} in {folder}: {before} became {after}");
+        let _ = writeln!(out, "{tensors} in {told} in {folder}: {before} became {after}");
         out
     })?;
     Ok(Outcome::Good)

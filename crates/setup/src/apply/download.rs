@@ -1,7 +1,7 @@
 //! Downloads every file of the plan into the cache; each is compared with its hash and opened while the next ones
 //! arrive.
 
-use super::steps::Outcome;
+use super::steps::{Outcome, count};
 use super::{ApplyError, Progress};
 use crate::fetch::{Download, DownloadEvent, Fetch, Hash};
 use crate::wheel::{self, Layout};
@@ -99,12 +99,15 @@ pub(super) fn run(
     let there = packages.iter().filter(|package| package.fetched_bytes == 0).count();
     let shared = match shared {
         0 => String::new(),
-        count => {
-            format!("; {count} files are in more than one wheel, of which the last one is used")
+        1 => "; 1 file is in more than one wheel, of which the last one is used".to_owned(),
+        files => {
+            format!("; {files} files are in more than one wheel, of which the last one is used")
         }
     };
-    let words =
-        format!("{} files, {there} of them from the cache; all hashes match{shared}", files.len());
+    let words = format!(
+        "{}, {there} of them from the cache; all hashes match{shared}",
+        count(files.len(), "file")
+    );
     Ok(((packages, layout), bytes, words))
 }
 

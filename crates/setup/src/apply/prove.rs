@@ -2,7 +2,7 @@
 //! sees the GPU.
 
 use super::program::{Programs, Running, output};
-use super::steps::Outcome;
+use super::steps::{Outcome, count};
 use super::{ApplyError, Inspect, environment, judge};
 use facts::{AppliedPackage, Finding, GpuVendor, InstallPlan, Machine, Severity};
 use std::collections::BTreeMap;
@@ -40,7 +40,7 @@ pub(super) fn examine(
     if !errors.is_empty() {
         return Err(ApplyError::Unsound { findings: errors });
     }
-    let words = format!("{} packages, no error", packages.len());
+    let words = format!("{}, no error", count(packages.len(), "package"));
     Ok((findings, 0, words))
 }
 

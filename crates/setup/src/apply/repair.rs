@@ -3,7 +3,7 @@
 
 use super::places::{self, Places};
 use super::program::Programs;
-use super::steps::{Outcome, Steps};
+use super::steps::{Outcome, Steps, count};
 use super::{ApplyError, ApplyOptions, Progress, download, preconditions};
 use crate::wheel;
 use facts::CompactCollect;
@@ -212,7 +212,9 @@ impl Repair<'_> {
             packages.iter().filter(|it| harm.has(&it.name)).cloned().collect();
         let left = verify(&self.places.venv, &harmed);
         match left.is_empty() {
-            true => Ok(((), bytes, format!("{files} files reinstalled: {}", harm.words()))),
+            true => {
+                Ok(((), bytes, format!("{} reinstalled: {}", count(files, "file"), harm.words())))
+            }
             false => Err(refused(
                 format!("still not as recorded: {}", left.words()),
                 "apply without --repair: it builds and replaces the whole environment",

@@ -7,6 +7,11 @@ use std::time::Instant;
 /// The result of a step: its value, its bytes, and one line.
 pub(super) type Outcome<T> = Result<(T, u64, String), ApplyError>;
 
+/// A count with its noun: `1 file`, `2 files`.
+pub(super) fn count(number: usize, noun: &str) -> String {
+    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
+}
+
 /// The steps so far.
 pub(super) struct Steps<'a> {
     progress: &'a mut dyn Progress,
@@ -48,5 +53,14 @@ impl<'a> Steps<'a> {
     /// The completed steps.
     pub(super) fn done(self) -> Vec<ApplyStep> {
         self.done
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn one_is_singular() {
+        let count = |number| super::count(number, "file");
+        assert_eq!([0, 1, 2].map(count), ["0 files", "1 file", "2 files"]);
     }
 }

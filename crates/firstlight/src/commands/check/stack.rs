@@ -9,6 +9,7 @@ use crate::run_folder::RunFolder;
 use facts::CompactSort;
 use facts::{Dist, DoctorReport, PyEnv, SCHEMA, StackFile, StackReport};
 use rayon::prelude::*;
+use report::count;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -34,9 +35,12 @@ pub(super) fn write(
     let files = files(doctor, until);
     let unread = files.iter().filter(|file| file.sha256.is_none()).count();
     if unread > 0 {
-        folder.not_run(&format!("{unread} files of the stack"), "no time remained to read them");
+        folder.not_run(
+            &format!("{} of the stack", count(unread, "file")),
+            "no time remained to read them",
+        );
     }
-    let outcome = format!("{} files, {unread} not read", files.len());
+    let outcome = format!("{}, {unread} not read", count(files.len(), "file"));
     let text = serde_json::to_string_pretty(&StackReport { schema: SCHEMA, files })? + "\n";
     folder.artefact(STACK_FILE, "the files of the stack with their hashes", &text)?;
     folder.stage("stack", since, outcome)

@@ -72,10 +72,12 @@ impl Listening {
         let swap_space = self.swap_space as f64 / f64::from(1 << 30);
         let mut text = format!(
             "listening: http://{address}, model {}\n\
-             capacity: {max_num_seqs} sequences at once, at most {max_model_len} tokens each, {cached_tokens} in total\n\
-             prefix cache: {prefix_cache_states} states\n\
+             capacity: {} at once, at most {max_model_len} tokens each, {cached_tokens} in total\n\
+             prefix cache: {}\n\
              RAM: {swap_space:.1} GiB for preempted requests and more states\n",
-            self.models.join(" or ")
+            self.models.join(" or "),
+            count(*max_num_seqs, "sequence"),
+            count(*prefix_cache_states, "state")
         );
         if let Some(states) = self.mamba_ssm_cache_dtype {
             let _ = writeln!(text, "states: {states}");

@@ -1,6 +1,7 @@
 //! Output of a fix as text and JSON.
 
 use facts::{Finding, quote};
+use report::count;
 use serde::Serialize;
 use setup::fix::{PackageChange, ResolvedRemedy};
 use std::path::Path;
@@ -105,7 +106,7 @@ pub(super) fn ending(fixes: &Fixes) -> String {
     for mended in &fixes.environments {
         out.push_str(&format!("{}: {}", mended.environment, mended.outcome));
         if mended.tried > 0 {
-            out.push_str(&format!("; {} modules imported", mended.tried));
+            out.push_str(&format!("; {} imported", count(mended.tried, "module")));
         }
         if !mended.mended.is_empty() {
             out.push_str(&format!(", which now succeed: {}", mended.mended.join(", ")));
