@@ -2,7 +2,8 @@
 
 mod support;
 
-use std::process::Stdio;
+use std::path::Path;
+use std::process::{Command, Stdio};
 use support::{command, environment, expect, json, refuses};
 use tempfile::tempdir;
 
@@ -58,6 +59,40 @@ fn doctor_speaks_the_contract() {
     assert_eq!(report["envs"][0]["interpreter"]["version"]["value"], "3.12.3");
     assert_eq!(report["envs"][0]["dists"].as_array().unwrap().len(), 2);
     assert!(report["findings"].is_array());
+}
+
+/// With the program on PATH only: the package of the sources has no program beside it.
+#[test]
+fn the_python_package_runs_doctor_with_its_report_and_exit_status() {
+    let folder = tempdir().unwrap();
+    let venv = environment(folder.path(), &[("numpy", "2.1.0")]);
+    let program = Path::new(env!("CARGO_BIN_EXE_firstlight")).parent().unwrap().to_owned();
+    let path = std::env::var_os("PATH").unwrap();
+    let path = std::env::join_paths([program].into_iter().chain(std::env::split_paths(&path)));
+    let path = path.unwrap();
+    let run = |arguments: &[&str]| {
+        // The same environment as `support::command` gives, with Python as the program.
+        let mut module = Command::new("python3");
+        module.args(["-m", "firstlight"]).args(arguments).current_dir(folder.path());
+        for (name, value) in command(folder.path(), arguments).get_envs() {
+            match value {
+                Some(value) => module.env(name, value),
+                None => module.env_remove(name),
+            };
+        }
+        let package = concat!(env!("CARGO_MANIFEST_DIR"), "/../python");
+        module.env("PATH", &path).env("PYTHONPATH", package).env("PYTHONDONTWRITEBYTECODE", "1");
+        module.output().unwrap()
+    };
+    let venv = venv.to_str().unwrap();
+    let found = run(&["doctor", "--venv", venv, "--json"]);
+    let report: serde_json::Value = serde_json::from_slice(&found.stdout).unwrap();
+    assert_eq!((found.status.code(), &report["schema"]), (Some(0), &1.into()), "{report}");
+    assert_eq!(report["envs"][0]["root"], venv);
+    let missing = run(&["doctor", "--venv", "nowhere"]);
+    let (_, wanted) = expect(folder.path(), &["doctor", "--venv", "nowhere"], 2);
+    let said = String::from_utf8(missing.stderr).unwrap();
+    assert_eq!((missing.status.code(), said), (Some(2), wanted));
 }
 
 #[test]
