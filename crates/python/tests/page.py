@@ -64,6 +64,13 @@ def main(page):
             if not good:
                 failed.append(name)
                 print(said.getvalue())
+    with open(page) as file:
+        training = file.read().partition("\n## Training\n")[2].partition("\n## ")[0]
+    # Every wrapper of a training script has a row; training.py and safety.py run what the rows promise.
+    for topic in ("DDP", "FSDP2", "autocast", "checkpointing", "`fork`", "threads", "`vmap`", "`torch.export`", "meta and fake tensors"):
+        good = re.search(rf"^\|[^\n]*{re.escape(topic)}", training, re.M) is not None
+        print(f"{'ok  ' if good else 'FAIL'} the section Training has a row about {topic}")
+        failed += [] if good else [topic]
     assert len(programs) >= 4 and any(PUBLISHED in program for program in programs), programs
     print(f"{len(programs) - len(failed)} passed, {len(failed)} failed{': ' + str(failed) if failed else ''}")
     return 1 if failed else 0

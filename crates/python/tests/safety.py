@@ -74,6 +74,20 @@ def forward_mode_derivatives_are_refused():
 
 
 @case
+def forward_mode_derivatives_are_refused_by_every_op():
+    from samples import samples
+
+    found = {}
+    with torch.autograd.forward_ad.dual_level(), torch.no_grad():
+        for name, function, tensors in samples(torch.float32, "cpu"):
+            if not tensors[0].is_floating_point():
+                continue
+            dual = torch.autograd.forward_ad.make_dual(tensors[0], torch.ones_like(tensors[0]))
+            found[name] = refuses(lambda function=function, dual=dual, tensors=tensors: function(dual, *tensors[1:]))
+    return len(found) > 10 and all(fine and "forward-mode" in words for fine, words in found.values()), found
+
+
+@case
 def jvp_is_refused():
     return refuses(lambda: torch.func.jvp(ops.rms_norm, (torch.randn(3, 8),), (torch.ones(3, 8),)))
 
@@ -111,6 +125,25 @@ def fla_refuses_what_it_does_not_know():
             except kind:
                 pass
     return not found, found
+
+
+@case
+def tensors_without_elements_give_empty_or_zero_results():
+    wrong = []
+    for batch, queries, keys in ((2, 0, 7), (2, 5, 0), (2, 0, 0), (0, 5, 7)):
+        q, k, v = torch.randn(batch, queries, 4, 16), torch.randn(batch, keys, 2, 16), torch.randn(batch, keys, 2, 8)
+        o, lse = ops.attention(q, k, v, return_lse=True)
+        shapes = (o.shape, lse.shape) == ((batch, queries, 4, 8), (batch, 4, queries))
+        values = keys > 0 or not o.any() and bool(torch.isneginf(lse).all())
+        if not shapes or not values:
+            wrong.append((batch, queries, keys))
+    for shape in ((0, 8), (2, 0, 8), (0, 3, 2, 8)):
+        if ops.rms_norm(torch.randn(shape), torch.ones(8)).shape != shape:
+            wrong.append(shape)
+    q, beta = torch.randn(2, 0, 2, 16), torch.rand(2, 0, 2)
+    if ops.kda(q, q, q, -q.abs(), beta).shape != (2, 0, 2, 16) or ops.linear(torch.randn(0, 8), torch.randn(4, 8)).shape != (0, 4):
+        wrong.append("kda, linear")
+    return not wrong, wrong
 
 
 @case
