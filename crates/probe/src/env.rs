@@ -29,7 +29,7 @@ pub(crate) mod torch_version;
 pub(crate) mod wheel;
 
 use discover::Candidate;
-pub use imports::first_import;
+pub use imports::ImportSearch;
 use layout::Layout;
 
 /// Options of [`environments`].

@@ -25,7 +25,7 @@ mod fuzz;
 mod recorded;
 
 pub use conditions::{Ticks, meanwhile, moment};
-pub use env::{EnvOptions, environments, first_import};
+pub use env::{EnvOptions, ImportSearch, environments};
 pub use error::ProbeError;
 pub use machine::{ProbeOptions, Report, machine, read, read_one};
 pub use names::missing_names;

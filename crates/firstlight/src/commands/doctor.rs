@@ -80,13 +80,19 @@ pub(super) fn host(doctor: &DoctorReport) -> &str {
 
 /// Finds imports of requirements that are not installed: whether they run determines the severity.
 fn trace_imports(options: &EnvOptions, machine: &facts::Machine, envs: &mut [facts::PyEnv]) {
-    for unmet in diagnose::unmet(machine, envs) {
+    let all = diagnose::unmet(machine, envs);
+    if all.is_empty() {
+        return;
+    }
+    let mut imports = probe::ImportSearch::new(options);
+    for unmet in all {
         let env = &mut envs[unmet.env];
-        if let Some(at) = probe::first_import(options, env, &unmet.dist, &unmet.modules) {
+        if let Some(at) = imports.first(env, &unmet.dist, &unmet.modules) {
             let (dist, requirement) = (unmet.dist, unmet.requirement);
             env.unmet_imports.push(facts::UnmetImport { dist, requirement, at });
         }
     }
+    imports.finish();
 }
 
 /// Starts a run folder with the findings.

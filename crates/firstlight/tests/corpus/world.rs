@@ -91,9 +91,10 @@ impl World {
         let venv = self.named.then(|| Path::new("/").join(&self.venv));
         let options = probe::EnvOptions { source, venv, cache: None, verify_files: false };
         let probe::Report { machine, mut envs } = probe::read(&options).unwrap();
+        let mut imports = probe::ImportSearch::new(&options);
         for unmet in diagnose::unmet(&machine, &envs) {
             let env = &mut envs[unmet.env];
-            let at = probe::first_import(&options, env, &unmet.dist, &unmet.modules);
+            let at = imports.first(env, &unmet.dist, &unmet.modules);
             env.unmet_imports.extend(at.map(|at| facts::UnmetImport {
                 dist: unmet.dist,
                 requirement: unmet.requirement,

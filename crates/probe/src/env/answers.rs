@@ -4,6 +4,7 @@
 use crate::Source;
 use crate::native::{Fnv, cache};
 use crate::source::Folder;
+use rayon::prelude::*;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -91,11 +92,12 @@ impl Answers {
 
 /// A hash that changes when one of these paths does.
 fn state(source: &Source, site: &Path, paths: &[String]) -> u64 {
-    let mut state = Fnv::default();
     let site = Folder::open(source, site.to_path_buf());
-    for path in paths {
-        site.state_of(source, path).iter().for_each(|word| state.word(*word));
-    }
+    // A trace has hundreds to thousands of paths, and each costs a system call.
+    let states: Vec<[u64; 4]> =
+        paths.par_iter().with_min_len(64).map(|path| site.state_of(source, path)).collect();
+    let mut state = Fnv::default();
+    states.as_flattened().iter().for_each(|word| state.word(*word));
     state.0
 }
 

@@ -99,26 +99,38 @@ impl Import {
     }
 }
 
-/// File and line of the first import of one of these modules that runs whenever a distribution's packages are imported.
-pub fn first_import(
-    options: &EnvOptions,
-    env: &PyEnv,
-    dist: &str,
-    modules: &[String],
-) -> Option<String> {
-    let info = Path::new(&env.dist(dist)?.path);
-    let site = info.parent()?;
-    let mut answers = Answers::open(options.cache.as_deref());
-    let question = format!("import of {} by {}", modules.join(" "), info.display());
-    let at = answers.answer(&options.source, site, &question, |trace| {
-        trace.insert(info.join("RECORD"));
-        let record = Record::parse(&options.source.text(info.join("RECORD"))?);
-        let tops = record.top_level.iter().filter(|top| !top.contains('-'));
-        tops.map(|top| top.strip_suffix(".py").unwrap_or(top))
-            .find_map(|package| import_in(&options.source, site, package, modules, trace))
-    });
-    answers.keep();
-    at
+/// Searches packages for the import statements that run whatever happens, with one cache for all of them.
+#[derive(Debug)]
+pub struct ImportSearch<'a> {
+    source: &'a Source,
+    answers: Answers,
+}
+
+impl<'a> ImportSearch<'a> {
+    /// A search with the cache of earlier runs.
+    pub fn new(options: &'a EnvOptions) -> Self {
+        Self { source: &options.source, answers: Answers::open(options.cache.as_deref()) }
+    }
+
+    /// The first file and line at which an import of a distribution's packages imports one of these modules.
+    pub fn first(&mut self, env: &PyEnv, dist: &str, modules: &[String]) -> Option<String> {
+        let info = Path::new(&env.dist(dist)?.path);
+        let site = info.parent()?;
+        let question = format!("import of {} by {}", modules.join(" "), info.display());
+        let source = self.source;
+        self.answers.answer(source, site, &question, |trace| {
+            trace.insert(info.join("RECORD"));
+            let record = Record::parse(&source.text(info.join("RECORD"))?);
+            let tops = record.top_level.iter().filter(|top| !top.contains('-'));
+            tops.map(|top| top.strip_suffix(".py").unwrap_or(top))
+                .find_map(|package| import_in(source, site, package, modules, trace))
+        })
+    }
+
+    /// Writes the cache.
+    pub fn finish(self) {
+        self.answers.keep();
+    }
 }
 
 fn import_in(

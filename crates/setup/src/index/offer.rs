@@ -52,9 +52,15 @@ impl IndexClient<'_> {
         wanted: &[PackageQuery],
         host: TargetHost<'_>,
     ) -> Result<Vec<IndexAnswer>, IndexError> {
-        let names: Vec<&str> = wanted.iter().map(|one| one.package.as_str()).collect();
+        // Several requirements are about one package, whose page has megabytes.
+        let names: BTreeSet<&str> = wanted.iter().map(|one| one.package.as_str()).compact_set();
+        let names: Vec<&str> = names.into_iter().collect();
         let pages = self.pages(&names)?;
-        Ok(wanted.iter().zip(&pages).map(|(wanted, page)| offer(page, wanted, host)).collect())
+        let answer = |wanted: &PackageQuery| {
+            let at = names.binary_search(&wanted.package.as_str()).ok()?;
+            Some(offer(&pages[at], wanted, host))
+        };
+        Ok(wanted.iter().filter_map(answer).collect())
     }
 }
 
