@@ -99,9 +99,14 @@ impl Seen<'_> {
         let package = known.map_or(owner.as_deref().unwrap_or("flash-attn"), |row| row.package);
         let mut lines = Vec::new();
         if known.is_none() && owner.is_none() && !self.text.is_empty() {
-            lines.push(
-                format!("# name the package the .so file belongs to instead of {package}:").into(),
-            );
+            let label = self.env().and_then(|env| wheel_label(self.machine(), env));
+            let label = label.map_or(String::new(), |label| format!(" (its name has {label})"));
+            return vec![
+                format!(
+                    "# the package that has the .so file: its wheel for this torch{label}, or build it here with --no-build-isolation"
+                )
+                .into(),
+            ];
         }
         if let Some(label) = self.env().and_then(|env| wheel_label(self.machine(), env)) {
             lines.push(

@@ -5,6 +5,7 @@
 
 pub mod abi;
 mod arch;
+pub mod causes;
 pub mod cuda_drivers;
 pub mod cuda_images;
 pub mod gpu_codes;
@@ -60,6 +61,9 @@ mod tests {
             pypi::releases("torch").count(),
             recipes::recipes().len(),
             wheels::wheels().len(),
+            causes::partners("trl").len(),
+            causes::of_exception("ValueError", "", &["python", "raised"]).len(),
+            causes::of_build("ld: cannot find -lx", &["python", "toolchain"]).len(),
             xids::xids().len(),
             packages::unstated("fla-core").count(),
             packages::libraries("bitsandbytes", "0.50.2").map_or(0, |row| row.cuda.len()),

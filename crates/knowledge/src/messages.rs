@@ -73,6 +73,22 @@ pub struct Message {
     pub source: Source,
 }
 
+impl Message {
+    /// Whether a command of the row itself installs this distribution.
+    pub fn installs(&self, name: &str) -> bool {
+        let causes = self.causes.iter().flat_map(|cause| &cause.fix);
+        let lines = self.fix.iter().chain(causes);
+        let install = |line: &&String| {
+            ["pip ", "upgrade ", "reinstall "].iter().any(|verb| line.starts_with(verb))
+        };
+        lines.filter(install).flat_map(|line| line.split_whitespace().skip(1)).any(|word| {
+            let end = |c: char| !(c.is_ascii_alphanumeric() || "-_.".contains(c));
+            let word = word.trim_start_matches(['\'', '"']);
+            word[..word.find(end).unwrap_or(word.len())].eq_ignore_ascii_case(name)
+        })
+    }
+}
+
 fn specific() -> u32 {
     4
 }

@@ -228,7 +228,11 @@ pub(super) fn read(pasted: &Pasted) -> Vec<ErrorLine> {
             let link = std::mem::replace(&mut link, Link::None);
             errors.push(ErrorLine { span: (start, end), kind, class, message, frames, link });
             (open, continues) = (false, MESSAGE_LINES);
-        } else if let Some(kind) = other(&lower).filter(|_| !open) {
+        } else if continues == MESSAGE_LINES && after_cmake(&errors) {
+            extend(&mut errors, &mut continues, end);
+        } else if let Some(kind) =
+            other(&lower).filter(|kind| !open || is_diagnostic(*kind, &lower))
+        {
             errors.push(ErrorLine {
                 span: (start, end),
                 kind,
@@ -243,6 +247,17 @@ pub(super) fn read(pasted: &Pasted) -> Vec<ErrorLine> {
         }
     }
     errors
+}
+
+/// Whether the last error is a line of CMake that names the file alone: the next line is its message.
+fn after_cmake(errors: &[ErrorLine]) -> bool {
+    errors.last().is_some_and(|last| last.message.starts_with("CMake Error at"))
+}
+
+/// Whether a line between frames is a compiler's or linker's, whose output a traceback interrupts.
+fn is_diagnostic(kind: Kind, lower: &str) -> bool {
+    let words = [": fatal error:", ": error:", "undefined reference to", ": cannot find -l"];
+    kind == Kind::Build && words.iter().any(|words| lower.contains(words))
 }
 
 fn extend(errors: &mut [ErrorLine], continues: &mut usize, end: usize) {

@@ -90,7 +90,7 @@ pub(crate) fn provider(module: &str, envs: &[PyEnv]) -> String {
 
 /// Classes that texts name without their module, by the begin or the end of the name, and their distribution. The names are those of
 /// the libraries' documentation; of several that fit the first counts.
-const CLASSES: [(&str, &str, &str); 38] = [
+const CLASSES: [(&str, &str, &str); 39] = [
     ("SFT", "Trainer", "trl"),
     ("DPO", "Trainer", "trl"),
     ("GRPO", "Trainer", "trl"),
@@ -121,6 +121,7 @@ const CLASSES: [(&str, &str, &str); 38] = [
     ("", "ForConditionalGeneration", "transformers"),
     ("", "ForSequenceClassification", "transformers"),
     ("", "PreTrainedModel", "transformers"),
+    ("", "OutputWithPast", "transformers"),
     ("", "TokenizerFast", "transformers"),
     ("", "Tokenizer", "transformers"),
     ("", "ImageProcessor", "transformers"),
@@ -150,6 +151,17 @@ pub(super) fn is_known(module: &str) -> bool {
         || module_of(top).is_some()
         || knowledge::packages::package(&dist).is_some()
         || STACK.contains(&dist.as_str())
+}
+
+/// Whether a requirement names a distribution that the tables know or that is installed.
+pub(super) fn is_distribution(seen: &Seen, requirement: &str) -> bool {
+    let letters = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    let name = requirement.trim_start_matches(['\'', '"', '-']);
+    let name = Dist::normalise(&name[..name.find(|c: char| !letters(c)).unwrap_or(name.len())]);
+    is_known(&name)
+        || installed(seen, &name).is_some()
+        || knowledge::pypi::releases(&name).next().is_some()
+        || knowledge::messages::messages().iter().any(|message| message.installs(&name))
 }
 
 /// Whether a folder of this name in a path is the checkout or the package of a known library.

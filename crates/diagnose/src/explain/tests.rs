@@ -4,6 +4,7 @@ mod catalogue;
 mod common_lines;
 mod corpus;
 mod levels;
+mod reports;
 mod samples;
 
 use super::*;

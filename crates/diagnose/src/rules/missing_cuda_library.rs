@@ -110,6 +110,13 @@ fn for_text(seen: &Seen, name: &str) -> Vec<RemedyStep> {
         ),
         None => format!("# the package that brings {library} of CUDA {wanted}:"),
     };
+    // PyPI has NVIDIA's libraries from CUDA 11 on.
+    if wanted < 11 {
+        return vec![
+            format!("# {library} is of CUDA {wanted}: take the build of the package that loads it for the CUDA of this system (Jetson: for its JetPack), or install the toolkit of CUDA {wanted}")
+                .into(),
+        ];
+    }
     vec![head.into(), installer.install(&[distribution(name, wanted)], None)]
 }
 

@@ -1,7 +1,6 @@
 //! The first error of a compiler, a linker or CMake that no other kind knows: its file, the owner of that file, and the causes
 //! that it leaves possible.
 
-use super::super::cause::Cause;
 use super::super::error_lines::ErrorLine;
 use super::Entity;
 use crate::rules::Seen;
@@ -9,7 +8,6 @@ use crate::rules::Seen;
 /// The root error of a build as an entity; `None` for builds that have nothing to do with a GPU stack.
 pub(in crate::explain) fn of_root(seen: &Seen, root: &ErrorLine) -> Option<Entity> {
     let message = root.message.as_str();
-    let lower = message.to_ascii_lowercase();
     let name = super::exception::shortened(message);
     let built = built_package(seen.text);
     let gpu = ["cuda", "nvcc", "torch", "cutlass", "triton", ".cu", "hip"];
@@ -28,50 +26,20 @@ pub(in crate::explain) fn of_root(seen: &Seen, root: &ErrorLine) -> Option<Entit
     if let Some(package) = &built {
         entity = entity.package(package.clone());
     }
-    let python = seen.installer().python();
-    let toolchain = "nvcc --version; c++ --version; cmake --version; ninja --version".to_owned();
     let wheel = built
         .as_ref()
         .map(|name| format!("firstlight plan {name}  # a combination that has a prebuilt wheel"));
-    let causes = if lower.contains("undefined reference")
-        || lower.contains("cannot find -l")
-        || lower.contains("ld: ")
-    {
-        vec![
-            Cause::new("The library that has the function is not installed or not given to the linker.")
-                .check(["# nm -D --defined-only LIBRARY.so | grep NAME; the -l and -L options of the linker's command"])
-                .fix(["# its development package, or its folder in LIBRARY_PATH"]),
-            Cause::new("The library is there and of another release or C++ ABI than the source was compiled for.")
-                .check([format!("{python} -c 'import torch; print(torch.__version__, torch._C._GLIBCXX_USE_CXX11_ABI)'; {toolchain}")])
-                .fix(["# the release that the source names; then a clean build folder"]),
-        ]
-    } else if lower.starts_with("cmake error") {
-        vec![
-            Cause::new("A program or library that the project looks for is absent, or is found in another release than it needs: the message's next lines name it.")
-                .check([toolchain.clone(), "# the lines after `CMake Error`, and build/CMakeFiles/CMakeError.log".to_owned()])
-                .fix(["# install what they name, or name its folder in CMAKE_PREFIX_PATH; then a clean build folder"]),
-            Cause::new("CMake itself is too old or too new for the project.").check(["cmake --version; which -a cmake"]).fix([String::from(seen.installer().install(&["cmake".to_owned()], None))]),
-        ]
-    } else {
-        let mut causes = vec![
-            Cause::new(match owner {
-                Some(owner) => format!("{of} and {owner} are of different ages: a name was removed, or is not there yet."),
-                None => format!("{of} was written for another release of what it includes (CUDA, torch, a submodule) than the one that is found."),
-            })
-            .check([format!("{python} -c 'import torch; print(torch.__version__, torch.version.cuda)'; {toolchain}")])
-            .fix(["# the release of the source for this torch and CUDA; git submodule update --init --recursive"]),
-            Cause::new("The compiler is too old or too new: nvcc takes host compilers up to a release, and a language standard needs a compiler that has it.")
-                .check([toolchain.clone()])
-                .fix(["# the toolkit and compiler that the source names; export CUDAHOSTCXX, CXX and NVCC_PREPEND_FLAGS"]),
-        ];
-        causes.push(
-            Cause::new("The source has a fault at that place for this compiler or GPU, which another release does not have.")
-                .check(["# the file and line of the message in the project's newest source"])
-                .fix(["# another release of the source"]),
-        );
-        causes
-    };
-    Some(entity.meaning(words).causes(causes).fix(wheel))
+    let mut facts = vec![
+        ("python", seen.installer().python()),
+        ("of", of),
+        ("toolchain", "nvcc --version; c++ --version; cmake --version; ninja --version".to_owned()),
+    ];
+    facts.push(owner.map_or(("ownerless", String::new()), |owner| ("owner", owner.to_owned())));
+    let known: Vec<&str> = facts.iter().map(|(name, _)| *name).collect();
+    let rows = knowledge::causes::of_build(message, &known);
+    let words_of = facts.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
+    let filled = Seen { context: seen.context, text: seen.text, words: words_of };
+    Some(entity.meaning(words).causes(super::message::causes(&filled, &rows)).fix(wheel))
 }
 
 /// Folders of headers and who installs them.

@@ -2,9 +2,9 @@
 //! the class of the exception leaves possible.
 
 use super::super::cause::Cause;
-use super::super::error_lines::{ErrorLine, Frame};
+use super::super::error_lines::{ErrorLine, Frame, Kind};
 use super::Entity;
-use crate::explain::modules::{installed, provider};
+use crate::explain::modules::{installed, is_library, of_class, provider};
 use crate::rules::Seen;
 
 /// Longest message that is shown, in letters.
@@ -19,7 +19,7 @@ pub(in crate::explain) fn of_root(
     root: &ErrorLine,
     chain: &[&ErrorLine],
 ) -> Option<Entity> {
-    let place = Place::of(seen, root)?;
+    let Some(place) = Place::of(seen, root) else { return without_frames(seen, root) };
     let shown = shortened(&root.message);
     let name =
         if shown.is_empty() { root.class.clone() } else { format!("{}: {shown}", root.class) };
@@ -50,11 +50,55 @@ pub(in crate::explain) fn of_root(
             entity = entity.package(package.clone());
         }
     }
-    entity.causes = causes(seen, root, &place);
+    // transformers looks its model types up in a table, and old releases raise the bare key.
+    let model_type =
+        root.class == "KeyError" && place.frame.file.ends_with("configuration_auto.py");
+    if !model_type {
+        entity.causes = causes(seen, root, Some(&place));
+    }
     if entity.causes.is_empty() {
         entity = entity.fix(upgrade(seen, &place));
     }
     Some(entity)
+}
+
+/// An exception without the frames of a package: the library that its message names, and the causes of its class.
+fn without_frames(seen: &Seen, root: &ErrorLine) -> Option<Entity> {
+    (root.kind == Kind::Exception && root.frames.is_empty()).then_some(())?;
+    let library = library_in(seen, &root.message);
+    let place = library.as_ref().map(|library| Place {
+        frame: Frame { file: String::new(), line: String::new() },
+        raised: library.clone(),
+        caller: None,
+        own: false,
+    });
+    let causes = causes(seen, root, place.as_ref());
+    (!causes.is_empty()).then_some(())?;
+    let shown = shortened(&root.message);
+    let mut words =
+        format!("The text has the error {}: {}.", root.class, shown.trim_end_matches('.'));
+    if let Some(library) = &library {
+        words.push_str(&format!(" It is about {library}."));
+    }
+    let entity = Entity::new(super::STATED, format!("{}: {shown}", root.class)).meaning(words);
+    let entity = entity.causes(causes);
+    Some(match library {
+        Some(library) => entity.package(library),
+        None => entity,
+    })
+}
+
+/// The first known library that a message names, by its name, a module or a class.
+fn library_in(seen: &Seen, message: &str) -> Option<String> {
+    let letters = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-' || c == '.';
+    let mut words = message.split(|c: char| !letters(c)).filter(|word| word.len() > 2);
+    words.find_map(|word| {
+        let top = word.split('.').next().unwrap_or(word);
+        let known = is_library(&top.to_ascii_lowercase());
+        let parts = || word.split('.').filter(|part| !part.is_empty());
+        let class = || parts().find_map(of_class).map(str::to_owned);
+        known.then(|| provider(&top.to_ascii_lowercase(), seen.context.envs)).or_else(class)
+    })
 }
 
 /// Where an exception was raised.
@@ -150,157 +194,55 @@ pub(super) fn shortened(message: &str) -> String {
     }
 }
 
-/// The causes that fit a class of exceptions, the likeliest first.
-fn causes(seen: &Seen, error: &ErrorLine, place: &Place) -> Vec<Cause> {
-    let (class, message) = (error.class.as_str(), error.message.as_str());
-    let remote = error.frames.iter().any(|frame| frame.package() == Some(REMOTE_CODE));
-    let mut all = Vec::new();
-    if remote {
-        all.push(remote_code(seen));
+/// What is known about an exception, by the names of the table of causes.
+fn facts(seen: &Seen, error: &ErrorLine, place: Option<&Place>) -> Vec<(String, String)> {
+    let mut facts: Vec<(&str, String)> = vec![("python", seen.installer().python())];
+    if error.frames.iter().any(|frame| frame.package() == Some(REMOTE_CODE)) {
+        facts.push(("remote", String::new()));
     }
     if error.frames.iter().any(|frame| frame.file.contains("unsloth_compiled_cache")) {
-        all.push(
-            Cause::new("The code that unsloth generated is of earlier releases of trl or transformers.")
-                .check(["ls -l unsloth_compiled_cache; python -m pip list | grep -iE 'unsloth|trl|transformers'"])
-                .fix(["rm -rf unsloth_compiled_cache"]),
-        );
+        facts.push(("generated", String::new()));
     }
-    let interface = matches!(
-        class,
-        "AttributeError" | "TypeError" | "NameError" | "ImportError" | "ModuleNotFoundError"
-    );
-    let none = message.contains("'NoneType'");
-    // transformers looks its model types up in a table, and old releases raise the bare key.
-    if class == "KeyError" && place.frame.file.ends_with("configuration_auto.py") {
-        return vec![];
+    let Some(place) = place else { return named(facts) };
+    let own = |name: &&String| *name != REMOTE_CODE;
+    let Some(raised) = Some(&place.raised).filter(own) else { return named(facts) };
+    facts.push(("raised", raised.clone()));
+    let caller = place.caller.as_ref().filter(own);
+    if let Some(caller) = caller {
+        facts.push(("caller", caller.clone()));
+        facts.push(("both", format!("{caller} {raised}")));
     }
-    match class {
-        _ if none => {
-            all.push(
-                Cause::new("A call before it gave None where an object was expected: an optional part was not loaded, or a file or a model was not found.")
-                    .check(["# the warnings above the traceback name what was not loaded or found"]),
-            );
-            all.extend(releases(seen, place));
+    // A caller that patches the package it calls knows more packages than that one.
+    let of = |name: &String| knowledge::causes::partners(name);
+    let all = of(raised).iter().chain(caller.map_or(&[][..], of));
+    let mut partners: Vec<&str> = Vec::new();
+    for name in all.map(String::as_str).filter(|name| *name != raised) {
+        if !partners.contains(&name) {
+            partners.push(name);
         }
-        _ if interface => {
-            all.extend(releases(seen, place));
-        }
-        "KeyError" | "IndexError" => {
-            all.push(
-                Cause::new(format!(
-                    "The checkpoint, its config or the adapter has names that this release of {} does not expect: it is newer or older than the library, or of another kind.",
-                    place.raised
-                ))
-                .check(["python -m json.tool MODEL/config.json | grep -E 'transformers_version|architectures|model_type|quant_method'".to_owned(), show(seen, place)])
-                .fix(upgrade(seen, place)),
-            );
-        }
-        "NotImplementedError" => all.push(
-            Cause::new(format!("This release of {} has no implementation for that device, data type or model.", place.raised))
-                .check([show(seen, place)])
-                .fix(upgrade(seen, place)),
-        ),
-        "FileNotFoundError" | "NotADirectoryError" | "IsADirectoryError" | "PermissionError" => all.push(
-            Cause::new("The path in the message does not exist there, or is not accessible to this user: a relative path, an incomplete download, or a cache that moved.")
-                .check(["ls -ld PATH; pwd; id"]),
-        ),
-        "JSONDecodeError" | "UnicodeDecodeError" | "SafetensorError" | "UnpicklingError" | "EOFError" | "BadZipFile" => all.push(
-            Cause::new("The file that it reads is damaged, incomplete, a Git LFS pointer or of another format.")
-                .check(["ls -l FILE; head -c 200 FILE"])
-                .fix(["# download the file again"]),
-        ),
-        _ => all.push(
-            Cause::new(format!(
-                "{} refuses what it was given: an option, an input or a checkpoint that this release does not take; the message names it.",
-                place.raised
-            ))
-            .check(["# the value in the message; the frames above show where it comes from".to_owned(), show(seen, place)]),
-        ),
     }
-    if !interface && !none {
-        all.extend(releases(seen, place));
+    if !partners.is_empty() {
+        facts.push(("partners", partners.join(", ")));
+        facts.push(("pattern", format!("{raised}|{}", partners.join("|"))));
     }
-    if all.is_empty() && place.raised != REMOTE_CODE {
-        all.push(
-            Cause::new(format!(
-                "The program is written for another release of {} than the installed one.",
-                place.raised
-            ))
-            .check([show(seen, place)])
-            .fix([format!(
-                "# the release of {} that the program names, or a newer program",
-                place.raised
-            )]),
-        );
-    }
-    if matches!(class, "ImportError" | "ModuleNotFoundError") && place.raised != REMOTE_CODE {
-        all.push(
-            Cause::new(format!(
-                "{}'s files are incomplete: its compiled part was not built or not installed, two releases are mixed, or a folder with its source hides it.",
-                place.raised
-            ))
-            .check([format!("{} -m pip show -f {} | grep '\\.so'; ls", seen.installer().python(), place.raised)])
-            .fix([String::from(seen.installer().again(&[&place.raised]))]),
-        );
-    }
-    if place.raised != REMOTE_CODE {
-        all.push(fault(seen, place));
-    }
-    all
+    named(facts)
 }
 
-fn remote_code(seen: &Seen) -> Cause {
-    Cause::new("The model's own code (trust_remote_code) was written for another release of transformers than the installed one.")
-        .check([
-            "grep transformers_version MODEL/config.json".to_owned(),
-            format!("{} -m pip show transformers | grep Version", seen.installer().python()),
-        ])
-        .fix(["# the transformers release of config.json, a newer revision of the model, or its native class without trust_remote_code"])
+fn named(facts: Vec<(&str, String)>) -> Vec<(String, String)> {
+    facts.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
-/// Two packages of releases that do not fit.
-fn releases(seen: &Seen, place: &Place) -> Option<Cause> {
-    let caller = place.caller.as_ref().filter(|caller| *caller != REMOTE_CODE)?;
-    if place.raised == REMOTE_CODE {
-        return None;
-    }
-    let installer = seen.installer();
-    let both = [caller.clone(), place.raised.clone()];
-    Some(
-        Cause::new(format!(
-            "{caller} and {} are of releases that do not fit each other.",
-            place.raised
-        ))
-        .check([
-            format!(
-                "{} -m pip show {} | grep -E '^(Name|Version|Requires)'",
-                installer.python(),
-                both.join(" ")
-            ),
-            format!("{} -m pip check", installer.python()),
-        ])
-        .fix([String::from(installer.install(&both, None).upgraded())]),
-    )
-}
-
-/// A fault of the package itself.
-fn fault(seen: &Seen, place: &Place) -> Cause {
-    let raised = &place.raised;
-    let mut cause = Cause::new(format!("This release of {raised} has a fault at that place, which another release does not have."))
-        .check([format!(
-            "uv venv /tmp/newest && uv pip install --python /tmp/newest/bin/python {raised}  # then the same call with the newest release"
-        )]);
-    cause.check.push(format!("{} -m pip index versions {raised}", seen.installer().python()));
-    cause.fix(upgrade(seen, place))
+/// The causes that the table has for a class of exceptions, the likeliest first.
+fn causes(seen: &Seen, error: &ErrorLine, place: Option<&Place>) -> Vec<Cause> {
+    let words = facts(seen, error, place);
+    let known: Vec<&str> = words.iter().map(|(name, _)| name.as_str()).collect();
+    let rows = knowledge::causes::of_exception(&error.class, &error.message, &known);
+    let filled = Seen { context: seen.context, text: seen.text, words: words.clone() };
+    super::message::causes(&filled, &rows)
 }
 
 fn upgrade(seen: &Seen, place: &Place) -> Option<String> {
     (place.raised != REMOTE_CODE).then(|| {
         seen.installer().install(std::slice::from_ref(&place.raised), None).upgraded().into()
     })
-}
-
-fn show(seen: &Seen, place: &Place) -> String {
-    let package = if place.raised == REMOTE_CODE { "transformers" } else { place.raised.as_str() };
-    format!("{} -m pip show {package} | grep -E '^(Name|Version)'", seen.installer().python())
 }

@@ -2,6 +2,7 @@
 
 use super::{Entity, Form, keyed};
 use crate::explain::cause::Cause;
+use crate::explain::modules;
 use crate::host;
 use crate::rules::Seen;
 use facts::RemedyStep;
@@ -29,7 +30,7 @@ fn read(seen: &Seen, name: &'static str) -> Option<Entity> {
     }
     for package in &message.packages {
         let package = filled(seen, package);
-        if let Some((_, dist)) = super::super::modules::installed(seen, &package) {
+        if let Some((_, dist)) = modules::installed(seen, &package) {
             entity = entity.evidence(format!("{} {}", dist.name, dist.version), dist.path.clone());
         }
         entity = entity.package(package);
@@ -77,6 +78,11 @@ fn command(seen: &Seen, line: &str) -> Option<String> {
         _ => return Some(line.to_owned()),
     };
     let step = String::from(step);
+    // A name that the text gave may be that of a folder or of another project's package.
+    let unknown = names.iter().find(|name| !modules::is_distribution(seen, name));
+    if let (Some(name), true) = (unknown, matches!(word, "pip" | "upgrade" | "reinstall")) {
+        return Some(format!("# if {name} is the name of its package: {step}"));
+    }
     Some(if remark.is_empty() { step } else { format!("{step}  # {remark}") })
 }
 

@@ -90,8 +90,7 @@ fn namespace(seen: &Seen, _: &'static str) -> Option<Entity> {
     let mut entity =
         Entity::new("python-name", format!("{module}.{name}")).package(package.clone()).rank(4);
     let mut words = format!(
-        "`(unknown location)` means that Python found a folder {module} without an __init__.py, a namespace package: {package}, which has {module}'s own \
-         files, is not installed or lost them, and another package or a folder in the working directory has the name."
+        "`(unknown location)` means that Python found a folder {module} without an __init__.py, a namespace package, and not the files of {package}."
     );
     for (part, of, what) in PARTS {
         let of_this = of == top;
@@ -109,16 +108,28 @@ fn namespace(seen: &Seen, _: &'static str) -> Option<Entity> {
             ));
         }
     }
-    if let Some((_, dist)) = installed(seen, &package) {
-        entity = entity
-            .evidence(format!("{} {} is installed", dist.name, dist.version), dist.path.clone());
-        entity = entity.fix([seen.installer().again(&[&package])]);
-    } else {
-        entity = entity.fix([seen.installer().install(std::slice::from_ref(&package), None)]);
-    }
-    let entity = entity.fix([format!(
-        "ls -d {top}  # a folder of this name where the program starts hides the package"
-    )]);
+    let installer = seen.installer();
+    let python = installer.python();
+    let install = match installed(seen, &package) {
+        Some((_, dist)) => {
+            entity = entity.evidence(
+                format!("{} {} is installed", dist.name, dist.version),
+                dist.path.clone(),
+            );
+            installer.again(&[&package])
+        }
+        None => installer.install(std::slice::from_ref(&package), None),
+    };
+    let entity = entity.causes([
+        Cause::new(format!("{package} is not installed in the Python that runs, or lost its files."))
+            .check([format!("{python} -m pip show -f {package} | grep __init__")])
+            .fix([String::from(install)]),
+        Cause::new(format!(
+            "A folder named {top} where the program starts, such as a checkout of its source, hides the package."
+        ))
+        .check([format!("{python} -c 'import {top}; print({top}.__path__)'; ls -d {top}")])
+        .fix(["# start the program in another folder, or rename that one"]),
+    ]);
     Some(entity.meaning(words))
 }
 

@@ -1,0 +1,51 @@
+//! Public reports whose thread states the cause: the first answer names it, and claims no other one as the only cause.
+
+use super::super::{Certainty, Leader, explain_text};
+use facts::Machine;
+use serde::Deserialize;
+
+#[derive(Deserialize)]
+struct Report {
+    address: String,
+    cause: String,
+    /// Words of which the answer has one.
+    expect: Vec<String>,
+    text: String,
+}
+
+#[test]
+fn the_first_answer_names_the_cause_of_the_thread() {
+    let reports = include_str!("../reports.jsonl").lines();
+    for line in reports {
+        let report: Report = serde_json::from_str(line).unwrap();
+        let found = explain_text(&report.text, &Machine::unknown(), &[], &[]);
+        let (words, causes, fix) = match found.leader() {
+            Some(Leader::Rule(found)) => {
+                let meaning = found.meaning.clone().unwrap_or(found.rule.about.to_owned());
+                (meaning, &found.causes, &found.fix)
+            }
+            Some(Leader::Entity(entity)) => (entity.meaning.clone(), &entity.causes, &entity.fix),
+            None => panic!("{}: no answer; {}", report.address, report.cause),
+        };
+        let causes = causes.iter().map(|it| format!("{} {:?} {:?}", it.cause, it.check, it.fix));
+        let answer = format!("{words} {} {fix:?}", causes.collect::<String>()).to_lowercase();
+        let named = report.expect.iter().any(|word| answer.contains(&word.to_lowercase()));
+        assert!(named, "{}: {}\n{answer}", report.address, report.cause);
+    }
+}
+
+/// Words that several causes print leave them possible.
+#[test]
+fn words_of_several_causes_claim_none_of_them() {
+    for text in [
+        "TypeError: LoraConfig.__init__() got an unexpected keyword argument 'x'",
+        "RuntimeError: Expected all tensors to be on the same device, but found at least two devices, cpu and cuda:0!",
+        "ImportError: cannot import name 'LLM' from 'vllm' (unknown location)",
+        "ValidationError: 1 validation error for DeepSpeedZeroConfig",
+        "ImportError: numpy.core.multiarray failed to import",
+    ] {
+        let found = explain_text(text, &Machine::unknown(), &[], &[]);
+        let certainty = found.leader().map(|leader| leader.certainty());
+        assert_eq!(certainty, Some(Certainty::Possible), "{text}");
+    }
+}
