@@ -34,15 +34,6 @@ release, which brings the newer library.",
     texts: &[
         Text::new("undefined symbol: {symbol}, version libcudart.so", "ImportError: /v/lib/python3.12/site-packages/deep_gemm_cpp.cpython-312-x86_64-linux-gnu.so: undefined symbol: cudaLibraryGetKernel, version libcudart.so.12"),
         Text::new("undefined symbol: nccl*", "ImportError: /usr/local/lib/python3.12/site-packages/torch/lib/libtorch_cuda.so: undefined symbol: ncclAlltoAll"),
-        // https://github.com/jax-ml/jax/issues/18027
-        Text::new("Outdated * installation found. Version JAX was built against", "\
-CUDA backend failed to initialize: Unable to use CUDA because of the following issues with CUDA components:
-Outdated cuSPARSE installation found.
-Version JAX was built against: 12200
-Minimum supported: 12100
-Installed version: 12002"),
-        // https://github.com/jax-ml/jax/issues/22416
-        Text::new("Loaded runtime CuDNN library: * but source was compiled with:", "E0715 18:02:17.586518  591934 cuda_dnn.cc:523] Loaded runtime CuDNN library: 9.0.0 but source was compiled with: 9.1.1.  CuDNN library needs to have matching major version and equal or higher minor version."),
     ],
     also: &[
         Also {

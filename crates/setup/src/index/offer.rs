@@ -3,8 +3,10 @@
 use super::page::{Page, PageRelease};
 use super::{IndexClient, IndexError};
 use crate::wheel::WheelName;
+use facts::CompactCollect;
 use knowledge::{Minor, minor_of};
 use pep440_rs::VersionSpecifiers;
+use std::collections::BTreeSet;
 
 /// A package to install.
 #[derive(Debug, Clone, PartialEq, Eq)]

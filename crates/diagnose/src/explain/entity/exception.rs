@@ -65,27 +65,25 @@ pub(in crate::explain) fn of_root(
 /// An exception without the frames of a package: the library that its message names, and the causes of its class.
 fn without_frames(seen: &Seen, root: &ErrorLine) -> Option<Entity> {
     (root.kind == Kind::Exception && root.frames.is_empty()).then_some(())?;
-    let library = library_in(seen, &root.message);
-    let place = library.as_ref().map(|library| Place {
+    // Errors of torch's and NumPy's own calls are mostly the program's.
+    let library = library_in(seen, &root.message)
+        .filter(|library| !matches!(library.as_str(), "torch" | "numpy"))?;
+    let place = Place {
         frame: Frame { file: String::new(), line: String::new() },
         raised: library.clone(),
         caller: None,
         own: false,
-    });
-    let causes = causes(seen, root, place.as_ref());
-    (!causes.is_empty()).then_some(())?;
+    };
+    let causes = causes(seen, root, Some(&place));
+    (causes.len() > 1).then_some(())?;
     let shown = shortened(&root.message);
-    let mut words =
-        format!("The text has the error {}: {}.", root.class, shown.trim_end_matches('.'));
-    if let Some(library) = &library {
-        words.push_str(&format!(" It is about {library}."));
-    }
+    let words = format!(
+        "The text has the error {}: {}. It is about {library}.",
+        root.class,
+        shown.trim_end_matches('.')
+    );
     let entity = Entity::new(super::STATED, format!("{}: {shown}", root.class)).meaning(words);
-    let entity = entity.causes(causes);
-    Some(match library {
-        Some(library) => entity.package(library),
-        None => entity,
-    })
+    Some(entity.causes(causes).package(library))
 }
 
 /// The first known library that a message names, by its name, a module or a class.
