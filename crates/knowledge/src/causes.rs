@@ -28,7 +28,7 @@ pub struct ErrorCause {
     /// The cause.
     #[serde(flatten)]
     pub row: CauseFields,
-    /// Where it was read.
+    /// Its source.
     pub source: Source,
 }
 
