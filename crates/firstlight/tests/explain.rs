@@ -126,7 +126,7 @@ fn entities_are_resolved_in_the_named_environment() {
     let entity = &explained["entities"][0];
     assert_eq!(entity["confirmed_here"], true, "{explained}");
     assert!(entity["evidence"].to_string().contains("flash_attn_4 4.0.0"), "{explained}");
-    assert!(entity["fix"].to_string().contains("flash-attn"), "{explained}");
+    assert!(entity["causes"][0]["fix"].to_string().contains("flash-attn"), "{explained}");
     let text = "flashinfer-cubin version (0.6.13) does not match flashinfer version (0.6.14)";
     let explained = json(folder.path(), &["explain", text, "--venv", venv], 0);
     let entity = &explained["entities"][0];

@@ -138,7 +138,7 @@ pub(super) fn of_class(class: &str) -> Option<&'static str> {
         class.len() > begin.len().max(end.len()).max(4)
             && class.starts_with(begin)
             && class.ends_with(end)
-            || class == begin
+            || !begin.is_empty() && class == begin
     };
     CLASSES.iter().find(|(begin, end, _)| fits(begin, end)).map(|(.., dist)| *dist)
 }

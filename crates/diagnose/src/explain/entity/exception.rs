@@ -4,7 +4,7 @@
 use super::super::cause::Cause;
 use super::super::error_lines::{ErrorLine, Frame, Kind};
 use super::Entity;
-use crate::explain::modules::{installed, is_library, of_class, provider};
+use crate::explain::modules::{installed, of_class, provider};
 use crate::rules::Seen;
 
 /// Longest message that is shown, in letters.
@@ -62,12 +62,10 @@ pub(in crate::explain) fn of_root(
     Some(entity)
 }
 
-/// An exception without the frames of a package: the library that its message names, and the causes of its class.
+/// An exception without the frames of a package: the library whose class its message names, and the causes of its own class.
 fn without_frames(seen: &Seen, root: &ErrorLine) -> Option<Entity> {
     (root.kind == Kind::Exception && root.frames.is_empty()).then_some(())?;
-    // Errors of torch's and NumPy's own calls are mostly the program's.
-    let library = library_in(seen, &root.message)
-        .filter(|library| !matches!(library.as_str(), "torch" | "numpy"))?;
+    let library = library_in(&root.message)?.to_owned();
     let place = Place {
         frame: Frame { file: String::new(), line: String::new() },
         raised: library.clone(),
@@ -86,17 +84,10 @@ fn without_frames(seen: &Seen, root: &ErrorLine) -> Option<Entity> {
     Some(entity.causes(causes).package(library))
 }
 
-/// The first known library that a message names, by its name, a module or a class.
-fn library_in(seen: &Seen, message: &str) -> Option<String> {
-    let letters = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-' || c == '.';
-    let mut words = message.split(|c: char| !letters(c)).filter(|word| word.len() > 2);
-    words.find_map(|word| {
-        let top = word.split('.').next().unwrap_or(word);
-        let known = is_library(&top.to_ascii_lowercase());
-        let parts = || word.split('.').filter(|part| !part.is_empty());
-        let class = || parts().find_map(of_class).map(str::to_owned);
-        known.then(|| provider(&top.to_ascii_lowercase(), seen.context.envs)).or_else(class)
-    })
+/// The library of the first class that a message names. Other words do not show which library raised the error.
+fn library_in(message: &str) -> Option<&'static str> {
+    let letters = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    message.split(|c: char| !letters(c)).find_map(of_class)
 }
 
 /// Where an exception was raised.

@@ -228,7 +228,10 @@ fn template_and_stop_ids_are_read_from_the_file() {
         &[tokens.clone(), (MODEL, json!("gpt2")), (PRE, json!("bloom"))],
         "cuts texts as `bloom`",
     );
-    refused(&[tokens.clone(), (MODEL, json!("gpt2")), (PRE, json!("gpt-2"))], "has no merges");
+    refused(
+        &[tokens.clone(), (MODEL, json!("gpt2")), (PRE, json!("gpt-2"))],
+        "vocabulary without merges",
+    );
     refused(&[tokens, (MODEL, json!("llama"))], "has no score");
     assert!(ChatTemplate::read(&path).unwrap_err().to_string().contains("no chat template"));
 }
