@@ -17,6 +17,7 @@ import random
 import subprocess
 import sys
 import time
+import urllib.request
 
 SCHEMAS = [
     {
@@ -199,7 +200,19 @@ class Load:
         ]  # fmt: skip
         return [await self.ask("probe", body) for body in bodies]
 
+    def wait(self, seconds=300):
+        """Until the server accepts requests: it answers 503 while the model is loaded."""
+        end = time.perf_counter() + seconds
+        while True:
+            try:
+                return urllib.request.urlopen(f"http://127.0.0.1:{self.port}/health", timeout=5).close()
+            except OSError as error:
+                if time.perf_counter() > end:
+                    raise SystemExit(f"the server is not ready after {seconds} s: {error}") from error
+                time.sleep(0.2)
+
     async def run(self, seconds):
+        self.wait()
         before = await self.probes()
         self.counts.clear(), self.first.clear(), self.gaps.clear()
         began = time.perf_counter()
