@@ -54,7 +54,7 @@ pub(in crate::explain) fn of_root(
     let model_type =
         root.class == "KeyError" && place.frame.file.ends_with("configuration_auto.py");
     if !model_type {
-        entity.causes = causes(seen, root, Some(&place));
+        entity.causes = causes(seen, root, &place.raised, place.caller.as_deref());
     }
     if entity.causes.is_empty() {
         entity = entity.fix(upgrade(seen, &place));
@@ -66,13 +66,7 @@ pub(in crate::explain) fn of_root(
 fn without_frames(seen: &Seen, root: &ErrorLine) -> Option<Entity> {
     (root.kind == Kind::Exception && root.frames.is_empty()).then_some(())?;
     let library = library_in(&root.message)?.to_owned();
-    let place = Place {
-        frame: Frame { file: String::new(), line: String::new() },
-        raised: library.clone(),
-        caller: None,
-        own: false,
-    };
-    let causes = causes(seen, root, Some(&place));
+    let causes = causes(seen, root, &library, None);
     (causes.len() > 1).then_some(())?;
     let shown = shortened(&root.message);
     let words = format!(
@@ -184,7 +178,12 @@ pub(super) fn shortened(message: &str) -> String {
 }
 
 /// What is known about an exception, by the names of the table of causes.
-fn facts(seen: &Seen, error: &ErrorLine, place: Option<&Place>) -> Vec<(String, String)> {
+fn facts(
+    seen: &Seen,
+    error: &ErrorLine,
+    raised: &str,
+    caller: Option<&str>,
+) -> Vec<(String, String)> {
     let mut facts: Vec<(&str, String)> = vec![("python", seen.installer().python())];
     if error.frames.iter().any(|frame| frame.package() == Some(REMOTE_CODE)) {
         facts.push(("remote", String::new()));
@@ -192,17 +191,17 @@ fn facts(seen: &Seen, error: &ErrorLine, place: Option<&Place>) -> Vec<(String, 
     if error.frames.iter().any(|frame| frame.file.contains("unsloth_compiled_cache")) {
         facts.push(("generated", String::new()));
     }
-    let Some(place) = place else { return named(facts) };
-    let own = |name: &&String| *name != REMOTE_CODE;
-    let Some(raised) = Some(&place.raised).filter(own) else { return named(facts) };
-    facts.push(("raised", raised.clone()));
-    let caller = place.caller.as_ref().filter(own);
+    if raised == REMOTE_CODE {
+        return named(facts);
+    }
+    facts.push(("raised", raised.to_owned()));
+    let caller = caller.filter(|caller| *caller != REMOTE_CODE);
     if let Some(caller) = caller {
-        facts.push(("caller", caller.clone()));
+        facts.push(("caller", caller.to_owned()));
         facts.push(("both", format!("{caller} {raised}")));
     }
     // A caller that patches the package it calls knows more packages than that one.
-    let of = |name: &String| knowledge::causes::partners(name);
+    let of = knowledge::causes::partners;
     let all = of(raised).iter().chain(caller.map_or(&[][..], of));
     let mut partners: Vec<&str> = Vec::new();
     for name in all.map(String::as_str).filter(|name| *name != raised) {
@@ -222,8 +221,8 @@ fn named(facts: Vec<(&str, String)>) -> Vec<(String, String)> {
 }
 
 /// The causes that the table has for a class of exceptions, the likeliest first.
-fn causes(seen: &Seen, error: &ErrorLine, place: Option<&Place>) -> Vec<Cause> {
-    let words = facts(seen, error, place);
+fn causes(seen: &Seen, error: &ErrorLine, raised: &str, caller: Option<&str>) -> Vec<Cause> {
+    let words = facts(seen, error, raised, caller);
     let known: Vec<&str> = words.iter().map(|(name, _)| name.as_str()).collect();
     let rows = knowledge::causes::of_exception(&error.class, &error.message, &known);
     let filled = Seen { context: seen.context, text: seen.text, words: words.clone() };
