@@ -38,7 +38,7 @@ pub use inputs::{Dim, Inputs, MAX_TENSORS, Sequences, Slots};
 pub use list::{OPS, Visitor, op, visit_ops};
 pub use op::{
     Backend, Backends, Call, CallTensors, ChoiceTable, Chosen, Execution, Family, Implementations,
-    Key, Op, Options, Over, PartOf, Preference, Problem, Selection, States, Typed, choose,
+    Key, Op, Options, PartOf, Preference, Problem, RecurrentCall, Selection, States, Typed, choose,
     problem_of,
 };
 pub use random::SplitMix64;

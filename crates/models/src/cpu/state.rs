@@ -1,7 +1,7 @@
 //! Pools of recurrent states, one row per slot of the engine.
 
 use super::step::{Step, in_f32};
-use ops::{OpError, Over, States, Tensor, TensorMap, Typed};
+use ops::{OpError, RecurrentCall, States, Tensor, TensorMap, Typed};
 
 /// The states of an op in one layer.
 pub(super) struct StatePool {
@@ -22,7 +22,7 @@ impl StatePool {
     /// Runs an op over the pool, advances the states and returns `o` in float32.
     pub(super) fn advance<C: Typed>(&mut self, step: &Step, call: &C) -> Result<Tensor, OpError> {
         let states = States { before: Some(&self.pool), slots: Some(&step.slots), after: None };
-        let over = Over { call, offsets: Some(&step.offsets), states, o: None };
+        let over = RecurrentCall { call, offsets: Some(&step.offsets), states, o: None };
         step.run(&over, &mut self.outputs)?;
         // Two pools alternate: the next step writes the one that this step read.
         if let Some(written) = self.outputs.get_mut("final_state") {

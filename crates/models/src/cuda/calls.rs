@@ -16,7 +16,7 @@ use crate::program::{
 use device::cuda::DeviceError;
 use ops::linear::{Convolved, Finish, LinearCall, Normed, Out};
 use ops::rmsnorm::{Activation, RmsNormCall, RmsNormOptions};
-use ops::{DType, OpError, Over, PartOf, States, Tensor, Typed};
+use ops::{DType, OpError, PartOf, RecurrentCall, States, Tensor, Typed};
 use ops_cuda::decoder;
 use std::ops::Range;
 
@@ -102,7 +102,7 @@ impl Run<'_> {
         let bias = conv.bias.as_ref().map(|bias| bias.rows(first, count)).transpose()?;
         let weight = conv.weight.rows(first, count)?;
         let call = convolve(x, &weight, bias.as_ref(), conv.silu);
-        self.call(&Over { call: &call, offsets: group.offsets(), states, o: Some(o) })
+        self.call(&RecurrentCall { call: &call, offsets: group.offsets(), states, o: Some(o) })
     }
 
     /// Runs a recurrent call over the tokens of a group.
@@ -114,7 +114,7 @@ impl Run<'_> {
     ) -> Result<(), OpError> {
         let moving = pool.begin(self, group)?;
         let (offsets, states) = (group.offsets(), moving.states(0));
-        self.call(&Over { call, offsets, states, o: Some(o) })?;
+        self.call(&RecurrentCall { call, offsets, states, o: Some(o) })?;
         pool.end(self, group, &moving)
     }
 

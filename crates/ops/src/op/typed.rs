@@ -128,7 +128,7 @@ pub struct States<'a> {
 
 /// A call of a recurrent op whose offsets, states and output are replaced by the ones given here.
 #[derive(Debug, Clone, Copy)]
-pub struct Over<'a, C> {
+pub struct RecurrentCall<'a, C> {
     /// The call.
     pub call: &'a C,
     /// Offsets of packed sequences `[sequences + 1]`, i32; `None` for dense tokens.
@@ -139,7 +139,7 @@ pub struct Over<'a, C> {
     pub o: Option<&'a Tensor>,
 }
 
-impl<C: Typed> Typed for Over<'_, C> {
+impl<C: Typed> Typed for RecurrentCall<'_, C> {
     type Family = C::Family;
 
     fn given(&self) -> CallTensors<'_, C::Family> {

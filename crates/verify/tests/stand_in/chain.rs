@@ -5,7 +5,7 @@ use device::{Device, Queue};
 use facts::BackendKind;
 use ops::linear::{Convolved, Finish, LinearCall, Norm, Normed};
 use ops::ssd::{SsdCall, SsdOptions};
-use ops::{DType, Over, States, Tensor, Typed};
+use ops::{DType, RecurrentCall, States, Tensor, Typed};
 use ops_cuda::persistent::{Phase, chain};
 use ops_cuda::phase;
 use std::sync::Arc;
@@ -140,7 +140,7 @@ fn phases(of: &Tensors, device: &Device) -> Vec<Phase> {
     };
     let states =
         States { before: Some(&of.states), slots: Some(&of.slots), after: Some(&of.states) };
-    let scan = |states| Over { call: &call, offsets: None, states, o: Some(&of.made) };
+    let scan = |states| RecurrentCall { call: &call, offsets: None, states, o: Some(&of.made) };
     let add = LinearCall {
         w_scale: Some(&of.down_scale),
         finish: Finish::Added(&of.x),
