@@ -16,7 +16,7 @@ use crate::program::{
 use device::cuda::DeviceError;
 use ops::linear::{Convolved, Finish, LinearCall, Normed, Out};
 use ops::rmsnorm::{Activation, RmsNormCall, RmsNormOptions};
-use ops::{DType, OpError, PartOf, RecurrentCall, States, Tensor, Typed};
+use ops::{DType, OpError, RecurrentCall, States, Tensor, TokenRangeCall, Typed};
 use ops_cuda::decoder;
 use std::ops::Range;
 
@@ -373,7 +373,7 @@ impl Executor<Cuda> for Run<'_> {
             run.advance_group((pool, group), call, &o)?;
         } else {
             for group in &run.pass.groups {
-                let call = PartOf::new(call, &group.rows, &group.leading(), run.stream)?;
+                let call = TokenRangeCall::new(call, &group.rows, &group.leading(), run.stream)?;
                 let o = o.rows(group.rows.start, group.rows.len())?;
                 run.advance_group((pool, group), &call, &o)?;
             }

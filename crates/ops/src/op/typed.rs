@@ -154,13 +154,13 @@ impl<C: Typed> Typed for RecurrentCall<'_, C> {
 
 /// A call over a contiguous range of the tokens of another call, whose tokens are packed.
 #[derive(Debug, Clone)]
-pub struct PartOf<'a, C> {
+pub struct TokenRangeCall<'a, C> {
     call: &'a C,
     /// The tensors that have a row for each token, with their indices in the op's table.
     rows: Vec<(usize, Tensor)>,
 }
 
-impl<'a, C: Typed> PartOf<'a, C> {
+impl<'a, C: Typed> TokenRangeCall<'a, C> {
     /// Takes the tokens `rows`. `leading` are the token dimensions of the new call: `[tokens]` or `[batch, tokens]`. Rows that
     /// do not start at a multiple of 16 bytes, as kernels require, are copied.
     ///
@@ -187,7 +187,7 @@ impl<'a, C: Typed> PartOf<'a, C> {
     }
 }
 
-impl<C: Typed> Typed for PartOf<'_, C> {
+impl<C: Typed> Typed for TokenRangeCall<'_, C> {
     type Family = C::Family;
 
     fn given(&self) -> CallTensors<'_, C::Family> {
