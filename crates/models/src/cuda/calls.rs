@@ -14,7 +14,7 @@ use crate::program::{
     convolve, exactly,
 };
 use device::cuda::DeviceError;
-use ops::linear::{Convolved, Finish, LinearCall, Normed, Out};
+use ops::linear::{Convolved, Finish, LinearCall, NormPrologue, Out};
 use ops::rmsnorm::{Activation, RmsNormCall, RmsNormOptions};
 use ops::{DType, OpError, RecurrentCall, States, Tensor, TokenRangeCall, Typed};
 use ops_cuda::decoder;
@@ -36,14 +36,17 @@ impl Run<'_> {
     }
 
     /// Rows `[tokens, width]` and the norm that a projection applies to them. The input has a norm and no gate.
-    pub(super) fn taken<'t>(&self, x: Input<'t>) -> Result<(Tensor, Option<Normed<'t>>), OpError> {
+    pub(super) fn taken<'t>(
+        &self,
+        x: Input<'t>,
+    ) -> Result<(Tensor, Option<NormPrologue<'t>>), OpError> {
         if x.gate.is_some() {
             return Ok((self.made(x)?, None));
         }
         if let Some(rows) = self.whole_norm(x)? {
             return Ok((rows, None));
         }
-        Ok((self.flat(x.rows.unwrap_or(&self.x))?, x.norm.map(|norm| norm.normed())))
+        Ok((self.flat(x.rows.unwrap_or(&self.x))?, x.norm.map(|norm| norm.prologue())))
     }
 
     /// A tensor over the tokens as a matrix `[tokens, width]`.
@@ -156,7 +159,7 @@ impl Run<'_> {
         let (sequences, hidden) = (self.pass.sequences, self.x.shape()[1]);
         let (x, norm) = match self.whole_norm(Input::stream(norm))? {
             Some(rows) => (rows, None),
-            None => (self.x.clone(), Some(norm.normed())),
+            None => (self.x.clone(), Some(norm.prologue())),
         };
         let x = if wanted == LogitsSelection::Last && self.pass.tokens > sequences {
             let last = self.tensor(&[sequences, hidden], x.dtype())?;

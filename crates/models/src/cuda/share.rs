@@ -11,7 +11,7 @@ use crate::{Architecture, ModelError, Ranks};
 use device::cuda::{
     Buffer, Communicator, Cuda, NCCL_ID_BYTES, Nccl, PeerBuffer, SHARED_HANDLE_BYTES, Stream,
 };
-use ops::linear::{Finish, LinearCall, Normed, Out};
+use ops::linear::{Finish, LinearCall, NormPrologue, Out};
 use ops::{DType, OpError, Tensor};
 use ops_cuda::decoder;
 use ops_cuda::decoder::{Inboxes, PEERS};
@@ -294,7 +294,7 @@ impl Run<'_> {
         share: &mut Share,
         x: Input<'t>,
         squares: &[Tensor],
-    ) -> Result<(Tensor, Option<Normed<'t>>), OpError> {
+    ) -> Result<(Tensor, Option<NormPrologue<'t>>), OpError> {
         let (Some(norm), Some(rows)) = (x.norm.filter(|norm| norm.ranks > 1), x.rows) else {
             return self.taken(x);
         };
@@ -305,7 +305,7 @@ impl Run<'_> {
         }
         let rows = rows.shaped(&[count, width])?;
         share.rows = Some(rows.clone());
-        Ok((rows, Some(norm.normed())))
+        Ok((rows, Some(norm.prologue())))
     }
 
     /// Rows times their norm's weight `[tokens, width]`, and their sums of squares in consecutive pieces.

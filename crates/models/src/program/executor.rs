@@ -7,7 +7,7 @@ use crate::params::{ParamId, Projection, RowRange};
 use crate::{Architecture, ModelError, Rope};
 use ops::attention::Mask;
 use ops::conv1d::{Activation, Conv1dCall, Conv1dOptions};
-use ops::linear::{Norm, Normed};
+use ops::linear::{Norm, NormPrologue};
 use ops::{DType, OpError, States, Tensor, Typed, rmsnorm};
 use std::ops::Range;
 
@@ -188,8 +188,8 @@ pub(crate) struct RmsNorm {
 
 impl RmsNorm {
     /// The norm as a projection's prologue.
-    pub(crate) fn normed(&self) -> Normed<'_> {
-        Normed { weight: &self.weight, norm: self.norm }
+    pub(crate) fn prologue(&self) -> NormPrologue<'_> {
+        NormPrologue { weight: &self.weight, norm: self.norm }
     }
 }
 

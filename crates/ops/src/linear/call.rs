@@ -111,7 +111,7 @@ impl Options for LinearOptions {
 
 /// RMSNorm of x in the prologue.
 #[derive(Debug, Clone, Copy)]
-pub struct Normed<'a> {
+pub struct NormPrologue<'a> {
     /// `[K]`.
     pub weight: &'a Tensor,
     /// Groups and epsilon.
@@ -169,7 +169,7 @@ pub struct LinearCall<'a> {
     /// Bias `[N]`.
     pub bias: Option<&'a Tensor>,
     /// RMSNorm of x.
-    pub norm: Option<Normed<'a>>,
+    pub norm: Option<NormPrologue<'a>>,
     /// Factor of the result, before a residual is added.
     pub scale: f64,
     /// Epilogue.

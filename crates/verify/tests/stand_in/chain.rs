@@ -3,7 +3,7 @@
 use super::machine;
 use device::{Device, Queue};
 use facts::BackendKind;
-use ops::linear::{Convolved, Finish, LinearCall, Norm, Normed};
+use ops::linear::{Convolved, Finish, LinearCall, Norm, NormPrologue};
 use ops::ssd::{SsdCall, SsdOptions};
 use ops::{DType, RecurrentCall, States, Tensor, Typed};
 use ops_cuda::persistent::{Phase, chain};
@@ -111,7 +111,7 @@ impl Tensors {
 
 /// The stages of a layer's calls, none on a GPU without support; calls that cannot be stages report why.
 fn phases(of: &Tensors, device: &Device) -> Vec<Phase> {
-    let norm = Normed { weight: &of.norm, norm: Norm { groups: 1, eps: 1e-5 } };
+    let norm = NormPrologue { weight: &of.norm, norm: Norm { groups: 1, eps: 1e-5 } };
     let project = LinearCall {
         norm: Some(norm),
         w_scale: Some(&of.w_scale),
