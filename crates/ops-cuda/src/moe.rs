@@ -41,10 +41,11 @@ fn bundled() -> Vec<KernelSource> {
         sources.extend(decode::bundled(DType::Bf16, None, arch));
         if arch.compute == operands::HOPPER {
             for dtype in [DType::E4m3, DType::U4] {
-                let narrow = NarrowExperts { dtype, factors: [1; 2], group: SCALED, offset: false };
+                let narrow =
+                    NarrowExperts { dtype, scales_per_row: [1; 2], group: SCALED, offset: false };
                 // int4 by groups and int8 by rows, as published checkpoints have them.
-                let factors = if dtype == DType::U4 { [2; 2] } else { [1; 2] };
-                let narrow = NarrowExperts { factors, ..narrow };
+                let scales_per_row = if dtype == DType::U4 { [2; 2] } else { [1; 2] };
+                let narrow = NarrowExperts { scales_per_row, ..narrow };
                 sources.extend(decode::bundled(DType::Bf16, Some(narrow), arch));
                 sources.extend(narrow::bundled(narrow, &arch.arch()));
                 if dtype == DType::E4m3 {

@@ -133,7 +133,7 @@ impl Form {
 
     /// Whether the weights of the gate and up projections, or of the down projection if `down`, have group scales.
     fn is_grouped(self, down: bool) -> bool {
-        self.narrow.is_some_and(|narrow| narrow.factors[usize::from(down)] > 1)
+        self.narrow.is_some_and(|narrow| narrow.scales_per_row[usize::from(down)] > 1)
     }
 
     /// Bytes of a stage of a warp's ring: `octets` times eight rows of weights, and the tokens of `steps` steps.
@@ -171,7 +171,7 @@ fn form(problem: &MoeProblem) -> Form {
 /// Whether the kernels for a few tokens read quantized weights in e4m3, i8 or u4 `[rows, columns]` directly, with a
 /// scale for each `group` columns of a row or for whole rows. Otherwise each call dequantizes them to bf16.
 pub fn reads_once(dtype: DType, columns: usize, group: Option<usize>) -> bool {
-    let narrow = Some(NarrowExperts { dtype, factors: [1; 2], group: 0, offset: false });
+    let narrow = Some(NarrowExperts { dtype, scales_per_row: [1; 2], group: 0, offset: false });
     let tokens = Tokens::One;
     let form = Form { tokens, gated: true, dtype: DType::Bf16, share: false, narrow };
     columns.is_multiple_of(form.per_lane())
@@ -187,9 +187,9 @@ fn why_not(problem: &MoeProblem, here: &CudaCapabilities) -> Option<String> {
     }
     let form = form(problem);
     if let Some(narrow) = problem.narrow {
-        for (name, channels, factors) in [
-            ("H", problem.hidden, narrow.factors[0]),
-            ("I", problem.intermediate, narrow.factors[1]),
+        for (name, channels, scales) in [
+            ("H", problem.hidden, narrow.scales_per_row[0]),
+            ("I", problem.intermediate, narrow.scales_per_row[1]),
         ] {
             let (lane, type_) = (form.per_lane(), narrow.dtype);
             if !channels.is_multiple_of(lane) {
@@ -197,7 +197,7 @@ fn why_not(problem: &MoeProblem, here: &CudaCapabilities) -> Option<String> {
                     "needs {name} a multiple of {lane} in {type_}, got {channels}"
                 ));
             }
-            if factors > 1 && group_shift(narrow.group, form.depth()).is_none() {
+            if scales > 1 && group_shift(narrow.group, form.depth()).is_none() {
                 let (depth, group) = (form.depth(), narrow.group);
                 return Some(format!(
                     "needs groups of {depth} times a power of two of columns in {type_}, got {group}"

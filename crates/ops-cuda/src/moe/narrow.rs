@@ -30,13 +30,14 @@ fn why_not(problem: &MoeProblem, here: &CudaCapabilities) -> Option<String> {
     let Some(narrow) = problem.narrow else {
         return Some(format!("needs weights in e4m3, i8 or u4, got {}", problem.dtype));
     };
-    for (name, channels, factors) in
-        [("H", problem.hidden, narrow.factors[0]), ("I", problem.intermediate, narrow.factors[1])]
-    {
+    for (name, channels, scales) in [
+        ("H", problem.hidden, narrow.scales_per_row[0]),
+        ("I", problem.intermediate, narrow.scales_per_row[1]),
+    ] {
         if !channels.is_multiple_of(BLOCK_K) {
             return Some(format!("needs {name} a multiple of {BLOCK_K}, got {channels}"));
         }
-        if factors > 1 && group_shift(narrow.group, BLOCK_K).is_none() {
+        if scales > 1 && group_shift(narrow.group, BLOCK_K).is_none() {
             let group = narrow.group;
             return Some(format!(
                 "needs groups of {BLOCK_K} times a power of two of columns, got {group}"
@@ -61,7 +62,7 @@ fn shared_bytes(narrow: NarrowExperts) -> usize {
 }
 
 fn product_source(narrow: NarrowExperts, w: &str, up: bool, arch: &GpuArch) -> KernelSource {
-    let grouped = narrow.factors[usize::from(w == DOWN)] > 1;
+    let grouped = narrow.scales_per_row[usize::from(w == DOWN)] > 1;
     let source = KernelSource::new("moe_hopper_narrow", PRODUCT, arch.clone())
         .define("DTYPE", ops::DType::Bf16)
         .define("UP", u8::from(up))

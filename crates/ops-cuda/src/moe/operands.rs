@@ -123,9 +123,9 @@ pub(super) fn expanded(
     let [scale, offset] = scale_names(name);
     let (scale, offset) = (planner.required(scale)?, planner.input(offset)?);
     let (hidden, inner) = (problem.hidden, problem.intermediate);
-    let (factors, rows, columns) = match name {
-        "w_gate_up" => (narrow.factors[0], problem.ups(), hidden),
-        _ => (narrow.factors[1], hidden, inner),
+    let (scales_per_row, rows, columns) = match name {
+        "w_gate_up" => (narrow.scales_per_row[0], problem.ups(), hidden),
+        _ => (narrow.scales_per_row[1], hidden, inner),
     };
     Expand {
         dtype: narrow.dtype,
@@ -136,7 +136,7 @@ pub(super) fn expanded(
         offset: offset.as_deref(),
         order: None,
         shape: [problem.held, rows, columns],
-        group: narrow.columns_of(factors, columns),
+        group: narrow.columns_of(scales_per_row, columns),
     }
     .plan(planner)
 }
@@ -173,7 +173,7 @@ impl Held {
         let Some(narrow) = problem.narrow else {
             return Ok(Self { scale, offset, groups: 1, shift: 0 });
         };
-        let groups = narrow.factors[usize::from(w == "w_down")];
+        let groups = narrow.scales_per_row[usize::from(w == "w_down")];
         // With one scale per row, all steps shift to group 0.
         let of_groups = group_shift(narrow.group, step).filter(|_| groups > 1);
         Ok(Self { scale, offset, groups, shift: of_groups.unwrap_or(31) })

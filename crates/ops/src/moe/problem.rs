@@ -147,7 +147,7 @@ pub struct NarrowExperts {
     /// e4m3, i8 or u4.
     pub dtype: DType,
     /// Scales per row of w_gate_up and of w_down: 1, or one for each group of [`Self::group`] columns.
-    pub factors: [usize; 2],
+    pub scales_per_row: [usize; 2],
     /// Group size, in columns, if a row has several scales.
     pub group: usize,
     /// Whether offsets are given.
@@ -155,9 +155,9 @@ pub struct NarrowExperts {
 }
 
 impl NarrowExperts {
-    /// Columns per scale, in rows of `columns` columns with `factors` scales.
-    pub fn columns_of(&self, factors: usize, columns: usize) -> usize {
-        if factors == 1 { columns } else { self.group }
+    /// Columns per scale, in rows of `columns` columns with `scales` scales each.
+    pub fn columns_of(&self, scales: usize, columns: usize) -> usize {
+        if scales == 1 { columns } else { self.group }
     }
 
     /// Checks quantized weights, their scales and offsets; `None` if the weights have a storage type.
@@ -177,8 +177,8 @@ impl NarrowExperts {
         }
         let ups = if options.gated { 2 * inner } else { inner };
         let of = [("w_gate_up", ups, hidden), ("w_down", hidden, inner)];
-        let mut factors = [1; 2];
-        for ((w, rows, columns), factors) in of.into_iter().zip(&mut factors) {
+        let mut scales_per_row = [1; 2];
+        for ((w, rows, columns), scales) in of.into_iter().zip(&mut scales_per_row) {
             let [scale, offset] = scale_names(w);
             if !is_narrow {
                 if let Some(given) = [scale, offset].into_iter().find(|of| inputs.get(of).is_some())
@@ -212,7 +212,7 @@ impl NarrowExperts {
                     return Err(inputs.dtype_error(name, "f32"));
                 }
             }
-            *factors = given;
+            *scales = given;
         }
         let offset = inputs.get("gate_up_offset").is_some();
         if offset != inputs.get("down_offset").is_some() {
@@ -224,7 +224,7 @@ impl NarrowExperts {
             return Err(inputs.value_error(there, format!("comes without `{missing}`")));
         }
         let group = options.w_group;
-        Ok(is_narrow.then_some(Self { dtype, factors, group, offset }))
+        Ok(is_narrow.then_some(Self { dtype, scales_per_row, group, offset }))
     }
 }
 
@@ -457,7 +457,7 @@ impl Problem for MoeProblem {
         let rows = self.ups() + i; // of H values each; the down projection counted transposed
         let of_expert = match self.narrow {
             None => rows * h * self.dtype.bytes(),
-            Some(NarrowExperts { dtype, factors: [up, down], offset, .. }) => {
+            Some(NarrowExperts { dtype, scales_per_row: [up, down], offset, .. }) => {
                 let each = DType::F32.bytes() * if offset { 2 } else { 1 };
                 dtype.bytes_of(rows * h) + (self.ups() * up + h * down) * each
             }
