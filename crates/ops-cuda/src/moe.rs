@@ -18,7 +18,7 @@ use device::cuda::{BundledArch, KernelSource};
 pub use operands::takes;
 use ops::DType;
 use ops::linear::SCALED;
-use ops::moe::{MoeProblem, NarrowExperts};
+use ops::moe::{MoeProblem, QuantizedExperts};
 use persistent::PHASE;
 
 /// The variants. [`choice`] selects one; this order decides only for problems that its table does not name. The last
@@ -41,11 +41,15 @@ fn bundled() -> Vec<KernelSource> {
         sources.extend(decode::bundled(DType::Bf16, None, arch));
         if arch.compute == operands::HOPPER {
             for dtype in [DType::E4m3, DType::U4] {
-                let narrow =
-                    NarrowExperts { dtype, scales_per_row: [1; 2], group: SCALED, offset: false };
+                let narrow = QuantizedExperts {
+                    dtype,
+                    scales_per_row: [1; 2],
+                    group: SCALED,
+                    offset: false,
+                };
                 // int4 by groups and int8 by rows, as published checkpoints have them.
                 let scales_per_row = if dtype == DType::U4 { [2; 2] } else { [1; 2] };
-                let narrow = NarrowExperts { scales_per_row, ..narrow };
+                let narrow = QuantizedExperts { scales_per_row, ..narrow };
                 sources.extend(decode::bundled(DType::Bf16, Some(narrow), arch));
                 sources.extend(narrow::bundled(narrow, &arch.arch()));
                 if dtype == DType::E4m3 {

@@ -8,7 +8,7 @@ mod route;
 
 pub use call::{MoeCall, MoeOptions, SUM_EPS};
 pub use check::SCORE_MARGIN;
-pub use problem::{Clamp, MoeProblem, NarrowExperts, Score, scale_names};
+pub use problem::{Clamp, MoeProblem, QuantizedExperts, Score, scale_names};
 pub use route::{Routes, route};
 
 use crate::{Family, Inputs, OpError, OpSpec, TensorMap};

@@ -6,7 +6,7 @@ use super::route::List;
 use crate::{Planner, arguments, int, source};
 use device::cuda::{Args, Buffer, DeviceError, GpuArch, KernelSource, Launch, Part};
 use ops::DType;
-use ops::moe::{Clamp, MoeProblem, NarrowExperts};
+use ops::moe::{Clamp, MoeProblem, QuantizedExperts};
 
 const PARTS: &[Part] = &[AMPERE, STORAGE, NARROW, source!("order.cuh"), source!("clamp.cu")];
 
@@ -16,7 +16,11 @@ const OF_THREAD: usize = 8;
 
 /// `ordered`: writes the channel order that `hopper_narrow.cu` expects for such weights; otherwise channels are in
 /// order.
-pub(super) fn source(dtype: DType, ordered: Option<NarrowExperts>, arch: &GpuArch) -> KernelSource {
+pub(super) fn source(
+    dtype: DType,
+    ordered: Option<QuantizedExperts>,
+    arch: &GpuArch,
+) -> KernelSource {
     let source = KernelSource::new("moe_clamp", PARTS, arch.clone())
         .define("DTYPE", dtype)
         .define("ORDERED", u8::from(ordered.is_some()));
@@ -35,7 +39,7 @@ pub(super) fn plan(
     (problem, clamp): (&MoeProblem, Clamp),
     planner: &mut Planner<'_>,
     list: &List,
-    ordered: Option<NarrowExperts>,
+    ordered: Option<QuantizedExperts>,
     [both, made]: [&Buffer; 2],
 ) -> Result<(), DeviceError> {
     let kernel = planner.kernel(&source(problem.dtype, ordered, &planner.arch()))?;

@@ -10,7 +10,7 @@ use device::cuda::{
     Args, BundledArch, CudaCapabilities, DeviceError, GpuArch, KernelSource, Launch, Part,
 };
 use ops::DType;
-use ops::moe::{MoeProblem, NarrowExperts};
+use ops::moe::{MoeProblem, QuantizedExperts};
 
 pub(super) const VARIANT: CudaVariant<MoeProblem> = CudaVariant { name: "decode", why_not, plan };
 
@@ -32,7 +32,7 @@ struct Form {
     dtype: DType,
     /// Whether this GPU may hold only some of the experts.
     share: bool,
-    narrow: Option<NarrowExperts>,
+    narrow: Option<QuantizedExperts>,
 }
 
 /// The range of the number of tokens.
@@ -171,7 +171,7 @@ fn form(problem: &MoeProblem) -> Form {
 /// Whether the kernels for a few tokens read quantized weights in e4m3, i8 or u4 `[rows, columns]` directly, with a
 /// scale for each `group` columns of a row or for whole rows. Otherwise each call dequantizes them to bf16.
 pub fn reads_once(dtype: DType, columns: usize, group: Option<usize>) -> bool {
-    let narrow = Some(NarrowExperts { dtype, scales_per_row: [1; 2], group: 0, offset: false });
+    let narrow = Some(QuantizedExperts { dtype, scales_per_row: [1; 2], group: 0, offset: false });
     let tokens = Tokens::One;
     let form = Form { tokens, gated: true, dtype: DType::Bf16, share: false, narrow };
     columns.is_multiple_of(form.per_lane())
@@ -216,7 +216,7 @@ const STATIC_BYTES: usize = 8448;
 /// Bundled kernels: all on Hopper, where they were measured; elsewhere those for one token.
 pub(super) fn bundled(
     dtype: DType,
-    narrow: Option<NarrowExperts>,
+    narrow: Option<QuantizedExperts>,
     here: &BundledArch,
 ) -> Vec<KernelSource> {
     let arch = &here.arch();

@@ -10,7 +10,7 @@ use device::cuda::{
     Args, Buffer, CudaCapabilities, DeviceError, GpuArch, KernelSource, Launch, MapElement, Part,
     Swizzle, TiledLayout,
 };
-use ops::moe::{MoeProblem, NarrowExperts};
+use ops::moe::{MoeProblem, QuantizedExperts};
 
 pub(super) const VARIANT: CudaVariant<MoeProblem> = CudaVariant { name: "narrow", why_not, plan };
 
@@ -51,17 +51,17 @@ fn why_not(problem: &MoeProblem, here: &CudaCapabilities) -> Option<String> {
 }
 
 /// Bytes of 64 channels of a row of weights.
-fn row_bytes(narrow: NarrowExperts) -> usize {
+fn row_bytes(narrow: QuantizedExperts) -> usize {
     narrow.dtype.bytes_of(BLOCK_K)
 }
 
 /// `SHARED_BYTES` of `hopper_narrow.cu`: 256 rows of weights and the pairs, two transposed results, barriers.
-fn shared_bytes(narrow: NarrowExperts) -> usize {
+fn shared_bytes(narrow: QuantizedExperts) -> usize {
     let stage = 2 * ROWS * row_bytes(narrow) + TILE * 2 * BLOCK_K;
     STAGES * stage + 2 * TILE * 128 + 16 * STAGES + 1024
 }
 
-fn product_source(narrow: NarrowExperts, w: &str, up: bool, arch: &GpuArch) -> KernelSource {
+fn product_source(narrow: QuantizedExperts, w: &str, up: bool, arch: &GpuArch) -> KernelSource {
     let grouped = narrow.scales_per_row[usize::from(w == DOWN)] > 1;
     let source = KernelSource::new("moe_hopper_narrow", PRODUCT, arch.clone())
         .define("DTYPE", ops::DType::Bf16)
@@ -72,13 +72,13 @@ fn product_source(narrow: NarrowExperts, w: &str, up: bool, arch: &GpuArch) -> K
     operands::of_weights(source, Some(narrow))
 }
 
-fn gather_source(narrow: NarrowExperts, arch: &GpuArch) -> KernelSource {
+fn gather_source(narrow: QuantizedExperts, arch: &GpuArch) -> KernelSource {
     let source = KernelSource::new("moe_gather_narrow", GATHER, arch.clone());
     operands::of_weights(source, Some(narrow))
 }
 
 /// For the bundle.
-pub(super) fn bundled(narrow: NarrowExperts, arch: &GpuArch) -> Vec<KernelSource> {
+pub(super) fn bundled(narrow: QuantizedExperts, arch: &GpuArch) -> Vec<KernelSource> {
     vec![
         gather_source(narrow, arch),
         product_source(narrow, GATE_UP, true, arch),
@@ -148,7 +148,7 @@ impl Product<'_> {
     /// Plans the product of `channels` of each pair to `columns`; if `up`, a gate and an up for each column.
     fn plan(
         &self,
-        (problem, narrow): (&MoeProblem, NarrowExperts),
+        (problem, narrow): (&MoeProblem, QuantizedExperts),
         planner: &mut Planner<'_>,
         list: &List,
         (columns, channels, up): (usize, usize, bool),

@@ -5,7 +5,7 @@ use device::cuda::{
     Buffer, ComputeCapability, CudaCapabilities, DeviceError, KernelSource, Launch, Part,
 };
 use ops::DType;
-use ops::moe::{Clamp, MoeProblem, NarrowExperts, Score, scale_names};
+use ops::moe::{Clamp, MoeProblem, QuantizedExperts, Score, scale_names};
 use std::sync::Arc;
 
 pub(super) const AMPERE: Part = source!("../include/ampere.cuh");
@@ -100,7 +100,7 @@ pub(super) fn words(elements: usize) -> usize {
 
 /// Adds the macros of kernels that take quantized weights: bits, whether they are integers, and whether they have
 /// offsets.
-pub(super) fn of_weights(source: KernelSource, narrow: Option<NarrowExperts>) -> KernelSource {
+pub(super) fn of_weights(source: KernelSource, narrow: Option<QuantizedExperts>) -> KernelSource {
     let (bits, integers) = match narrow.map(|narrow| narrow.dtype) {
         None => (16, 0),
         Some(DType::U4) => (4, 1),

@@ -143,7 +143,7 @@ pub struct Clamp {
 
 /// Quantized weights of experts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct NarrowExperts {
+pub struct QuantizedExperts {
     /// e4m3, i8 or u4.
     pub dtype: DType,
     /// Scales per row of w_gate_up and of w_down: 1, or one for each group of [`Self::group`] columns.
@@ -154,7 +154,7 @@ pub struct NarrowExperts {
     pub offset: bool,
 }
 
-impl NarrowExperts {
+impl QuantizedExperts {
     /// Columns per scale, in rows of `columns` columns with `scales` scales each.
     pub fn columns_of(&self, scales: usize, columns: usize) -> usize {
         if scales == 1 { columns } else { self.group }
@@ -245,7 +245,7 @@ pub struct MoeProblem {
     /// Storage type of x, and of the experts' weights unless they are quantized.
     pub dtype: DType,
     /// Quantized weights: e4m3, i8 or u4.
-    pub narrow: Option<NarrowExperts>,
+    pub narrow: Option<QuantizedExperts>,
     /// Tokens, T.
     pub tokens: usize,
     /// Channels of a token, H.
@@ -358,7 +358,7 @@ impl MoeProblem {
         if let Some(Clamp { limit, .. }) = clamp.filter(|clamp| clamp.limit <= 0.0) {
             return Err(refused(SPEC.name, "limit", limit.to_string(), "a number above 0"));
         }
-        let narrow = NarrowExperts::parse(inputs, options, [held, hidden, intermediate])?;
+        let narrow = QuantizedExperts::parse(inputs, options, [held, hidden, intermediate])?;
         match narrow {
             None => inputs.same_storage(&["w_gate_up", "w_down"], dtype)?,
             Some(narrow) if dtype != DType::Bf16 => {
@@ -457,7 +457,7 @@ impl Problem for MoeProblem {
         let rows = self.ups() + i; // of H values each; the down projection counted transposed
         let of_expert = match self.narrow {
             None => rows * h * self.dtype.bytes(),
-            Some(NarrowExperts { dtype, scales_per_row: [up, down], offset, .. }) => {
+            Some(QuantizedExperts { dtype, scales_per_row: [up, down], offset, .. }) => {
                 let each = DType::F32.bytes() * if offset { 2 } else { 1 };
                 dtype.bytes_of(rows * h) + (self.ups() * up + h * down) * each
             }
