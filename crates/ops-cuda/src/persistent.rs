@@ -11,7 +11,7 @@ mod chain;
 mod experts;
 mod form;
 mod record;
-mod wish;
+mod requirements;
 
 pub use chain::chain;
 pub(crate) use chain::{PersistentChain, plan_alone};
@@ -23,8 +23,8 @@ use crate::Planner;
 use device::cuda::{Args, Buffer, CudaCapabilities, DeviceError};
 use form::{MOST_COLUMNS, SUM_STAGES};
 use record::{Kind, Record};
+use requirements::KernelRequirements;
 use std::sync::Arc;
-use wish::Wish;
 
 /// The op name of errors.
 pub(crate) const NAME: &str = "persistent";
@@ -67,7 +67,7 @@ pub struct PhaseOf<P: 'static> {
 /// A call as a stage of a persistent kernel, over the tensors it was planned for.
 #[derive(Debug, Clone)]
 pub struct Phase {
-    wish: Wish,
+    requirements: KernelRequirements,
     /// Its operations, in the order of the launch.
     records: Vec<Record>,
     /// All buffers that the records point to.
@@ -75,38 +75,41 @@ pub struct Phase {
 }
 
 impl Phase {
-    fn new(wish: Wish, records: Vec<Record>) -> Self {
-        Self { wish, records, held: Vec::new() }
+    fn new(requirements: KernelRequirements, records: Vec<Record>) -> Self {
+        Self { requirements, records, held: Vec::new() }
     }
 
     /// A linear projection.
     pub(crate) fn linear(weights: Weights, linear: Linear<'_>) -> Self {
         let form = usize::try_from(linear.form).unwrap_or(0);
         let record = Record::new(Kind::Linear, Args::from(linear));
-        Self::new(Wish::of_weights(weights).with_form(form), vec![record])
+        Self::new(KernelRequirements::of_weights(weights).with_form(form), vec![record])
     }
 
     /// A scan, which every kernel can run.
     pub(crate) fn scan(scan: Scan<'_>) -> Self {
-        Self::new(Wish::default(), vec![Record::new(Kind::Scan, Args::from(scan))])
+        Self::new(KernelRequirements::default(), vec![Record::new(Kind::Scan, Args::from(scan))])
     }
 
     /// A norm of the residual stream or a router.
     pub(crate) fn norm(norm: Norm<'_>) -> Self {
         let columns = usize::try_from(norm.inputs).unwrap_or(0);
-        Self::new(Wish::of_stream(columns), vec![Record::new(Kind::Norm, Args::from(norm))])
+        Self::new(
+            KernelRequirements::of_stream(columns),
+            vec![Record::new(Kind::Norm, Args::from(norm))],
+        )
     }
 
     /// A token's experts: gate and up projections, then the down projection, in a kernel compiled for them.
     pub(crate) fn experts(weights: Weights, (up, down): (Up<'_>, Down<'_>)) -> Self {
         let up = Record::up(Args::from(up), weights.experts.unwrap_or_default());
         let down = Record::new(Kind::Down, Args::from(down));
-        Self::new(Wish::of_weights(weights), vec![up, down])
+        Self::new(KernelRequirements::of_weights(weights), vec![up, down])
     }
 
     /// The stage with its buffers, if its kernel can be loaded.
     pub(crate) fn with_kernel(self, planner: Planner<'_>) -> Result<Self, DeviceError> {
-        if let Some(weights) = self.wish.kernel_of_weights() {
+        if let Some(weights) = self.requirements.kernel_of_weights() {
             planner.kernel(&weights.source(planner.arch()))?;
         }
         Ok(Self { held: planner.into_held(), ..self })
@@ -114,7 +117,8 @@ impl Phase {
 
     /// Whether one kernel can run this stage and all of the others.
     pub fn goes_with(&self, others: &[Self]) -> bool {
-        Wish::of_all(others.iter().chain([self]).map(|phase| phase.wish)).is_some()
+        KernelRequirements::of_all(others.iter().chain([self]).map(|phase| phase.requirements))
+            .is_some()
     }
 }
 

@@ -4,7 +4,7 @@ mod launch;
 mod links;
 
 use super::record::{self, Linear, Record};
-use super::wish::Wish;
+use super::requirements::KernelRequirements;
 use super::{NAME, Phase};
 use crate::{BUNDLE, Plan, Planned, Planner, arguments, gpu, int};
 use device::Device;
@@ -41,9 +41,9 @@ fn planned(device: &Device, stream: &Stream, phases: &[Phase]) -> Result<Planned
     let refused = |what: &str| DeviceError::Refused { what: what.to_owned() };
     let cuda = gpu(device)?;
     let here = cuda.capabilities();
-    let wish = Wish::of_all(phases.iter().map(|phase| phase.wish));
+    let requirements = KernelRequirements::of_all(phases.iter().map(|phase| phase.requirements));
     let weights =
-        wish.ok_or_else(|| refused("phases of one chain want different kernels"))?.kernel();
+        requirements.ok_or_else(|| refused("phases of one chain want different kernels"))?.kernel();
     let kernel = cuda.kernel(&weights.source(GpuArch::of(here.compute)), &BUNDLE)?;
     let launch = weights.launch(here);
     // A block that waits for one that is not resident would never end.
@@ -72,7 +72,7 @@ fn planned(device: &Device, stream: &Stream, phases: &[Phase]) -> Result<Planned
 /// Adds the launch of a single stage, for verification. Its records have the tensors' current addresses, so a
 /// relocatable plan cannot contain it.
 pub(crate) fn plan_alone(phase: &Phase, planner: &mut Planner<'_>) -> Result<(), DeviceError> {
-    let weights = phase.wish.kernel();
+    let weights = phase.requirements.kernel();
     let kernel = planner.kernel(&weights.source(planner.arch()))?;
     let place = place_bytes(std::slice::from_ref(phase));
     let packets = planner.kept(&vec![0; PLACES * place])?;

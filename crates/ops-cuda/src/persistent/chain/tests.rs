@@ -69,7 +69,7 @@ fn scan() -> Phase {
     ] {
         record.point(field, address);
     }
-    Phase::new(Wish::default(), vec![record])
+    Phase::new(KernelRequirements::default(), vec![record])
 }
 
 /// The stages of a layer: an input projection, a scan and an output projection onto the residual; gates and ups, and

@@ -5,7 +5,7 @@ use super::form::{ANY, FORMS_OF_X, Weights, form_of_x, warps_of_stream};
 
 /// The requirements of a stage, or of several that run in one kernel.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Wish {
+pub(super) struct KernelRequirements {
     /// Number of warps that multiply.
     working: Option<usize>,
     /// Storage of the weights, for any experts.
@@ -25,7 +25,7 @@ fn both<T: PartialEq>(one: Option<T>, other: Option<T>) -> Option<Option<T>> {
     }
 }
 
-impl Wish {
+impl KernelRequirements {
     /// A residual stream of `columns` columns.
     pub(super) fn of_stream(columns: usize) -> Self {
         Self { working: warps_of_stream(columns), stream: Some(columns), ..Self::default() }
@@ -65,8 +65,8 @@ impl Wish {
     }
 
     /// The requirements of all; `None` if no kernel satisfies them.
-    pub(super) fn of_all(wishes: impl IntoIterator<Item = Self>) -> Option<Self> {
-        wishes.into_iter().try_fold(Self::default(), Self::and)
+    pub(super) fn of_all(all: impl IntoIterator<Item = Self>) -> Option<Self> {
+        all.into_iter().try_fold(Self::default(), Self::and)
     }
 
     /// The kernel.
