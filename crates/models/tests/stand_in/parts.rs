@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn prompt_rows_are_divided_among_gpus() {
-    machine::launched("parts::rows_of_prompts_are_kept_in_parts", || {
+    machine::launched("parts::prompt_rows_are_divided_among_gpus", || {
         // GPUs share memory only with this setting.
         if std::env::var_os("FAKE_CUDA_SHARED").is_none() {
             return;

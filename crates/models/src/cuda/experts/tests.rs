@@ -48,45 +48,42 @@ fn wide() -> Config {
 
 #[test]
 fn shared_experts_are_stored_after_routed_ones() {
-    machine::launched(
-        "cuda::experts::tests::what_every_token_passes_lies_behind_the_experts",
-        || {
-            let nemotron = |inner| {
-                let keys = [("moe_shared_expert_intermediate_size", inner)];
-                with("nemotron-mini", &keys)
-            };
-            for (config, pieces) in [
-                (wide(), 2),
-                (QuantizedFormat::Fp8.of(wide()).unwrap(), 2),
-                (QuantizedFormat::Int8.of(wide()).unwrap(), 2),
-                (QuantizedFormat::Int4.of(wide()).unwrap(), 2),
-                (with_zeros(wide()), 2),
-                (in_mxfp4(wide()), 2),
-                (with("kimi-linear-mini", &[]), 1),
-                (nemotron(80), 2),
-                (nemotron(48), 0),
-                // A shared expert with a gate, as long as a routed one.
-                (with("qwen3-next-mini", &[("shared_expert_intermediate_size", 32)]), 0),
-                (with("granite-moe-mini", &[("shared_intermediate_size", 48)]), 0),
-                // Only routed experts in float8.
-                (
-                    QuantizedFormat::Fp8
-                        .of(wide())
-                        .unwrap()
-                        .with("quantization_config", experts_alone()),
-                    0,
-                ),
-            ] {
-                loaded(&config, pieces);
-            }
-            let narrow = with("granite-moe-mini", &[("shared_intermediate_size", 64)]);
-            let other = with("granite-moe-mini", &[("shared_intermediate_size", 96 + 16)]);
-            let [[one, many], [one_apart, many_apart]] = [narrow, other].map(|of| launches(&of));
-            // In four layers: two launches fewer for one token, and two more for many, whose shared experts are two
-            // pieces.
-            assert_eq!([one + 8, many], [one_apart, many_apart + 8]);
-        },
-    );
+    machine::launched("cuda::experts::tests::shared_experts_are_stored_after_routed_ones", || {
+        let nemotron = |inner| {
+            let keys = [("moe_shared_expert_intermediate_size", inner)];
+            with("nemotron-mini", &keys)
+        };
+        for (config, pieces) in [
+            (wide(), 2),
+            (QuantizedFormat::Fp8.of(wide()).unwrap(), 2),
+            (QuantizedFormat::Int8.of(wide()).unwrap(), 2),
+            (QuantizedFormat::Int4.of(wide()).unwrap(), 2),
+            (with_zeros(wide()), 2),
+            (in_mxfp4(wide()), 2),
+            (with("kimi-linear-mini", &[]), 1),
+            (nemotron(80), 2),
+            (nemotron(48), 0),
+            // A shared expert with a gate, as long as a routed one.
+            (with("qwen3-next-mini", &[("shared_expert_intermediate_size", 32)]), 0),
+            (with("granite-moe-mini", &[("shared_intermediate_size", 48)]), 0),
+            // Only routed experts in float8.
+            (
+                QuantizedFormat::Fp8
+                    .of(wide())
+                    .unwrap()
+                    .with("quantization_config", experts_alone()),
+                0,
+            ),
+        ] {
+            loaded(&config, pieces);
+        }
+        let narrow = with("granite-moe-mini", &[("shared_intermediate_size", 64)]);
+        let other = with("granite-moe-mini", &[("shared_intermediate_size", 96 + 16)]);
+        let [[one, many], [one_apart, many_apart]] = [narrow, other].map(|of| launches(&of));
+        // In four layers: two launches fewer for one token, and two more for many, whose shared experts are two
+        // pieces.
+        assert_eq!([one + 8, many], [one_apart, many_apart + 8]);
+    });
 }
 
 fn experts_alone() -> Value {

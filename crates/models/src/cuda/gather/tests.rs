@@ -32,7 +32,7 @@ fn launches(config: &Config, sequences: usize) -> BTreeMap<String, u64> {
 
 #[test]
 fn calls_between_attentions_are_one_launch() {
-    let name = "cuda::gather::tests::what_stands_between_two_attentions_is_one_launch";
+    let name = "cuda::gather::tests::calls_between_attentions_are_one_launch";
     machine::launched(name, || {
         let device = backends::open(BackendKind::Cuda).unwrap();
         let hopper = Cuda::of(&device).unwrap().capabilities().compute.major == 9;
@@ -69,7 +69,7 @@ fn hopper() -> bool {
 
 #[test]
 fn experts_end_a_fused_sequence() {
-    let name = "cuda::gather::tests::experts_stand_between_phases";
+    let name = "cuda::gather::tests::experts_end_a_fused_sequence";
     machine::launched(name, || {
         let ran = launches(&tiny(7), 1);
         let ran: Vec<_> = ran.iter().map(|(name, count)| (name.as_str(), *count)).collect();
