@@ -15,12 +15,12 @@ mod expand;
 mod fabric;
 mod gpu;
 mod memory_test;
-mod phase;
 mod plan;
 mod planner;
 mod plans;
 mod slots;
 mod sources;
+mod stage;
 mod table;
 mod variant;
 
@@ -54,12 +54,12 @@ pub use gpu::{
     loaded_kernels, nccl, peak_bytes, stream, visible_gpus,
 };
 pub use memory_test::test_memory;
-pub use phase::phase;
 pub use plan::{Lender, Lent, Memory, Placed, Plan, Planned, Wanted};
 pub use planner::Planner;
 pub(crate) use planner::{int, map_element};
 pub use plans::{Place, Plans, Words, enqueue};
 pub(crate) use sources::source;
+pub use stage::plan_stage;
 pub(crate) use table::CudaTable;
 pub use variant::CudaVariant;
 

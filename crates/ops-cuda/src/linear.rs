@@ -11,7 +11,7 @@ use crate::{CudaTable, CudaVariant};
 use device::cuda::{BundledArch, KernelSource};
 use ops::ChoiceTable;
 use ops::linear::LinearProblem;
-use persistent::PHASE;
+use persistent::STAGE_PLANNER;
 
 /// The variants, preferred first. The last one exists to verify stages of persistent kernels; the others take every
 /// call that it takes.
@@ -19,8 +19,11 @@ static VARIANTS: &[CudaVariant<LinearProblem>] =
     &[direct::VARIANT, stream::VARIANT, hopper::VARIANT, mma::VARIANT, persistent::VARIANT];
 
 /// The linear op's variants, choice tables, bundled kernels and persistent-kernel stage.
-pub(crate) static CUDA: CudaTable<LinearProblem> =
-    CudaTable { choice_tables, phase: Some(PHASE), ..CudaTable::new(VARIANTS, bundled) };
+pub(crate) static CUDA: CudaTable<LinearProblem> = CudaTable {
+    choice_tables,
+    stage_planner: Some(STAGE_PLANNER),
+    ..CudaTable::new(VARIANTS, bundled)
+};
 
 /// Every table, printable.
 fn choice_tables() -> Vec<ChoiceTable> {

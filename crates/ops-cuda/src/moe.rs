@@ -19,7 +19,7 @@ pub use operands::takes;
 use ops::DType;
 use ops::linear::SCALED;
 use ops::moe::{MoeProblem, QuantizedExperts};
-use persistent::PHASE;
+use persistent::STAGE_PLANNER;
 
 /// The variants. [`choice`] selects one; this order decides only for problems that its table does not name. The last
 /// variant exists to verify stages of persistent kernels.
@@ -30,7 +30,7 @@ static VARIANTS: &[CudaVariant<MoeProblem>] =
 pub(crate) static CUDA: CudaTable<MoeProblem> = CudaTable {
     preferred: |problem, _| preferred(problem),
     choice_tables,
-    phase: Some(PHASE),
+    stage_planner: Some(STAGE_PLANNER),
     ..CudaTable::new(VARIANTS, bundled)
 };
 

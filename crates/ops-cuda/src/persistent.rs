@@ -1,9 +1,9 @@
-//! Persistent kernels: one block per SM runs a fused sequence of calls. Each call is a stage ([`Phase`]), whose
-//! blocks wait only for the outputs of the previous stage that they read. Decoding one sequence takes several hundred
-//! short calls; as separate launches, SMs would idle at the end of each and until the first weights arrive. The
+//! Persistent kernels: one block per SM runs a fused sequence of calls. Each call is a stage ([`PersistentStage`]),
+//! whose blocks wait only for the outputs of the previous stage that they read. Decoding one sequence takes several
+//! hundred short calls; as separate launches, SMs would idle at the end of each and until the first weights arrive. The
 //! contract is in `persistent/README.md`.
 //!
-//! [`crate::phase`] plans the stage of a call; [`chain`] combines stages into launches. The variants named
+//! [`crate::plan_stage`] plans the stage of a call; [`chain`] combines stages into launches. The variants named
 //! `persistent` of `linear`, `ssd`, `rmsnorm` and `moe` run one stage each, so that `verify` checks the device code
 //! of stages.
 
@@ -55,18 +55,18 @@ pub(crate) fn no_room(
 }
 
 /// Converts calls of an op to stages.
-pub struct PhaseOf<P: 'static> {
+pub struct StagePlanner<P: 'static> {
     /// Why a call has no stage; `None` if it has one.
     pub(crate) why_not: fn(&P, &CudaCapabilities) -> Option<String>,
     /// Plans the stage of a call that has one.
-    pub(crate) plan: fn(&P, &mut Planner<'_>) -> Result<Phase, DeviceError>,
+    pub(crate) plan: fn(&P, &mut Planner<'_>) -> Result<PersistentStage, DeviceError>,
     /// Outputs that the stage does not write: a call with a tensor for one has no stage.
     pub(crate) leaves_out: &'static [&'static str],
 }
 
 /// A call as a stage of a persistent kernel, over the tensors it was planned for.
 #[derive(Debug, Clone)]
-pub struct Phase {
+pub struct PersistentStage {
     requirements: KernelRequirements,
     /// Its operations, in the order of the launch.
     records: Vec<Record>,
@@ -74,7 +74,7 @@ pub struct Phase {
     held: Vec<Arc<Buffer>>,
 }
 
-impl Phase {
+impl PersistentStage {
     fn new(requirements: KernelRequirements, records: Vec<Record>) -> Self {
         Self { requirements, records, held: Vec::new() }
     }
@@ -117,7 +117,7 @@ impl Phase {
 
     /// Whether one kernel can run this stage and all of the others.
     pub fn goes_with(&self, others: &[Self]) -> bool {
-        KernelRequirements::of_all(others.iter().chain([self]).map(|phase| phase.requirements))
+        KernelRequirements::of_all(others.iter().chain([self]).map(|stage| stage.requirements))
             .is_some()
     }
 }

@@ -6,7 +6,7 @@ pub(crate) mod rows;
 use crate::{CudaTable, CudaVariant};
 use device::cuda::{BundledArch, KernelSource};
 use ops::rmsnorm::RmsNormProblem;
-use persistent::PHASE;
+use persistent::STAGE_PLANNER;
 
 /// The variants, preferred first. The last one exists to verify stages of persistent kernels; the other takes every
 /// call that it takes.
@@ -14,7 +14,7 @@ static VARIANTS: &[CudaVariant<RmsNormProblem>] = &[rows::VARIANT, persistent::V
 
 /// The rmsnorm op's variants, bundled kernels and persistent-kernel stage.
 pub(crate) static CUDA: CudaTable<RmsNormProblem> =
-    CudaTable { phase: Some(PHASE), ..CudaTable::new(VARIANTS, bundled) };
+    CudaTable { stage_planner: Some(STAGE_PLANNER), ..CudaTable::new(VARIANTS, bundled) };
 
 /// The bundled kernels of rmsnorm.
 fn bundled() -> Vec<KernelSource> {

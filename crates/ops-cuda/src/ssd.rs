@@ -12,7 +12,7 @@ use crate::{CudaTable, CudaVariant};
 use choice::{choice_tables, preferred};
 use device::cuda::{BundledArch, KernelSource};
 use ops::ssd::SsdProblem;
-use persistent::PHASE;
+use persistent::STAGE_PLANNER;
 
 /// The variants. [`choice`] selects one; this order decides only for problems that its table does not name. The last
 /// variant exists to verify stages of persistent kernels.
@@ -20,8 +20,12 @@ static VARIANTS: &[CudaVariant<SsdProblem>] =
     &[chunk::VARIANT, recurrent::VARIANT, persistent::VARIANT];
 
 /// The ssd op's variants, choice tables, bundled kernels and persistent-kernel stage.
-pub(crate) static CUDA: CudaTable<SsdProblem> =
-    CudaTable { preferred, choice_tables, phase: Some(PHASE), ..CudaTable::new(VARIANTS, bundled) };
+pub(crate) static CUDA: CudaTable<SsdProblem> = CudaTable {
+    preferred,
+    choice_tables,
+    stage_planner: Some(STAGE_PLANNER),
+    ..CudaTable::new(VARIANTS, bundled)
+};
 
 /// The bundled kernels of ssd.
 fn bundled() -> Vec<KernelSource> {

@@ -1,7 +1,7 @@
 //! Tables of the ops' implementations for NVIDIA GPUs.
 
 use super::{CudaExecution, CudaVariant, Planner};
-use crate::persistent::{Phase, PhaseOf};
+use crate::persistent::{PersistentStage, StagePlanner};
 use device::cuda::{Cuda, CudaCapabilities, KernelSource};
 use device::{Device, DeviceError};
 use ops::{
@@ -19,7 +19,7 @@ pub(crate) struct CudaTable<P: 'static> {
     /// The kernels of common shapes, which are bundled.
     pub(crate) bundled: fn() -> Vec<KernelSource>,
     /// Converts its calls to stages of persistent kernels; `None` if it cannot.
-    pub(crate) phase: Option<PhaseOf<P>>,
+    pub(crate) stage_planner: Option<StagePlanner<P>>,
 }
 
 impl<P> CudaTable<P> {
@@ -29,7 +29,7 @@ impl<P> CudaTable<P> {
         bundled: fn() -> Vec<KernelSource>,
     ) -> Self {
         let preferred = |_: &P, _: &CudaCapabilities| Vec::new();
-        Self { variants, preferred, choice_tables: Vec::new, bundled, phase: None }
+        Self { variants, preferred, choice_tables: Vec::new, bundled, stage_planner: None }
     }
 }
 
@@ -45,25 +45,33 @@ pub(crate) trait CudaImplementations: Implementations {
     /// The kernels of common shapes, which are bundled.
     fn bundled(&self) -> Vec<KernelSource>;
     /// Converts calls to stages; `None` if the op has none.
-    fn phases(&self) -> Option<&dyn Phases>;
+    fn stage_planner(&self) -> Option<&dyn PlanStage>;
 }
 
-/// Converts calls of an op to stages of a persistent kernel, for any problem type: see [`PhaseOf`].
-pub(crate) trait Phases {
+/// Converts calls of an op to stages of a persistent kernel, for any problem type: see [`StagePlanner`].
+pub(crate) trait PlanStage {
     /// Why a call has no stage; `None` if it has one.
     fn why_not(&self, problem: &dyn Problem, here: &CudaCapabilities) -> Option<String>;
     /// Plans the stage of a call that has one.
-    fn plan(&self, problem: &dyn Problem, planner: &mut Planner<'_>) -> Result<Phase, DeviceError>;
+    fn plan(
+        &self,
+        problem: &dyn Problem,
+        planner: &mut Planner<'_>,
+    ) -> Result<PersistentStage, DeviceError>;
     /// Outputs that a stage does not write.
     fn leaves_out(&self) -> &'static [&'static str];
 }
 
-impl<P: Problem> Phases for PhaseOf<P> {
+impl<P: Problem> PlanStage for StagePlanner<P> {
     fn why_not(&self, problem: &dyn Problem, here: &CudaCapabilities) -> Option<String> {
         (self.why_not)(problem_of(problem), here)
     }
 
-    fn plan(&self, problem: &dyn Problem, planner: &mut Planner<'_>) -> Result<Phase, DeviceError> {
+    fn plan(
+        &self,
+        problem: &dyn Problem,
+        planner: &mut Planner<'_>,
+    ) -> Result<PersistentStage, DeviceError> {
         (self.plan)(problem_of(problem), planner)
     }
 
@@ -86,8 +94,8 @@ impl<P: Problem> CudaImplementations for CudaTable<P> {
         (self.bundled)()
     }
 
-    fn phases(&self) -> Option<&dyn Phases> {
-        self.phase.as_ref().map(|of| of as &dyn Phases)
+    fn stage_planner(&self) -> Option<&dyn PlanStage> {
+        self.stage_planner.as_ref().map(|of| of as &dyn PlanStage)
     }
 }
 

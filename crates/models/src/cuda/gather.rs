@@ -6,7 +6,7 @@ use device::Device;
 use device::cuda::{DeviceError, Stream};
 use ops::{OpError, Typed};
 use ops_cuda::Planned;
-use ops_cuda::persistent::{self, Phase};
+use ops_cuda::persistent::{self, PersistentStage};
 
 /// Minimum stages of a persistent kernel; shorter runs are launched separately.
 const FEWEST: usize = 3;
@@ -21,7 +21,7 @@ pub(super) struct Kept {
     ///
     /// Both hold the tensors that they use, so the step does not reuse that memory in the meantime. Stages see the
     /// writes of earlier stages just as launches do, so only their order matters.
-    phases: Vec<Phase>,
+    stages: Vec<PersistentStage>,
     usual: Vec<Planned>,
 }
 
@@ -38,17 +38,17 @@ impl Kept {
         planned: Planned,
         (device, stream): (&Device, &Stream),
     ) -> Result<(), OpError> {
-        let phase = match self.gathers {
-            true => ops_cuda::phase(call, device)?.ok(),
+        let stage = match self.gathers {
+            true => ops_cuda::plan_stage(call, device)?.ok(),
             false => None,
         };
-        let Some(phase) = phase else {
+        let Some(stage) = stage else {
             return self.push(Piece::Alone(planned), (device, stream));
         };
-        if !phase.goes_with(&self.phases) {
+        if !stage.goes_with(&self.stages) {
             self.close((device, stream))?;
         }
-        self.phases.push(phase);
+        self.stages.push(stage);
         self.usual.push(planned);
         Ok(())
     }
@@ -62,10 +62,10 @@ impl Kept {
 
     /// Turns the pending calls into one or more pieces.
     fn close(&mut self, (device, stream): (&Device, &Stream)) -> Result<(), OpError> {
-        let (phases, usual) = (std::mem::take(&mut self.phases), std::mem::take(&mut self.usual));
-        let chain = match phases.len() {
+        let (stages, usual) = (std::mem::take(&mut self.stages), std::mem::take(&mut self.usual));
+        let chain = match stages.len() {
             0..FEWEST => None,
-            _ => chain(device, stream, &phases)?,
+            _ => chain(device, stream, &stages)?,
         };
         let pieces = chain.map_or(usual, |chain| vec![chain]);
         self.pieces.extend(pieces.into_iter().map(Piece::Alone));
@@ -87,8 +87,12 @@ impl Kept {
 
 /// The stages as one launch; `None` if their kernel is neither built in nor can be compiled: then the calls are
 /// launched separately.
-fn chain(device: &Device, stream: &Stream, phases: &[Phase]) -> Result<Option<Planned>, OpError> {
-    match persistent::chain(device, stream, phases) {
+fn chain(
+    device: &Device,
+    stream: &Stream,
+    stages: &[PersistentStage],
+) -> Result<Option<Planned>, OpError> {
+    match persistent::chain(device, stream, stages) {
         Err(OpError::Device { error: DeviceError::NoCompiler { .. }, .. }) => Ok(None),
         chain => chain.map(Some),
     }

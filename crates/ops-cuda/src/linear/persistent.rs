@@ -6,7 +6,8 @@ mod router;
 
 use super::operands::{OUTPUTS, factor_bits, firsts};
 use crate::persistent::{
-    Linear, PersistentChain, Phase, PhaseOf, TAPS, Weights, no_room, plan_alone, unfit, x_of,
+    Linear, PersistentChain, PersistentStage, StagePlanner, TAPS, Weights, no_room, plan_alone,
+    unfit, x_of,
 };
 use crate::{CudaVariant, Planner, int, slots};
 use device::cuda::{Buffer, CudaCapabilities, DeviceError};
@@ -17,7 +18,8 @@ use std::sync::Arc;
 pub(super) const VARIANT: CudaVariant<LinearProblem> =
     CudaVariant { name: "persistent", why_not, plan };
 
-pub(super) const PHASE: PhaseOf<LinearProblem> = PhaseOf { why_not, plan: phase, leaves_out: &[] };
+pub(super) const STAGE_PLANNER: StagePlanner<LinearProblem> =
+    StagePlanner { why_not, plan: plan_stage, leaves_out: &[] };
 
 /// The kernels for such weights and such an x.
 fn weights(problem: &LinearProblem) -> Option<Weights> {
@@ -186,17 +188,20 @@ fn no_kernel() -> DeviceError {
     DeviceError::Refused { what: "no kernel multiplies such weights".to_owned() }
 }
 
-fn phase(problem: &LinearProblem, planner: &mut Planner<'_>) -> Result<Phase, DeviceError> {
+fn plan_stage(
+    problem: &LinearProblem,
+    planner: &mut Planner<'_>,
+) -> Result<PersistentStage, DeviceError> {
     if router::is_router(problem) {
-        return router::phase(problem, planner);
+        return router::plan_stage(problem, planner);
     }
     let operands = Operands::new(problem, planner)?;
-    Ok(Phase::linear(weights(problem).ok_or_else(no_kernel)?, operands.record(problem)?))
+    Ok(PersistentStage::linear(weights(problem).ok_or_else(no_kernel)?, operands.record(problem)?))
 }
 
 fn plan(problem: &LinearProblem, planner: &mut Planner<'_>) -> Result<(), DeviceError> {
     if router::is_router(problem) {
-        return plan_alone(&router::phase(problem, planner)?, planner);
+        return plan_alone(&router::plan_stage(problem, planner)?, planner);
     }
     let weights = weights(problem).ok_or_else(no_kernel)?;
     let operands = Operands::new(problem, planner)?;

@@ -4,7 +4,7 @@
 use super::operands::{Weighing, weighing};
 use super::route;
 use crate::persistent::{
-    self, Down, Experts, Phase, PhaseOf, Up, Weights, plan_alone, warps_of_stream,
+    self, Down, Experts, PersistentStage, StagePlanner, Up, Weights, plan_alone, warps_of_stream,
 };
 use crate::{CudaVariant, Planner, int};
 use device::cuda::{CudaCapabilities, DeviceError};
@@ -14,8 +14,8 @@ use ops::moe::MoeProblem;
 pub(super) const VARIANT: CudaVariant<MoeProblem> =
     CudaVariant { name: "persistent", why_not, plan };
 
-pub(super) const PHASE: PhaseOf<MoeProblem> =
-    PhaseOf { why_not, plan: phase, leaves_out: &["chosen", "weights"] };
+pub(super) const STAGE_PLANNER: StagePlanner<MoeProblem> =
+    StagePlanner { why_not, plan: plan_stage, leaves_out: &["chosen", "weights"] };
 
 /// Pairs of a tile of the list that the router launch writes; no kernel reads that list.
 const TILE: usize = 8;
@@ -63,7 +63,10 @@ fn why_not(problem: &MoeProblem, here: &CudaCapabilities) -> Option<String> {
     experts.unfit(weights, here).or_else(|| weights.unfit(here))
 }
 
-fn phase(problem: &MoeProblem, planner: &mut Planner<'_>) -> Result<Phase, DeviceError> {
+fn plan_stage(
+    problem: &MoeProblem,
+    planner: &mut Planner<'_>,
+) -> Result<PersistentStage, DeviceError> {
     let no_kernel = || DeviceError::Refused { what: "no kernel takes such experts".to_owned() };
     let weights = weights(problem).ok_or_else(no_kernel)?;
     let (x, logits) = (planner.required("x")?, planner.required("logits")?);
@@ -94,12 +97,12 @@ fn phase(problem: &MoeProblem, planner: &mut Planner<'_>) -> Result<Phase, Devic
         scale: problem.scale as f32,
         ..Down::default()
     };
-    Ok(Phase::experts(weights, (up, down)))
+    Ok(PersistentStage::experts(weights, (up, down)))
 }
 
 /// A second launch writes `chosen` and `weights`: the fused stages do not store them.
 fn plan(problem: &MoeProblem, planner: &mut Planner<'_>) -> Result<(), DeviceError> {
-    plan_alone(&phase(problem, planner)?, planner)?;
+    plan_alone(&plan_stage(problem, planner)?, planner)?;
     route::plan_few(problem, planner, TILE).map(drop)
 }
 

@@ -5,7 +5,7 @@ mod links;
 
 use super::record::{self, Linear, Record};
 use super::requirements::KernelRequirements;
-use super::{NAME, Phase};
+use super::{NAME, PersistentStage};
 use crate::{BUNDLE, Plan, Planned, Planner, arguments, gpu, int};
 use device::Device;
 use device::cuda::{Args, Buffer, DeviceError, GpuArch, Stream};
@@ -33,30 +33,39 @@ arguments! {
 /// # Errors
 /// [`OpError::Device`] if no kernel runs all stages, the kernel cannot be loaded or does not fit on an SM, or memory
 /// is exhausted.
-pub fn chain(device: &Device, stream: &Stream, phases: &[Phase]) -> Result<Planned, OpError> {
-    planned(device, stream, phases).map_err(|error| OpError::Device { op: NAME, error })
+pub fn chain(
+    device: &Device,
+    stream: &Stream,
+    stages: &[PersistentStage],
+) -> Result<Planned, OpError> {
+    planned(device, stream, stages).map_err(|error| OpError::Device { op: NAME, error })
 }
 
-fn planned(device: &Device, stream: &Stream, phases: &[Phase]) -> Result<Planned, DeviceError> {
+fn planned(
+    device: &Device,
+    stream: &Stream,
+    stages: &[PersistentStage],
+) -> Result<Planned, DeviceError> {
     let refused = |what: &str| DeviceError::Refused { what: what.to_owned() };
     let cuda = gpu(device)?;
     let here = cuda.capabilities();
-    let requirements = KernelRequirements::of_all(phases.iter().map(|phase| phase.requirements));
-    let weights =
-        requirements.ok_or_else(|| refused("phases of one chain want different kernels"))?.kernel();
+    let requirements = KernelRequirements::of_all(stages.iter().map(|stage| stage.requirements));
+    let weights = requirements
+        .ok_or_else(|| refused("stages of one fused sequence need different kernels"))?
+        .kernel();
     let kernel = cuda.kernel(&weights.source(GpuArch::of(here.compute)), &BUNDLE)?;
     let launch = weights.launch(here);
     // A block that waits for one that is not resident would never end.
     if kernel.blocks_per_multiprocessor(launch.block[0], launch.shared_bytes)? == 0 {
         return Err(refused("the persistent kernel does not fit on an SM"));
     }
-    let place = place_bytes(phases);
+    let place = place_bytes(stages);
     let packets = Arc::new(stream.allocate(PLACES * place)?);
     // Number of ended blocks, from which launches continue the sequence numbers of packets.
     let launches = Arc::new(stream.allocate(size_of::<u64>())?);
     stream.fill32(&packets, 0)?;
     stream.fill32(&launches, 0)?;
-    let all = linked(phases, |phase| packets.address() + (phase % PLACES * place) as u64);
+    let all = linked(stages, |stage| packets.address() + (stage % PLACES * place) as u64);
     let records = Arc::new(stream.upload(&bytes_of(&all))?);
     let (mut planned, mut first) = (Vec::new(), 0);
     for records_of_launch in &all {
@@ -65,39 +74,42 @@ fn planned(device: &Device, stream: &Stream, phases: &[Phase]) -> Result<Planned
         first += count;
         planned.push((kernel.clone(), launch, Args::from(launched(&of, count, &launches)?)));
     }
-    let held = phases.iter().flat_map(|phase| phase.held.iter().cloned());
+    let held = stages.iter().flat_map(|stage| stage.held.iter().cloned());
     Ok(Planned::fixed(Plan::of_launches(NAME, planned), held.chain([packets, launches, records])))
 }
 
 /// Adds the launch of a single stage, for verification. Its records have the tensors' current addresses, so a
 /// relocatable plan cannot contain it.
-pub(crate) fn plan_alone(phase: &Phase, planner: &mut Planner<'_>) -> Result<(), DeviceError> {
-    let weights = phase.requirements.kernel();
+pub(crate) fn plan_alone(
+    stage: &PersistentStage,
+    planner: &mut Planner<'_>,
+) -> Result<(), DeviceError> {
+    let weights = stage.requirements.kernel();
     let kernel = planner.kernel(&weights.source(planner.arch()))?;
-    let place = place_bytes(std::slice::from_ref(phase));
+    let place = place_bytes(std::slice::from_ref(stage));
     let packets = planner.kept(&vec![0; PLACES * place])?;
     let launches = planner.kept(&[0; size_of::<u64>()])?;
-    let at = |phase: usize| packets.address() + (phase % PLACES * place) as u64;
-    let all = linked(std::slice::from_ref(phase), at);
+    let at = |stage: usize| packets.address() + (stage % PLACES * place) as u64;
+    let all = linked(std::slice::from_ref(stage), at);
     let records = planner.kept(&bytes_of(&all))?;
-    let args = launched(&records, phase.records.len(), &launches)?;
+    let args = launched(&records, stage.records.len(), &launches)?;
     planner.launch(kernel, weights.launch(planner.here()), args);
     Ok(())
 }
 
 /// The arguments of a launch of `count` stages.
 fn launched<'a>(
-    phases: &'a Buffer,
+    stages: &'a Buffer,
     count: usize,
     launches: &'a Buffer,
 ) -> Result<PersistentChain<'a>, DeviceError> {
-    let (phases, launches, of) = (Some(phases), Some(launches), Linear::default());
-    Ok(PersistentChain { phases, count: int(count)?, launches, of })
+    let (stages, launches, of) = (Some(stages), Some(launches), Linear::default());
+    Ok(PersistentChain { phases: stages, count: int(count)?, launches, of })
 }
 
 /// Size of a packet buffer for any of these stages, bytes.
-fn place_bytes(phases: &[Phase]) -> usize {
-    let records = phases.iter().flat_map(|phase| &phase.records);
+fn place_bytes(stages: &[PersistentStage]) -> usize {
+    let records = stages.iter().flat_map(|stage| &stage.records);
     records.map(Record::packet_bytes).max().unwrap_or(0).next_multiple_of(256).max(256)
 }
 
@@ -106,9 +118,9 @@ fn bytes_of(launches: &[Vec<Record>]) -> Vec<u8> {
 }
 
 /// The records of each launch; `packets` returns the address of a stage's packet buffer by its index.
-fn linked(phases: &[Phase], packets: impl Fn(usize) -> u64) -> Vec<Vec<Record>> {
+fn linked(stages: &[PersistentStage], packets: impl Fn(usize) -> u64) -> Vec<Vec<Record>> {
     let mut launches: Vec<Launched> = Vec::new();
-    for Phase { records, .. } in phases {
+    for PersistentStage { records, .. } in stages {
         let count = launches.last().map_or(0, Launched::count);
         let joins = |last: &mut Launched| last.takes_in(records) || last.takes(records, &packets);
         if !launches.last_mut().is_some_and(joins) {

@@ -143,15 +143,15 @@ fn kernels_have_code_for_their_forms_of_x() {
 fn a_kernel_runs_stages_of_one_weight_type_and_stages_without_weights() {
     let linear = |weights, form| {
         let form = form_of_x(FORMS_OF_X[form]) as i32;
-        Phase::linear(weights, Linear { form, ..Linear::default() })
+        PersistentStage::linear(weights, Linear { form, ..Linear::default() })
     };
     let of = |dtype| Weights::by_rows(dtype);
     let six = |weights| Weights { working: 6, ..weights };
     let (e4m3, i8) = (linear(of(DType::E4m3), 0), linear(of(DType::I8), 0));
-    let stream = |inputs| Phase::norm(Norm { inputs, ..Norm::default() });
-    let (scan, norm) = (Phase::scan(Scan::default()), stream(2048));
+    let stream = |inputs| PersistentStage::norm(Norm { inputs, ..Norm::default() });
+    let (scan, norm) = (PersistentStage::scan(Scan::default()), stream(2048));
     let experts = |weights, experts| {
-        Phase::experts(Weights { experts, ..weights }, (Up::default(), Down::default()))
+        PersistentStage::experts(Weights { experts, ..weights }, (Up::default(), Down::default()))
     };
     let tiny = experts(of(DType::E4m3), TINY);
     let others = Some(Experts { of: 32, ..TINY.unwrap() });

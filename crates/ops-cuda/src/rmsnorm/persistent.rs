@@ -1,7 +1,7 @@
 //! `persistent`: the norm of one row of a residual stream, as a stage of a persistent kernel. The variant alone
 //! exists to be verified; models fuse many stages into one launch. The contract is in `persistent/norm.cuh`.
 
-use crate::persistent::{self, Norm, Phase, PhaseOf, plan_alone, warps_of_stream};
+use crate::persistent::{self, Norm, PersistentStage, StagePlanner, plan_alone, warps_of_stream};
 use crate::{CudaVariant, Planner, int};
 use device::cuda::{CudaCapabilities, DeviceError};
 use ops::DType;
@@ -10,7 +10,8 @@ use ops::rmsnorm::RmsNormProblem;
 pub(super) const VARIANT: CudaVariant<RmsNormProblem> =
     CudaVariant { name: "persistent", why_not, plan };
 
-pub(super) const PHASE: PhaseOf<RmsNormProblem> = PhaseOf { why_not, plan: phase, leaves_out: &[] };
+pub(super) const STAGE_PLANNER: StagePlanner<RmsNormProblem> =
+    StagePlanner { why_not, plan: plan_stage, leaves_out: &[] };
 
 fn why_not(problem: &RmsNormProblem, here: &CudaCapabilities) -> Option<String> {
     if let Some(reason) = persistent::unfit(here) {
@@ -34,7 +35,10 @@ fn why_not(problem: &RmsNormProblem, here: &CudaCapabilities) -> Option<String> 
         .then(|| format!("takes x of 2048, 1536 or 2304 columns, got {}", problem.channels))
 }
 
-fn phase(problem: &RmsNormProblem, planner: &mut Planner<'_>) -> Result<Phase, DeviceError> {
+fn plan_stage(
+    problem: &RmsNormProblem,
+    planner: &mut Planner<'_>,
+) -> Result<PersistentStage, DeviceError> {
     let (x, weight) = (planner.required("x")?, planner.required("weight")?);
     let norm = Norm {
         x: Some(&x),
@@ -45,11 +49,11 @@ fn phase(problem: &RmsNormProblem, planner: &mut Planner<'_>) -> Result<Phase, D
         scale: 1.0,
         ..Norm::default()
     };
-    Ok(Phase::norm(norm))
+    Ok(PersistentStage::norm(norm))
 }
 
 fn plan(problem: &RmsNormProblem, planner: &mut Planner<'_>) -> Result<(), DeviceError> {
-    plan_alone(&phase(problem, planner)?, planner)
+    plan_alone(&plan_stage(problem, planner)?, planner)
 }
 
 #[cfg(test)]

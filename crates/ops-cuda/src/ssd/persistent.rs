@@ -2,7 +2,9 @@
 //! verified; models fuse many stages into one launch. The contract is in `persistent/scan.cuh`.
 
 use super::operands::{Operands, unfit};
-use crate::persistent::{self, Phase, PhaseOf, STATE, Scan, scan_launch, scan_source};
+use crate::persistent::{
+    self, PersistentStage, STATE, Scan, StagePlanner, scan_launch, scan_source,
+};
 use crate::{CudaVariant, Planner, arguments, int, slots};
 use device::cuda::{CudaCapabilities, DeviceError};
 use ops::DType;
@@ -11,7 +13,8 @@ use ops::ssd::SsdProblem;
 pub(super) const VARIANT: CudaVariant<SsdProblem> =
     CudaVariant { name: "persistent", why_not, plan };
 
-pub(super) const PHASE: PhaseOf<SsdProblem> = PhaseOf { why_not, plan: phase, leaves_out: &[] };
+pub(super) const STAGE_PLANNER: StagePlanner<SsdProblem> =
+    StagePlanner { why_not, plan: plan_stage, leaves_out: &[] };
 
 /// Rows of a state that a warp takes at once.
 const ROWS: usize = 4;
@@ -80,9 +83,12 @@ fn record<'o>(problem: &SsdProblem, operands: &'o Operands) -> Result<Scan<'o>, 
     })
 }
 
-fn phase(problem: &SsdProblem, planner: &mut Planner<'_>) -> Result<Phase, DeviceError> {
+fn plan_stage(
+    problem: &SsdProblem,
+    planner: &mut Planner<'_>,
+) -> Result<PersistentStage, DeviceError> {
     let operands = Operands::new(problem, planner)?;
-    Ok(Phase::scan(record(problem, &operands)?))
+    Ok(PersistentStage::scan(record(problem, &operands)?))
 }
 
 fn plan(problem: &SsdProblem, planner: &mut Planner<'_>) -> Result<(), DeviceError> {

@@ -6,8 +6,8 @@ use facts::BackendKind;
 use ops::linear::{Convolved, Finish, LinearCall, Norm, NormPrologue};
 use ops::ssd::{SsdCall, SsdOptions};
 use ops::{DType, RecurrentCall, States, Tensor, Typed};
-use ops_cuda::persistent::{Phase, chain};
-use ops_cuda::phase;
+use ops_cuda::persistent::{PersistentStage, chain};
+use ops_cuda::plan_stage;
 use std::sync::Arc;
 
 #[test]
@@ -15,14 +15,14 @@ fn calls_in_a_row_are_one_launch() {
     let launched = machine::launched("chain::calls_in_a_row_are_one_launch", || {
         let device = backends::open(BackendKind::Cuda).unwrap();
         let stream = ops_cuda::stream(&device).unwrap().clone();
-        let made = phases(&Tensors::new(&stream), &device);
+        let made = stages(&Tensors::new(&stream), &device);
         if made.is_empty() {
             return;
         }
         // The addend is a tensor that no stage computes.
         for (times, launches) in [(1, 2), (100, 200)] {
-            let all: Vec<Phase> =
-                (0..times).flat_map(|_| phases(&Tensors::new(&stream), &device)).collect();
+            let all: Vec<PersistentStage> =
+                (0..times).flat_map(|_| stages(&Tensors::new(&stream), &device)).collect();
             let file = std::env::var_os("FAKE_CUDA_ARGUMENTS").unwrap();
             let chain = chain(&device, &stream, &all).unwrap();
             let _ = std::fs::remove_file(&file);
@@ -39,8 +39,8 @@ fn calls_in_a_row_are_one_launch() {
 }
 
 #[test]
-fn calls_are_no_phases_without_a_compiler() {
-    let name = "chain::calls_are_no_phases_without_a_compiler";
+fn calls_have_no_stage_without_a_compiler() {
+    let name = "chain::calls_have_no_stage_without_a_compiler";
     machine::launched(name, || {
         let device = backends::open(BackendKind::Cuda).unwrap();
         let stream = ops_cuda::stream(&device).unwrap().clone();
@@ -52,7 +52,7 @@ fn calls_are_no_phases_without_a_compiler() {
         let call = LinearCall { w_scale, w_group: 32, ..LinearCall::new(&x, &w).into([&o]) };
         let hopper = ops_cuda::compute_capability(&device).unwrap().major == 9;
         if hopper && !ops_cuda::has_compiler() {
-            let why = try_phase(&call, &device).unwrap_err();
+            let why = try_stage(&call, &device).unwrap_err();
             let expect = "is not built in, and NVRTC was not found to compile it";
             assert!(why.ends_with(expect), "{why}");
         }
@@ -110,7 +110,7 @@ impl Tensors {
 }
 
 /// The stages of a layer's calls, none on a GPU without support; calls that cannot be stages report why.
-fn phases(of: &Tensors, device: &Device) -> Vec<Phase> {
+fn stages(of: &Tensors, device: &Device) -> Vec<PersistentStage> {
     let norm = NormPrologue { weight: &of.norm, norm: Norm { groups: 1, eps: 1e-5 } };
     let project = LinearCall {
         norm: Some(norm),
@@ -147,9 +147,9 @@ fn phases(of: &Tensors, device: &Device) -> Vec<Phase> {
         ..LinearCall::new(&of.inner, &of.down).into([&of.x])
     };
     let made = [
-        try_phase(&convolving(&project, convolved), device),
-        try_phase(&scan(states), device),
-        try_phase(&add, device),
+        try_stage(&convolving(&project, convolved), device),
+        try_stage(&scan(states), device),
+        try_stage(&add, device),
     ];
     if made.iter().all(Result::is_err) {
         assert_eq!(made[0].as_ref().unwrap_err(), "needs compute capability 9.0, this GPU has 8.0");
@@ -159,13 +159,13 @@ fn phases(of: &Tensors, device: &Device) -> Vec<Phase> {
     let apart = Tensors::new(ops_cuda::stream(device).unwrap());
     let elsewhere = States { after: Some(&apart.pool), ..convolved.states };
     let why = [
-        try_phase(&convolving(&project, Convolved { states: elsewhere, ..convolved }), device),
-        try_phase(&scan(States { after: Some(&apart.states), ..states }), device),
-        try_phase(&LinearCall { outputs: [None; 6], split: [0; 6], ..project }, device),
-        try_phase(&LinearCall { x: &of.rows, finish: Finish::Stored, ..add }, device),
-        try_phase(&LinearCall { w: &of.plain, w_scale: None, ..add }, device),
+        try_stage(&convolving(&project, Convolved { states: elsewhere, ..convolved }), device),
+        try_stage(&scan(States { after: Some(&apart.states), ..states }), device),
+        try_stage(&LinearCall { outputs: [None; 6], split: [0; 6], ..project }, device),
+        try_stage(&LinearCall { x: &of.rows, finish: Finish::Stored, ..add }, device),
+        try_stage(&LinearCall { w: &of.plain, w_scale: None, ..add }, device),
     ];
-    let why = why.map(|phase| phase.unwrap_err());
+    let why = why.map(|stage| stage.unwrap_err());
     let expect = [
         "advances states where they lie",
         "advances states where they lie",
@@ -181,6 +181,6 @@ fn convolving<'a>(project: &LinearCall<'a>, by: Convolved<'a>) -> LinearCall<'a>
     LinearCall { finish: Finish::Convolved(by), ..*project }
 }
 
-fn try_phase<C: Typed>(call: &C, device: &Device) -> Result<Phase, String> {
-    phase(call, device).unwrap()
+fn try_stage<C: Typed>(call: &C, device: &Device) -> Result<PersistentStage, String> {
+    plan_stage(call, device).unwrap()
 }

@@ -1,7 +1,7 @@
 //! A router: f32 logits of one normalized row. Each block has a few columns and reads their weights itself, since
 //! they are too few for the ring.
 
-use crate::persistent::{MOST_LOGITS, Norm, Phase, warps_of_stream};
+use crate::persistent::{MOST_LOGITS, Norm, PersistentStage, warps_of_stream};
 use crate::{Planner, int};
 use device::cuda::DeviceError;
 use ops::DType;
@@ -25,10 +25,10 @@ pub(super) fn is_router(problem: &LinearProblem) -> bool {
 }
 
 /// Plans the stage of a router.
-pub(super) fn phase(
+pub(super) fn plan_stage(
     problem: &LinearProblem,
     planner: &mut Planner<'_>,
-) -> Result<Phase, DeviceError> {
+) -> Result<PersistentStage, DeviceError> {
     let (x, w) = (planner.required("x")?, planner.required("w")?);
     let norm = Norm {
         x: Some(&x),
@@ -39,5 +39,5 @@ pub(super) fn phase(
         scale: problem.scale as f32,
         ..Norm::default()
     };
-    Ok(Phase::norm(norm))
+    Ok(PersistentStage::norm(norm))
 }

@@ -14,7 +14,7 @@ const Y: u64 = 0x50_0000;
 const INNER: u64 = 0x60_0000;
 const ELSEWHERE: u64 = 0x70_0000;
 
-fn linear(x: usize, from: u64, columns: i32, to: &[(u64, i32)]) -> Phase {
+fn linear(x: usize, from: u64, columns: i32, to: &[(u64, i32)]) -> PersistentStage {
     let form = form_of_x(FORMS_OF_X[x]) as i32;
     let mut starts = [columns; 5];
     let mut first = 0;
@@ -35,24 +35,24 @@ fn linear(x: usize, from: u64, columns: i32, to: &[(u64, i32)]) -> Phase {
         columns,
         ..Linear::default()
     };
-    let mut phase = Phase::linear(Weights::by_rows(DType::E4m3), of);
-    phase.records[0].point("x", from);
+    let mut stage = PersistentStage::linear(Weights::by_rows(DType::E4m3), of);
+    stage.records[0].point("x", from);
     for ((address, _), field) in to.iter().zip(["o0", "o1", "o2"]) {
-        phase.records[0].point(field, *address);
+        stage.records[0].point(field, *address);
     }
-    phase
+    stage
 }
 
 /// Adds to x in place.
-fn onto(x: usize, from: u64) -> Phase {
-    let mut phase = linear(x, from, 2048, &[(X, 2048)]);
-    phase.records[0].set("out_f32", 1);
-    phase.records[0].point("residual", X);
-    phase
+fn onto(x: usize, from: u64) -> PersistentStage {
+    let mut stage = linear(x, from, 2048, &[(X, 2048)]);
+    stage.records[0].set("out_f32", 1);
+    stage.records[0].point("residual", X);
+    stage
 }
 
 /// 64 heads of 64, one group, a state of 128.
-fn scan() -> Phase {
+fn scan() -> PersistentStage {
     let numbers = [("heads", 64), ("head_dim", 64), ("heads_of_group", 64)];
     let mut record = Record::new(Kind::Scan, Args::from(Scan::default()));
     for (field, number) in numbers {
@@ -69,12 +69,12 @@ fn scan() -> Phase {
     ] {
         record.point(field, address);
     }
-    Phase::new(KernelRequirements::default(), vec![record])
+    PersistentStage::new(KernelRequirements::default(), vec![record])
 }
 
 /// The stages of a layer: an input projection, a scan and an output projection onto the residual; gates and ups, and
 /// a down projection onto the residual.
-fn layer() -> Vec<Phase> {
+fn layer() -> Vec<PersistentStage> {
     let parts = [(Z, 4096), (CHANNELS, 4352), (DT, 64)];
     vec![
         linear(0, X, 8512, &parts),
@@ -86,12 +86,12 @@ fn layer() -> Vec<Phase> {
 }
 
 const AT: u64 = 0x100_0000;
-fn packets(phase: usize) -> u64 {
-    AT + (phase % PLACES) as u64 * 0x1_0000
+fn packets(stage: usize) -> u64 {
+    AT + (stage % PLACES) as u64 * 0x1_0000
 }
 
-fn lengths(phases: &[Phase]) -> Vec<usize> {
-    linked(phases, packets).iter().map(Vec::len).collect()
+fn lengths(stages: &[PersistentStage]) -> Vec<usize> {
+    linked(stages, packets).iter().map(Vec::len).collect()
 }
 
 #[test]
@@ -122,9 +122,9 @@ fn stages_read_the_packets_of_the_previous_stage() {
 #[test]
 fn a_stage_that_reads_other_memory_starts_a_launch() {
     let change = |at: usize, change: &dyn Fn(&mut Record)| {
-        let mut phases = layer();
-        change(&mut phases[at].records[0]);
-        lengths(&phases)
+        let mut stages = layer();
+        change(&mut stages[at].records[0]);
+        lengths(&stages)
     };
     assert_eq!(change(4, &|_| ()), [5]);
     assert_eq!(change(2, &|of| of.point("x", ELSEWHERE)), [2, 3]);
@@ -148,7 +148,7 @@ fn a_stage_that_reads_other_memory_starts_a_launch() {
 
 #[test]
 fn launches_are_split_at_the_largest_number_of_stages() {
-    let many: Vec<Phase> = (0..26).flat_map(|_| layer()).collect();
+    let many: Vec<PersistentStage> = (0..26).flat_map(|_| layer()).collect();
     assert_eq!(lengths(&many), [MOST_PHASES, 130 - MOST_PHASES]);
 }
 
@@ -158,37 +158,38 @@ const H: u64 = 0x80_0000;
 const LOGITS: u64 = 0x90_0000;
 const OTHER: u64 = 0xa0_0000;
 
-fn norm(from: u64) -> Phase {
-    let mut phase = Phase::norm(Norm { inputs: 2048, ..Norm::default() });
+fn norm(from: u64) -> PersistentStage {
+    let mut stage = PersistentStage::norm(Norm { inputs: 2048, ..Norm::default() });
     for (field, address) in [("x", from), ("weight", ELSEWHERE), ("o", H)] {
-        phase.records[0].point(field, address);
+        stage.records[0].point(field, address);
     }
-    phase
+    stage
 }
 
-fn router() -> Phase {
-    let mut phase = Phase::norm(Norm { inputs: 2048, columns: 64, ..Norm::default() });
+fn router() -> PersistentStage {
+    let mut stage = PersistentStage::norm(Norm { inputs: 2048, columns: 64, ..Norm::default() });
     for (field, address) in [("x", H), ("w", ELSEWHERE), ("logits", LOGITS)] {
-        phase.records[0].point(field, address);
+        stage.records[0].point(field, address);
     }
-    phase
+    stage
 }
 
 /// The experts' stage, which adds to one residual stream and writes the other.
-fn experts([from, to]: [u64; 2]) -> Phase {
+fn experts([from, to]: [u64; 2]) -> PersistentStage {
     let weights = Weights { experts: Some(TINY), ..Weights::by_rows(DType::E4m3) };
     let up = Up { inputs: 2048, ..Up::default() };
-    let mut phase = Phase::experts(weights, (up, Down { columns: 2048, ..Down::default() }));
-    let [up, down] = &mut phase.records[..] else { panic!("no two records") };
+    let mut stage =
+        PersistentStage::experts(weights, (up, Down { columns: 2048, ..Down::default() }));
+    let [up, down] = &mut stage.records[..] else { panic!("no two records") };
     up.point("x", H);
     up.point("logits", LOGITS);
     down.point("residual", from);
     down.point("o", to);
-    phase
+    stage
 }
 
 /// A layer with experts: it reads one residual stream and writes the other.
-fn layer_of_experts([from, to]: [u64; 2]) -> Vec<Phase> {
+fn layer_of_experts([from, to]: [u64; 2]) -> Vec<PersistentStage> {
     let parts = [(Z, 4096), (CHANNELS, 4352), (DT, 64)];
     let mut out = onto(1, Y);
     out.records[0].point("residual", from);
@@ -237,9 +238,9 @@ fn routers_and_experts_without_a_norm_read_memory() {
     assert_eq!(lengths(&[norm(X), experts([X, OTHER])]), [1, 2]);
     assert_eq!(lengths(&[norm(X), router(), experts([X, OTHER])]), [3]);
     let change = |at: usize, record: usize, field: &str, to: u64| {
-        let mut phases = layer_of_experts([X, OTHER]);
-        phases[at].records[record].point(field, to);
-        lengths(&phases)
+        let mut stages = layer_of_experts([X, OTHER]);
+        stages[at].records[record].point(field, to);
+        lengths(&stages)
     };
     assert_eq!(change(3, 0, "weight", ELSEWHERE), [6]);
     assert_eq!(change(3, 0, "x", ELSEWHERE), [3, 3]);
@@ -248,9 +249,9 @@ fn routers_and_experts_without_a_norm_read_memory() {
     assert_eq!(change(5, 0, "logits", ELSEWHERE), [4, 2]);
     assert_eq!(change(5, 1, "residual", ELSEWHERE), [6]);
     // With fewer logits than experts, blocks would wait forever.
-    let mut phases = layer_of_experts([X, OTHER]);
-    phases[4].records[0].set("columns", 32);
-    assert_eq!(lengths(&phases), [4, 2]);
+    let mut stages = layer_of_experts([X, OTHER]);
+    stages[4].records[0].set("columns", 32);
+    assert_eq!(lengths(&stages), [4, 2]);
 }
 
 #[test]
@@ -275,7 +276,7 @@ fn no_stage_overwrites_memory_that_a_slow_block_may_read() {
 #[test]
 fn a_launch_never_splits_experts() {
     let two = [layer_of_experts([X, OTHER]), layer_of_experts([OTHER, X])].concat();
-    let mut many: Vec<Phase> = (0..11).flat_map(|_| two.clone()).collect();
+    let mut many: Vec<PersistentStage> = (0..11).flat_map(|_| two.clone()).collect();
     assert_eq!(lengths(&many), [MOST_PHASES, 132 - MOST_PHASES]);
     // With three more stages before it, a launch would end after a gate and up projection.
     let ahead = [onto(2, INNER), linear(0, X, 8192, &[(INNER, 8192)]), onto(2, INNER)];

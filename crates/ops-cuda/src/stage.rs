@@ -1,6 +1,6 @@
 //! Plans a call as a stage of a persistent kernel.
 
-use crate::persistent::{NAME, Phase};
+use crate::persistent::{NAME, PersistentStage};
 use crate::planner::Pieces;
 use crate::{Planner, op};
 use device::Device;
@@ -11,9 +11,12 @@ use ops::{Family, OpError, Problem, Tensor, Typed};
 ///
 /// # Errors
 /// [`OpError`] naming what is wrong with the call, or what the driver refused.
-pub fn phase<C: Typed>(call: &C, device: &Device) -> Result<Result<Phase, String>, OpError> {
-    let Some(of) = op(C::Family::SPEC.name).and_then(|table| table.phases()) else {
-        return Ok(Err("calls of this op are no phases".to_owned()));
+pub fn plan_stage<C: Typed>(
+    call: &C,
+    device: &Device,
+) -> Result<Result<PersistentStage, String>, OpError> {
+    let Some(of) = op(C::Family::SPEC.name).and_then(|table| table.stage_planner()) else {
+        return Ok(Err("calls of this op have no stage".to_owned()));
     };
     let Some(cuda) = Cuda::of(device) else {
         return Ok(Err("is for GPUs".to_owned()));
@@ -43,11 +46,11 @@ pub fn phase<C: Typed>(call: &C, device: &Device) -> Result<Result<Phase, String
     }
     let made = Planner::new(cuda, NAME, Pieces::Promised, given.inputs, wanted, &given.outputs)
         .and_then(|mut planner| {
-            let phase = of.plan(&problem, &mut planner)?;
-            phase.with_kernel(planner)
+            let stage = of.plan(&problem, &mut planner)?;
+            stage.with_kernel(planner)
         });
     match made {
-        Ok(phase) => Ok(Ok(phase)),
+        Ok(stage) => Ok(Ok(stage)),
         // Without a compiler, calls are launched separately: those kernels are bundled for more types of weights.
         Err(error @ (DeviceError::Layout { .. } | DeviceError::NoCompiler { .. })) => {
             Ok(Err(error.to_string()))
