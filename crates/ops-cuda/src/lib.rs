@@ -54,7 +54,7 @@ pub use gpu::{
     loaded_kernels, nccl, peak_bytes, stream, visible_gpus,
 };
 pub use memory_test::test_memory;
-pub use plan::{Lender, Lent, Memory, Placed, Plan, Planned, Wanted};
+pub use plan::{Memory, Placed, Plan, Planned, Wanted, WorkspaceAllocator, WorkspaceBuffers};
 pub use planner::Planner;
 pub(crate) use planner::{int, map_element};
 pub use plans::{Place, Plans, Words, enqueue};

@@ -54,24 +54,24 @@ pub struct Memory<'a> {
     pub zeros: Option<&'a Arc<Buffer>>,
 }
 
-/// Memory lent to a plan: uninitialized, then zeroed.
-pub type Lent = [Option<Arc<Buffer>>; 2];
+/// Scratch memory that an allocator returned for a plan: uninitialized, then zeroed.
+pub type WorkspaceBuffers = [Option<Arc<Buffer>>; 2];
 
 /// Allocates the memory that a plan needs.
-pub type Lender<'a> = &'a mut dyn FnMut(Wanted) -> Result<Lent, OpError>;
+pub type WorkspaceAllocator<'a> = &'a mut dyn FnMut(Wanted) -> Result<WorkspaceBuffers, OpError>;
 
 impl Wanted {
-    /// Calls the lender for this memory, unless none is needed.
+    /// Allocates this memory, unless none is needed.
     ///
     /// # Errors
-    /// The lender's.
-    pub fn lent(self, lender: Lender<'_>) -> Result<Lent, OpError> {
-        if self == Self::default() { Ok([None, None]) } else { lender(self) }
+    /// The allocator's.
+    pub fn allocate(self, allocator: WorkspaceAllocator<'_>) -> Result<WorkspaceBuffers, OpError> {
+        if self == Self::default() { Ok([None, None]) } else { allocator(self) }
     }
 }
 
-impl<'a> From<&'a Lent> for Memory<'a> {
-    fn from([scratch, zeros]: &'a Lent) -> Self {
+impl<'a> From<&'a WorkspaceBuffers> for Memory<'a> {
+    fn from([scratch, zeros]: &'a WorkspaceBuffers) -> Self {
         Self { scratch: scratch.as_ref(), zeros: zeros.as_ref() }
     }
 }

@@ -1,6 +1,6 @@
 //! Plans cached by call signature: a repeated call is bound, selected and planned by one look-up.
 
-use super::plan::{Lender, Memory, Plan, Planned, Wanted};
+use super::plan::{Memory, Plan, Planned, Wanted, WorkspaceAllocator};
 use super::planner::{Pieces, Planner};
 use super::{gpu, op};
 use device::Device;
@@ -189,7 +189,7 @@ pub struct Place<'a> {
     /// The stream for the launches.
     pub stream: &'a Stream,
     /// Allocates memory if a plan needs any.
-    pub memory: Lender<'a>,
+    pub memory: WorkspaceAllocator<'a>,
 }
 
 /// Enqueues the launches of a call on a stream of the GPU that has the call's tensors, and returns the plan, which
@@ -211,8 +211,8 @@ pub fn enqueue(
         plan(call.problem(), inputs_of_op, &outputs, place.device)
     });
     let plan = Arc::clone(found?);
-    let lent = plan.wanted().lent(place.memory)?;
-    plan.over(&inputs_of_op, &outputs, Memory::from(&lent))?.enqueue(place.stream)?;
+    let buffers = plan.wanted().allocate(place.memory)?;
+    plan.over(&inputs_of_op, &outputs, Memory::from(&buffers))?.enqueue(place.stream)?;
     Ok(plan)
 }
 

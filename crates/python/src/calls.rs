@@ -8,7 +8,9 @@ use crate::tensors::{give_back, on_gpu, on_host};
 use device::{Device, DeviceError};
 use facts::BackendKind;
 use ops::{Call, Op, OpError, OpSpec, Options, Settings, Slots, Tensor, TensorMap, TensorSpec};
-use ops_cuda::{Lent, Memory, Place, Plans, Wanted, borrow_buffer, borrow_stream, enqueue};
+use ops_cuda::{
+    Memory, Place, Plans, Wanted, WorkspaceBuffers, borrow_buffer, borrow_stream, enqueue,
+};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -167,7 +169,7 @@ unsafe fn on_stream(
     // SAFETY: the caller's promise, here and below.
     let stream = unsafe { borrow_stream(device, place.stream as usize) };
     let stream = stream.map_err(|error| error.to_string())?;
-    let mut memory = |wanted: Wanted| -> Result<Lent, OpError> {
+    let mut memory = |wanted: Wanted| -> Result<WorkspaceBuffers, OpError> {
         let captured = stream.is_captured();
         let lend = |bytes: usize, zeros: i32| {
             if bytes == 0 {
@@ -195,9 +197,9 @@ unsafe fn on_stream(
         let Kept { plans, known } = kept.entry(place.device).or_default();
         if let Some((plan, addresses)) = known.find(handle, raw) {
             let mut again = || {
-                let lent = plan.wanted().lent(&mut memory)?;
+                let buffers = plan.wanted().allocate(&mut memory)?;
                 // SAFETY: the records are those of the call that it was made for, but for addresses as well aligned.
-                unsafe { plan.at_addresses(addresses, Memory::from(&lent))? }.enqueue(&stream)
+                unsafe { plan.at_addresses(addresses, Memory::from(&buffers))? }.enqueue(&stream)
             };
             return again().map(|()| 0).map_err(|error| error.to_string());
         }
