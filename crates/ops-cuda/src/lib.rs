@@ -54,7 +54,9 @@ pub use gpu::{
     loaded_kernels, nccl, peak_bytes, stream, visible_gpus,
 };
 pub use memory_test::test_memory;
-pub use plan::{Memory, Placed, Plan, Planned, Wanted, WorkspaceAllocator, WorkspaceBuffers};
+pub use plan::{
+    Memory, Placed, Plan, Planned, WorkspaceAllocator, WorkspaceBuffers, WorkspaceSize,
+};
 pub use planner::Planner;
 pub(crate) use planner::{int, map_element};
 pub use plans::{Place, Plans, Words, enqueue};

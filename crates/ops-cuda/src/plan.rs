@@ -33,19 +33,19 @@ pub struct Plan {
     planned: Vec<u64>,
     /// Offset of each piece of scratch memory, bytes, and whether it is among the zeroed ones.
     pieces: Vec<(usize, bool)>,
-    wanted: Wanted,
+    workspace_size: WorkspaceSize,
 }
 
 /// Scratch memory of a plan, bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Wanted {
+pub struct WorkspaceSize {
     /// Uninitialized memory.
     pub scratch: usize,
     /// Zeroed memory, which its kernels restore to zero.
     pub zeros: usize,
 }
 
-/// Scratch memory for a plan, at least as large as [`Wanted`], from any allocator.
+/// Scratch memory for a plan, at least as large as [`WorkspaceSize`], from any allocator.
 #[derive(Debug, Clone, Copy)]
 pub struct Memory<'a> {
     /// Uninitialized memory.
@@ -58,9 +58,10 @@ pub struct Memory<'a> {
 pub type WorkspaceBuffers = [Option<Arc<Buffer>>; 2];
 
 /// Allocates the memory that a plan needs.
-pub type WorkspaceAllocator<'a> = &'a mut dyn FnMut(Wanted) -> Result<WorkspaceBuffers, OpError>;
+pub type WorkspaceAllocator<'a> =
+    &'a mut dyn FnMut(WorkspaceSize) -> Result<WorkspaceBuffers, OpError>;
 
-impl Wanted {
+impl WorkspaceSize {
     /// Allocates this memory, unless none is needed.
     ///
     /// # Errors
@@ -83,15 +84,15 @@ impl Plan {
         planned: Vec<u64>,
         pieces: Vec<(usize, bool)>,
     ) -> Self {
-        let mut wanted = Wanted::default();
+        let mut workspace_size = WorkspaceSize::default();
         let mut lay = |(bytes, zeros): (usize, bool)| {
-            let end = if zeros { &mut wanted.zeros } else { &mut wanted.scratch };
+            let end = if zeros { &mut workspace_size.zeros } else { &mut workspace_size.scratch };
             let start = *end;
             *end += bytes.next_multiple_of(ALIGNED);
             (start, zeros)
         };
         let pieces = pieces.into_iter().map(&mut lay).collect();
-        Self { op, steps, planned, pieces, wanted }
+        Self { op, steps, planned, pieces, workspace_size }
     }
 
     /// A plan of one launch without an op; the caller is responsible for the arguments.
@@ -119,8 +120,8 @@ impl Plan {
     }
 
     /// Scratch memory that it needs.
-    pub fn wanted(&self) -> Wanted {
-        self.wanted
+    pub fn workspace_size(&self) -> WorkspaceSize {
+        self.workspace_size
     }
 
     /// The plan over the tensors of a call, which must be equivalent to the one it was made for
@@ -183,8 +184,10 @@ impl Plan {
             _ if wanted == 0 => Ok(0),
             _ => Err(refused(format!("a plan wants {wanted} bytes of scratch memory"))),
         };
-        let (scratch, zeros) =
-            (of(memory.scratch, self.wanted.scratch)?, of(memory.zeros, self.wanted.zeros)?);
+        let (scratch, zeros) = (
+            of(memory.scratch, self.workspace_size.scratch)?,
+            of(memory.zeros, self.workspace_size.zeros)?,
+        );
         for (now, (start, zeroed)) in now[SCRATCH..].iter_mut().zip(&self.pieces) {
             *now = *start as u64 + if *zeroed { zeros } else { scratch };
         }

@@ -1,6 +1,6 @@
 //! Plans cached by call signature: a repeated call is bound, selected and planned by one look-up.
 
-use super::plan::{Memory, Plan, Planned, Wanted, WorkspaceAllocator};
+use super::plan::{Memory, Plan, Planned, WorkspaceAllocator, WorkspaceSize};
 use super::planner::{Pieces, Planner};
 use super::{gpu, op};
 use device::Device;
@@ -79,7 +79,7 @@ impl Plans {
     ) -> Result<(), OpError> {
         let given = call.given();
         let plan = Arc::clone(self.find(&given, device)?);
-        let memory = self.memory(plan.wanted(), stream)?;
+        let memory = self.memory(plan.workspace_size(), stream)?;
         plan.over(&given.inputs, &given.outputs, memory)?.enqueue(stream)
     }
 
@@ -97,7 +97,7 @@ impl Plans {
     ) -> Result<Planned, OpError> {
         let given = call.given();
         let plan = Arc::clone(self.find(&given, device)?);
-        let memory = self.memory(plan.wanted(), stream)?;
+        let memory = self.memory(plan.workspace_size(), stream)?;
         let now = plan.over(&given.inputs, &given.outputs, memory)?.now();
         let tensors = given.inputs.slots().iter().chain(given.outputs.iter());
         let tensors = tensors.filter_map(|(_, _, tensor)| tensor.buffer());
@@ -107,19 +107,18 @@ impl Plans {
     }
 
     /// Memory for one plan at a time: launches run in stream order, so the next one may overwrite it.
-    fn memory(&mut self, wanted: Wanted, stream: &Stream) -> Result<Memory<'_>, OpError> {
+    fn memory(&mut self, size: WorkspaceSize, stream: &Stream) -> Result<Memory<'_>, OpError> {
         let named = |error| OpError::Device { op: "plan", error };
         let short = |buffer: &Option<Arc<Buffer>>, wanted: usize| {
             wanted > 0 && buffer.as_ref().is_none_or(|buffer| buffer.bytes() < wanted)
         };
-        if short(&self.scratch, wanted.scratch) {
+        if short(&self.scratch, size.scratch) {
             // The old buffer is freed first, so that its memory can be reused.
             self.scratch = None;
-            self.scratch =
-                Some(Arc::new(stream.allocate_transient(wanted.scratch).map_err(named)?));
+            self.scratch = Some(Arc::new(stream.allocate_transient(size.scratch).map_err(named)?));
         }
-        if short(&self.zeros, wanted.zeros) {
-            let zeros = stream.allocate(wanted.zeros).map_err(named)?;
+        if short(&self.zeros, size.zeros) {
+            let zeros = stream.allocate(size.zeros).map_err(named)?;
             stream.fill32(&zeros, 0).map_err(named)?;
             self.zeros = Some(Arc::new(zeros));
         }
@@ -211,7 +210,7 @@ pub fn enqueue(
         plan(call.problem(), inputs_of_op, &outputs, place.device)
     });
     let plan = Arc::clone(found?);
-    let buffers = plan.wanted().allocate(place.memory)?;
+    let buffers = plan.workspace_size().allocate(place.memory)?;
     plan.over(&inputs_of_op, &outputs, Memory::from(&buffers))?.enqueue(place.stream)?;
     Ok(plan)
 }

@@ -9,7 +9,7 @@ use device::{Device, DeviceError};
 use facts::BackendKind;
 use ops::{Call, Op, OpError, OpSpec, Options, Settings, Slots, Tensor, TensorMap, TensorSpec};
 use ops_cuda::{
-    Memory, Place, Plans, Wanted, WorkspaceBuffers, borrow_buffer, borrow_stream, enqueue,
+    Memory, Place, Plans, WorkspaceBuffers, WorkspaceSize, borrow_buffer, borrow_stream, enqueue,
 };
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -169,7 +169,7 @@ unsafe fn on_stream(
     // SAFETY: the caller's promise, here and below.
     let stream = unsafe { borrow_stream(device, place.stream as usize) };
     let stream = stream.map_err(|error| error.to_string())?;
-    let mut memory = |wanted: Wanted| -> Result<WorkspaceBuffers, OpError> {
+    let mut memory = |size: WorkspaceSize| -> Result<WorkspaceBuffers, OpError> {
         let captured = stream.is_captured();
         let lend = |bytes: usize, zeros: i32| {
             if bytes == 0 {
@@ -191,13 +191,13 @@ unsafe fn on_stream(
             let lent = lent.map_err(|error| OpError::Device { op: name, error })?;
             Ok(Some(Arc::new(lent)))
         };
-        Ok([lend(wanted.scratch, 0)?, lend(wanted.zeros, 1)?])
+        Ok([lend(size.scratch, 0)?, lend(size.zeros, 1)?])
     };
     KEPT.with_borrow_mut(|kept| {
         let Kept { plans, known } = kept.entry(place.device).or_default();
         if let Some((plan, addresses)) = known.find(handle, raw) {
             let mut again = || {
-                let buffers = plan.wanted().allocate(&mut memory)?;
+                let buffers = plan.workspace_size().allocate(&mut memory)?;
                 // SAFETY: the records are those of the call that it was made for, but for addresses as well aligned.
                 unsafe { plan.at_addresses(addresses, Memory::from(&buffers))? }.enqueue(&stream)
             };

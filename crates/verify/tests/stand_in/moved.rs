@@ -99,10 +99,10 @@ fn all<F: Family>(device: &Device) -> usize {
         assert!(Arc::ptr_eq(&kept, plans.of(&there, device).unwrap()), "{case:?} is planned again");
         assert_eq!(plans.made(), made);
         let anew = Arc::clone(Plans::new().of(&there, device).unwrap());
-        assert_eq!(kept.wanted(), anew.wanted(), "{case:?}");
+        assert_eq!(kept.workspace_size(), anew.workspace_size(), "{case:?}");
 
-        let scratch = Arc::new(stream.allocate(kept.wanted().scratch).unwrap());
-        let zeros = Arc::new(stream.allocate(kept.wanted().zeros).unwrap());
+        let scratch = Arc::new(stream.allocate(kept.workspace_size().scratch).unwrap());
+        let zeros = Arc::new(stream.allocate(kept.workspace_size().zeros).unwrap());
         let memory = Memory { scratch: Some(&scratch), zeros: Some(&zeros) };
         let launches = |plan: &ops_cuda::Plan, call: &Case<F>| {
             let file = std::env::var_os("FAKE_CUDA_ARGUMENTS").unwrap();
