@@ -47,7 +47,7 @@ pub struct WorkspaceSize {
 
 /// Scratch memory for a plan, at least as large as [`WorkspaceSize`], from any allocator.
 #[derive(Debug, Clone, Copy)]
-pub struct Memory<'a> {
+pub struct Workspace<'a> {
     /// Uninitialized memory.
     pub scratch: Option<&'a Arc<Buffer>>,
     /// Zeroed memory.
@@ -71,7 +71,7 @@ impl WorkspaceSize {
     }
 }
 
-impl<'a> From<&'a WorkspaceBuffers> for Memory<'a> {
+impl<'a> From<&'a WorkspaceBuffers> for Workspace<'a> {
     fn from([scratch, zeros]: &'a WorkspaceBuffers) -> Self {
         Self { scratch: scratch.as_ref(), zeros: zeros.as_ref() }
     }
@@ -129,16 +129,16 @@ impl Plan {
     ///
     /// # Errors
     /// [`OpError::Device`] when the memory is too small, or a tensor is in host memory.
-    pub fn at<C: Typed>(&self, call: &C, memory: Memory<'_>) -> Result<Placed<'_>, OpError> {
+    pub fn at<C: Typed>(&self, call: &C, workspace: Workspace<'_>) -> Result<Placed<'_>, OpError> {
         let given = call.given();
-        self.over(&given.inputs, &given.outputs, memory)
+        self.over(&given.inputs, &given.outputs, workspace)
     }
 
     pub(crate) fn over<'p>(
         &'p self,
         inputs: &Inputs<'_>,
         outputs: &Slots<'_>,
-        memory: Memory<'_>,
+        workspace: Workspace<'_>,
     ) -> Result<Placed<'p>, OpError> {
         let refused = |what| OpError::Device { op: self.op, error: DeviceError::Refused { what } };
         let mut now = [0; OPERANDS];
@@ -150,7 +150,7 @@ impl Plan {
                 now[first + place] = buffer.address();
             }
         }
-        self.with(now, memory)
+        self.with(now, workspace)
     }
 
     /// The plan over tensors at these addresses: inputs, then outputs, in the order of the op's table; 0 for absent
@@ -165,7 +165,7 @@ impl Plan {
     pub unsafe fn at_addresses(
         &self,
         [inputs, outputs]: [&[u64]; 2],
-        memory: Memory<'_>,
+        workspace: Workspace<'_>,
     ) -> Result<Placed<'_>, OpError> {
         let mut now = [0; OPERANDS];
         for (to, from) in now[..OUTPUTS].iter_mut().zip(inputs) {
@@ -174,10 +174,14 @@ impl Plan {
         for (to, from) in now[OUTPUTS..SCRATCH].iter_mut().zip(outputs) {
             *to = *from;
         }
-        self.with(now, memory)
+        self.with(now, workspace)
     }
 
-    fn with(&self, mut now: [u64; OPERANDS], memory: Memory<'_>) -> Result<Placed<'_>, OpError> {
+    fn with(
+        &self,
+        mut now: [u64; OPERANDS],
+        workspace: Workspace<'_>,
+    ) -> Result<Placed<'_>, OpError> {
         let refused = |what| OpError::Device { op: self.op, error: DeviceError::Refused { what } };
         let of = |buffer: Option<&Arc<Buffer>>, wanted: usize| match buffer {
             Some(buffer) if buffer.bytes() >= wanted => Ok(buffer.address()),
@@ -185,8 +189,8 @@ impl Plan {
             _ => Err(refused(format!("a plan wants {wanted} bytes of scratch memory"))),
         };
         let (scratch, zeros) = (
-            of(memory.scratch, self.workspace_size.scratch)?,
-            of(memory.zeros, self.workspace_size.zeros)?,
+            of(workspace.scratch, self.workspace_size.scratch)?,
+            of(workspace.zeros, self.workspace_size.zeros)?,
         );
         for (now, (start, zeroed)) in now[SCRATCH..].iter_mut().zip(&self.pieces) {
             *now = *start as u64 + if *zeroed { zeros } else { scratch };

@@ -1,6 +1,6 @@
 //! Plans cached by call signature: a repeated call is bound, selected and planned by one look-up.
 
-use super::plan::{Memory, Plan, Planned, WorkspaceAllocator, WorkspaceSize};
+use super::plan::{Plan, Planned, Workspace, WorkspaceAllocator, WorkspaceSize};
 use super::planner::{Pieces, Planner};
 use super::{gpu, op};
 use device::Device;
@@ -79,8 +79,8 @@ impl Plans {
     ) -> Result<(), OpError> {
         let given = call.given();
         let plan = Arc::clone(self.find(&given, device)?);
-        let memory = self.memory(plan.workspace_size(), stream)?;
-        plan.over(&given.inputs, &given.outputs, memory)?.enqueue(stream)
+        let workspace = self.workspace(plan.workspace_size(), stream)?;
+        plan.over(&given.inputs, &given.outputs, workspace)?.enqueue(stream)
     }
 
     /// Plans a call whose launches are kept with their memory, to be recorded in a graph. Transient tensors are not
@@ -97,17 +97,21 @@ impl Plans {
     ) -> Result<Planned, OpError> {
         let given = call.given();
         let plan = Arc::clone(self.find(&given, device)?);
-        let memory = self.memory(plan.workspace_size(), stream)?;
-        let now = plan.over(&given.inputs, &given.outputs, memory)?.now();
+        let workspace = self.workspace(plan.workspace_size(), stream)?;
+        let now = plan.over(&given.inputs, &given.outputs, workspace)?.now();
         let tensors = given.inputs.slots().iter().chain(given.outputs.iter());
         let tensors = tensors.filter_map(|(_, _, tensor)| tensor.buffer());
-        let passing = tensors.chain(memory.scratch).filter(|buffer| !buffer.is_transient());
-        let held = passing.chain(memory.zeros).cloned().collect::<Vec<_>>();
+        let passing = tensors.chain(workspace.scratch).filter(|buffer| !buffer.is_transient());
+        let held = passing.chain(workspace.zeros).cloned().collect::<Vec<_>>();
         Ok(Planned::keep(plan, now, held))
     }
 
     /// Memory for one plan at a time: launches run in stream order, so the next one may overwrite it.
-    fn memory(&mut self, size: WorkspaceSize, stream: &Stream) -> Result<Memory<'_>, OpError> {
+    fn workspace(
+        &mut self,
+        size: WorkspaceSize,
+        stream: &Stream,
+    ) -> Result<Workspace<'_>, OpError> {
         let named = |error| OpError::Device { op: "plan", error };
         let short = |buffer: &Option<Arc<Buffer>>, wanted: usize| {
             wanted > 0 && buffer.as_ref().is_none_or(|buffer| buffer.bytes() < wanted)
@@ -122,7 +126,7 @@ impl Plans {
             stream.fill32(&zeros, 0).map_err(named)?;
             self.zeros = Some(Arc::new(zeros));
         }
-        Ok(Memory { scratch: self.scratch.as_ref(), zeros: self.zeros.as_ref() })
+        Ok(Workspace { scratch: self.scratch.as_ref(), zeros: self.zeros.as_ref() })
     }
 }
 
@@ -211,7 +215,7 @@ pub fn enqueue(
     });
     let plan = Arc::clone(found?);
     let buffers = plan.workspace_size().allocate(place.memory)?;
-    plan.over(&inputs_of_op, &outputs, Memory::from(&buffers))?.enqueue(place.stream)?;
+    plan.over(&inputs_of_op, &outputs, Workspace::from(&buffers))?.enqueue(place.stream)?;
     Ok(plan)
 }
 

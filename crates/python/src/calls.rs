@@ -9,7 +9,7 @@ use device::{Device, DeviceError};
 use facts::BackendKind;
 use ops::{Call, Op, OpError, OpSpec, Options, Settings, Slots, Tensor, TensorMap, TensorSpec};
 use ops_cuda::{
-    Memory, Place, Plans, WorkspaceBuffers, WorkspaceSize, borrow_buffer, borrow_stream, enqueue,
+    Place, Plans, Workspace, WorkspaceBuffers, WorkspaceSize, borrow_buffer, borrow_stream, enqueue,
 };
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -199,7 +199,7 @@ unsafe fn on_stream(
             let mut again = || {
                 let buffers = plan.workspace_size().allocate(&mut memory)?;
                 // SAFETY: the records are those of the call that it was made for, but for addresses as well aligned.
-                unsafe { plan.at_addresses(addresses, Memory::from(&buffers))? }.enqueue(&stream)
+                unsafe { plan.at_addresses(addresses, Workspace::from(&buffers))? }.enqueue(&stream)
             };
             return again().map(|()| 0).map_err(|error| error.to_string());
         }

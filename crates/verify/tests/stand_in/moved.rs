@@ -8,7 +8,7 @@ use ops::{
     CallTensors, Family, Inputs, OpError, Options, Settings, Tensor, TensorMap, Typed, Visitor,
     visit_ops,
 };
-use ops_cuda::{Memory, Plans};
+use ops_cuda::{Plans, Workspace};
 use std::sync::Arc;
 use verify::{Tier, cases};
 
@@ -103,11 +103,11 @@ fn all<F: Family>(device: &Device) -> usize {
 
         let scratch = Arc::new(stream.allocate(kept.workspace_size().scratch).unwrap());
         let zeros = Arc::new(stream.allocate(kept.workspace_size().zeros).unwrap());
-        let memory = Memory { scratch: Some(&scratch), zeros: Some(&zeros) };
+        let workspace = Workspace { scratch: Some(&scratch), zeros: Some(&zeros) };
         let launches = |plan: &ops_cuda::Plan, call: &Case<F>| {
             let file = std::env::var_os("FAKE_CUDA_ARGUMENTS").unwrap();
             let _ = std::fs::remove_file(&file);
-            plan.at(call, memory).unwrap().enqueue(stream).unwrap();
+            plan.at(call, workspace).unwrap().enqueue(stream).unwrap();
             std::fs::read_to_string(file).unwrap_or_default()
         };
         let [was, is, wanted] =
