@@ -3,7 +3,7 @@
 
 use super::combine::{self, Parts, keys_seen, splits};
 use super::decode_tiles::{ANY, Tile, Widths, choose};
-use super::operands::{Apart, Operands, not_half, shape_macros};
+use super::operands::{KvStrides, Operands, not_half, shape_macros};
 use crate::{CudaVariant, Planner, arguments, source};
 use device::cuda::{
     BundledArch, ComputeCapability, CudaCapabilities, DeviceError, GpuArch, KernelSource, Launch,
@@ -84,7 +84,7 @@ arguments! {
     AttentionDecode: attention_decode {
         q: Pointer, k: Pointer, v: Pointer, o: Pointer, lse: Pointer, partial_o: Nullable, partial_lse: Nullable, cu_q: Nullable,
         cu_k: Nullable, cache_seqlens: Nullable, block_table: Nullable, tq: i32, tk: i32, total_q: i32, heads: i32,
-        kv_heads: i32, block_size: i32, max_blocks: i32, longest: i32, apart: (Apart), window_left: i32, window_right: i32, scale: f32, softcap: f32,
+        kv_heads: i32, block_size: i32, max_blocks: i32, longest: i32, kv_strides: (KvStrides), window_left: i32, window_right: i32, scale: f32, softcap: f32,
     }
 }
 
@@ -126,7 +126,7 @@ fn plan(problem: &AttentionProblem, planner: &mut Planner<'_>) -> Result<(), Dev
         block_size: operands.block_size,
         max_blocks: operands.max_blocks,
         longest: seen.iter().copied().max().unwrap_or(0) as i32,
-        apart: operands.apart(),
+        kv_strides: operands.kv_strides(),
         window_left: operands.window_left,
         window_right: operands.window_right,
         scale: operands.scale,

@@ -1,7 +1,7 @@
 //! `mma`: mma.sync attention for any D up to 256, on every GPU from compute capability 8.0 on. The contract is in `mma.cu`.
 
 use super::decode_tiles::row_bytes;
-use super::operands::{Apart, Operands, not_half, shape_macros, values_in_keys};
+use super::operands::{KvStrides, Operands, not_half, shape_macros, values_in_keys};
 use crate::{CudaVariant, Planner, arguments, source};
 use device::cuda::{
     BundledArch, ComputeCapability, CudaCapabilities, DeviceError, GpuArch, KernelSource, Launch,
@@ -164,7 +164,7 @@ pub(super) fn bundled(arch: &BundledArch) -> Vec<KernelSource> {
 arguments! {
     AttentionMma: attention_mma {
         q: Pointer, k: Pointer, v: Pointer, o: Pointer, lse: Pointer, cu_q: Nullable, cu_k: Nullable, cache_seqlens: Nullable,
-        tq: i32, tk: i32, total_q: i32, heads: i32, kv_heads: i32, apart: (Apart), window_left: i32, window_right: i32, scale: f32, softcap: f32,
+        tq: i32, tk: i32, total_q: i32, heads: i32, kv_heads: i32, kv_strides: (KvStrides), window_left: i32, window_right: i32, scale: f32, softcap: f32,
     }
 }
 
@@ -195,7 +195,7 @@ fn plan(problem: &AttentionProblem, planner: &mut Planner<'_>) -> Result<(), Dev
         total_q: operands.total,
         heads: operands.heads,
         kv_heads: operands.kv_heads,
-        apart: operands.apart(),
+        kv_strides: operands.kv_strides(),
         window_left: operands.window_left,
         window_right: operands.window_right,
         scale: operands.scale,

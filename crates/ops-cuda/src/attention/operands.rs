@@ -11,7 +11,7 @@ const LONGEST_WINDOW: usize = 1 << 29;
 
 arguments! {
     /// Strides of keys and values, in elements.
-    pub(super) Apart { k_batch: i64, v_batch: i64, k_head: i64, v_head: i64, k_token: i32, v_token: i32 }
+    pub(super) KvStrides { k_batch: i64, v_batch: i64, k_head: i64, v_head: i64, k_token: i32, v_token: i32 }
 }
 arguments! {
     /// Sizes of a call, for kernels with one grid over all tiles.
@@ -26,8 +26,8 @@ pub(super) struct Operands {
     pub(super) k: Arc<Buffer>,
     /// The keys if the values are stored in them.
     pub(super) v: Arc<Buffer>,
-    pub(super) k_apart: Spacing,
-    pub(super) v_apart: Spacing,
+    pub(super) k_strides: Strides,
+    pub(super) v_strides: Strides,
     pub(super) o: Arc<Buffer>,
     pub(super) lse: Arc<Buffer>,
     /// Cumulative offsets of packed queries.
@@ -60,18 +60,19 @@ pub(super) struct Operands {
 impl Operands {
     /// Whether keys and values are contiguous.
     pub(super) fn is_dense(&self, problem: &AttentionProblem) -> bool {
-        let dense = |channels| Spacing::dense([self.keys as usize, problem.kv_heads, channels]);
+        let dense = |channels| Strides::dense([self.keys as usize, problem.kv_heads, channels]);
         // Packed sequences form one batch: their batch stride is unused.
-        let same = |one: Spacing, other: Spacing| {
+        let same = |one: Strides, other: Strides| {
             let batch = self.cu_keys.is_some() || self.batch <= 1 || one.batch == other.batch;
             batch && (one.token, one.head) == (other.token, other.head)
         };
-        same(self.k_apart, dense(problem.head_dim)) && same(self.v_apart, dense(problem.value_dim))
+        same(self.k_strides, dense(problem.head_dim))
+            && same(self.v_strides, dense(problem.value_dim))
     }
 
-    pub(super) fn apart(&self) -> Apart<'_> {
-        let (k, v) = (self.k_apart, self.v_apart);
-        Apart {
+    pub(super) fn kv_strides(&self) -> KvStrides<'_> {
+        let (k, v) = (self.k_strides, self.v_strides);
+        KvStrides {
             k_batch: k.batch as i64,
             v_batch: v.batch as i64,
             k_head: k.head as i64,
@@ -109,11 +110,11 @@ impl Operands {
         };
         let max_blocks = planner.shape("block_table").get(1).copied().unwrap_or(0);
         planner.widest("q", row_piece(problem.head_dim));
-        let (k_apart, v_apart) =
-            (Spacing::of(planner, "k")?, Spacing::of(planner, problem.values())?);
+        let (k_strides, v_strides) =
+            (Strides::of(planner, "k")?, Strides::of(planner, problem.values())?);
         Ok(Self {
-            k_apart,
-            v_apart,
+            k_strides,
+            v_strides,
             q: planner.required("q")?,
             k: planner.required("k")?,
             v: planner.required(problem.values())?,
@@ -165,7 +166,7 @@ pub(super) fn shape_macros(
 
 /// Strides in elements between sequences (or pages), tokens and heads of keys or values; the channels of a head are contiguous.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Spacing {
+pub(super) struct Strides {
     pub(super) batch: usize,
     pub(super) token: usize,
     pub(super) head: usize,
@@ -176,7 +177,7 @@ fn row_piece(channels: usize) -> usize {
     2 << channels.trailing_zeros().min(3)
 }
 
-impl Spacing {
+impl Strides {
     /// Strides of a contiguous tensor.
     fn dense([tokens, heads, channels]: [usize; 3]) -> Self {
         Self { batch: tokens * heads * channels, token: heads * channels, head: channels }
@@ -200,21 +201,21 @@ impl Spacing {
         let step = |size: usize, step: usize, dense| if size > 1 { step } else { dense };
         let token = step(*tokens, *token, dense.token);
         let batch = match (sizes, steps) {
-            ([batch, _, _, _], [apart, ..]) => step(*batch, *apart, tokens * token),
+            ([batch, _, _, _], [stride, ..]) => step(*batch, *stride, tokens * token),
             _ => tokens * token,
         };
-        let apart = Self { batch, token, head: step(*heads, *head, dense.head) };
+        let strides = Self { batch, token, head: step(*heads, *head, dense.head) };
         let piece = row_piece(*channels);
         let fits = |step: &usize| (2 * step).is_multiple_of(piece);
-        if ![apart.batch, apart.token, apart.head].iter().all(fits) {
+        if ![strides.batch, strides.token, strides.head].iter().all(fits) {
             return Err(layout("with rows at multiples of 16 bytes"));
         }
-        int(apart.token)?;
-        if of_pages && apart.batch != tokens * token {
+        int(strides.token)?;
+        if of_pages && strides.batch != tokens * token {
             return Err(layout("with contiguous pages"));
         }
         planner.widest(name, piece);
-        Ok(apart)
+        Ok(strides)
     }
 }
 
@@ -224,15 +225,15 @@ pub(super) struct Rows {
     pub(super) batch: usize,
     pub(super) tokens: usize,
     pub(super) heads: usize,
-    pub(super) apart: Spacing,
+    pub(super) strides: Strides,
 }
 
 impl Rows {
     pub(super) fn of_queries(problem: &AttentionProblem) -> Self {
         let packed = (1, problem.queries.total());
         let (batch, tokens) = problem.queries.batch_and_tokens().unwrap_or(packed);
-        let apart = Spacing::dense([tokens, problem.heads, problem.head_dim]);
-        Self { batch, tokens, heads: problem.heads, apart }
+        let strides = Strides::dense([tokens, problem.heads, problem.head_dim]);
+        Self { batch, tokens, heads: problem.heads, strides }
     }
 
     /// Rows of the keys, and of the values.
@@ -245,8 +246,8 @@ impl Rows {
             (true, [.., tokens, _, _]) => (1, *tokens),
             _ => (problem.queries.count(), operands.keys as usize),
         };
-        let of = |apart| Self { batch, tokens, heads: problem.kv_heads, apart };
-        (of(operands.k_apart), of(operands.v_apart))
+        let of = |strides| Self { batch, tokens, heads: problem.kv_heads, strides };
+        (of(operands.k_strides), of(operands.v_strides))
     }
 
     /// The keys of all sequences or pages as one batch.
@@ -258,15 +259,15 @@ impl Rows {
         operands: &Operands,
         planner: &Planner<'_>,
     ) -> Result<Self, DeviceError> {
-        let (rows, apart) = match planner.shape("k") {
-            [batch, tokens, _, _] => (batch * tokens, tokens * operands.k_apart.token),
-            [rows, ..] => (*rows, operands.k_apart.batch),
+        let (rows, stride) = match planner.shape("k") {
+            [batch, tokens, _, _] => (batch * tokens, tokens * operands.k_strides.token),
+            [rows, ..] => (*rows, operands.k_strides.batch),
             [] => (0, 0),
         };
-        if apart != operands.k_apart.batch {
+        if stride != operands.k_strides.batch {
             return Err(DeviceError::Layout { tensor: "k", wanted: "evenly apart" });
         }
-        Ok(Self { batch: 1, tokens: rows, heads: problem.kv_heads, apart: operands.k_apart })
+        Ok(Self { batch: 1, tokens: rows, heads: problem.kv_heads, strides: operands.k_strides })
     }
 
     /// TMA does not accept an empty tensor: replaces one by a row of zeros, which no kernel uses.
@@ -279,8 +280,8 @@ impl Rows {
             return Ok((None, self));
         }
         let zeros = planner.zeroed(self.heads * channels)?;
-        let apart = Spacing::dense([1, self.heads, channels]);
-        Ok((Some(zeros), Self { batch: 1, tokens: 1, heads: self.heads, apart }))
+        let strides = Strides::dense([1, self.heads, channels]);
+        Ok((Some(zeros), Self { batch: 1, tokens: 1, heads: self.heads, strides }))
     }
 }
 
@@ -293,7 +294,7 @@ pub(super) fn row_map(
     dtype: DType,
 ) -> Result<TensorMap, DeviceError> {
     let (stand_in, rows) = rows.stand_in(planner, channels)?;
-    let Spacing { batch, token, head } = rows.apart;
+    let Strides { batch, token, head } = rows.strides;
     let layout = TiledLayout {
         element: map_element(dtype),
         offset: 0,

@@ -3,7 +3,7 @@
 
 use super::hopper::Form;
 use super::operands::{
-    Operands, Rows, Sizes, Spacing, not_half, row_map, shape_macros, values_in_keys,
+    Operands, Rows, Sizes, Strides, not_half, row_map, shape_macros, values_in_keys,
 };
 use crate::{CudaVariant, Planner, arguments, map_element, source};
 use device::cuda::{
@@ -196,7 +196,7 @@ fn value_map(
 ) -> Result<TensorMap, DeviceError> {
     let channels = problem.value_dim;
     let (stand_in, rows) = rows.stand_in(planner, channels)?;
-    let Spacing { batch, token, head } = rows.apart;
+    let Strides { batch, token, head } = rows.strides;
     let layout = TiledLayout {
         element: map_element(problem.dtype),
         offset: 0,
