@@ -17,7 +17,7 @@ arguments! {
 
 /// Elements from one token to the next in the inputs that have tokens; the values of one token are contiguous.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Apart {
+pub(super) struct TokenStrides {
     u: i32,
     delta: i32,
     b: i32,
@@ -25,7 +25,7 @@ pub(super) struct Apart {
     z: i32,
 }
 
-impl Apart {
+impl TokenStrides {
     pub(super) fn of(
         problem: &SelectiveScanProblem,
         planner: &mut Planner<'_>,
@@ -73,7 +73,7 @@ pub(super) struct Operands {
     state_indices: Option<Arc<Buffer>>,
     o: Arc<Buffer>,
     final_state: Arc<Buffer>,
-    apart: Apart,
+    strides: TokenStrides,
     sizes: [i32; 4],
     wide: [i32; 4],
     softplus: bool,
@@ -83,7 +83,7 @@ impl Operands {
     /// Uploads the inputs.
     pub(super) fn new(
         problem: &SelectiveScanProblem,
-        apart: Apart,
+        strides: TokenStrides,
         planner: &mut Planner<'_>,
     ) -> Result<Self, DeviceError> {
         // Kernels count a slot's states, and all tokens, in 32 bits.
@@ -103,7 +103,7 @@ impl Operands {
             state_indices: planner.input("state_indices")?,
             o: planner.output("o")?,
             final_state: planner.output("final_state")?,
-            apart,
+            strides,
             sizes: [
                 int(problem.sequences.count())?,
                 int(problem.sequences.longest())?,
@@ -116,7 +116,7 @@ impl Operands {
     }
 
     pub(super) fn given(&self) -> Given<'_> {
-        let Self { apart, sizes, wide, .. } = self;
+        let Self { strides, sizes, wide, .. } = self;
         let [sequences, tokens, channels, groups] = *sizes;
         let [delta_f32, rate_f32, d_f32, bias_f32] = *wide;
         Given {
@@ -137,11 +137,11 @@ impl Operands {
             tokens,
             channels,
             groups,
-            u_row: apart.u,
-            delta_row: apart.delta,
-            b_row: apart.b,
-            c_row: apart.c,
-            z_row: apart.z,
+            u_row: strides.u,
+            delta_row: strides.delta,
+            b_row: strides.b,
+            c_row: strides.c,
+            z_row: strides.z,
             delta_f32,
             rate_f32,
             d_f32,

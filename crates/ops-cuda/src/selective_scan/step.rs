@@ -1,6 +1,6 @@
 //! `step`: token by token, any shape and storage type; the decode step. The contract is in `step.cu`.
 
-use super::operands::{Apart, Given, MOST, Operands, unfit};
+use super::operands::{Given, MOST, Operands, TokenStrides, unfit};
 use crate::{CudaVariant, Planner, arguments, slots, source};
 use device::cuda::{
     BundledArch, CudaCapabilities, DeviceError, GpuArch, KernelSource, Launch, Part,
@@ -65,8 +65,8 @@ arguments! {
 }
 
 fn plan(problem: &SelectiveScanProblem, planner: &mut Planner<'_>) -> Result<(), DeviceError> {
-    let apart = Apart::of(problem, planner)?;
-    let vector = apart.state_piece(problem, 4);
+    let strides = TokenStrides::of(problem, planner)?;
+    let vector = strides.state_piece(problem, 4);
     let element = problem.dtype.bytes();
     for name in ["B", "C"] {
         planner.widest(name, vector * element);
@@ -74,7 +74,7 @@ fn plan(problem: &SelectiveScanProblem, planner: &mut Planner<'_>) -> Result<(),
     let one_token = problem.sequences.longest() <= 1;
     let source = source(problem.dtype, (problem.state_dim, vector), one_token, planner.arch());
     let kernel = planner.kernel(&source)?;
-    let operands = Operands::new(problem, apart, planner)?;
+    let operands = Operands::new(problem, strides, planner)?;
     let sequences = problem.sequences.count();
     let blocks = problem.channels.div_ceil(THREADS / lanes(problem.state_dim, vector));
     let each = taken(blocks, sequences, planner.here().multiprocessors as usize);

@@ -1,6 +1,6 @@
 //! `tiles`: prompts, by tiles of tokens in shared memory. The contract is in `tiles.cu`.
 
-use super::operands::{Apart, Given, MOST, Operands, unfit};
+use super::operands::{Given, MOST, Operands, TokenStrides, unfit};
 use crate::{CudaVariant, Planner, arguments, slots, source};
 use device::cuda::{
     BundledArch, CudaCapabilities, DeviceError, GpuArch, KernelSource, Launch, Part,
@@ -103,7 +103,7 @@ arguments! {
 }
 
 fn plan(problem: &SelectiveScanProblem, planner: &mut Planner<'_>) -> Result<(), DeviceError> {
-    let apart = Apart::of(problem, planner)?;
+    let strides = TokenStrides::of(problem, planner)?;
     let (sequences, per_group) = (problem.sequences.count(), problem.channels_per_group());
     let most = 16 / problem.dtype.bytes();
     let others = problem.groups * sequences;
@@ -112,10 +112,10 @@ fn plan(problem: &SelectiveScanProblem, planner: &mut Planner<'_>) -> Result<(),
         wide: planner.is_f32("delta") == 1,
         state_dim: problem.state_dim,
         channels: channels(per_group, others, planner.here().multiprocessors as usize),
-        pieces: [apart.channel_piece(problem, most), apart.state_piece(problem, most)],
+        pieces: [strides.channel_piece(problem, most), strides.state_piece(problem, most)],
     };
     let kernel = planner.kernel(&tile.source(planner.arch()))?;
-    let operands = Operands::new(problem, apart, planner)?;
+    let operands = Operands::new(problem, strides, planner)?;
     let blocks = problem.groups * per_group.div_ceil(tile.channels);
     let threads = (LANES * tile.channels) as u32;
     let grid = [blocks as u32, sequences as u32, 1];

@@ -1,7 +1,7 @@
 //! `chunk`: chunks of 64 tokens by matrix products; long sequences are split into segments if there are few of them.
 //! The contracts are in `states.cu`, `combine.cu` and `chunk.cu`.
 
-use super::operands::{Apart, MOST, Operands, Settings, unfit};
+use super::operands::{MOST, Operands, Settings, TokenStrides, unfit};
 use super::segments;
 use crate::{CudaVariant, Planner, arguments, int, slots, source};
 use device::cuda::{
@@ -144,10 +144,10 @@ fn form(source: KernelSource, strided: bool) -> KernelSource {
 
 /// Whether any tensor has strided tokens.
 fn strided(problem: &SsdProblem, operands: &Operands) -> Result<bool, DeviceError> {
-    let Apart { x, b, c, z, .. } = operands.apart;
+    let TokenStrides { x, b, c, z, .. } = operands.strides;
     // Rows of these are copied in pieces of 16 bytes.
-    for (tensor, apart) in [("x", x), ("B", b), ("C", c), ("z", z)] {
-        if apart % 8 != 0 {
+    for (tensor, stride) in [("x", x), ("B", b), ("C", c), ("z", z)] {
+        if stride % 8 != 0 {
             return Err(DeviceError::Layout {
                 tensor,
                 wanted: "with tokens at multiples of 16 bytes",
@@ -160,7 +160,7 @@ fn strided(problem: &SsdProblem, operands: &Operands) -> Result<bool, DeviceErro
             wanted: "with tokens as far apart as those of B",
         });
     }
-    Ok(operands.apart != Apart::dense(problem)?)
+    Ok(operands.strides != TokenStrides::dense(problem)?)
 }
 
 const CHUNK_KERNEL: (&str, &[Part]) = ("ssd_chunk", CHUNK);
@@ -252,10 +252,10 @@ fn plan(problem: &SsdProblem, planner: &mut Planner<'_>) -> Result<(), DeviceErr
         tokens: operands.tokens,
         heads: operands.heads,
         groups: operands.groups,
-        x_row: operands.apart.x,
-        dt_row: operands.apart.dt,
-        b_row: operands.apart.b,
-        z_row: operands.apart.z,
+        x_row: operands.strides.x,
+        dt_row: operands.strides.dt,
+        b_row: operands.strides.b,
+        z_row: operands.strides.z,
         segments: int(segments)?,
         settings: operands.settings(),
     };

@@ -34,7 +34,7 @@ pub(super) struct Operands {
     pub(super) groups: i32,
     pub(super) head_dim: i32,
     /// Elements from one token to the next.
-    pub(super) apart: Apart,
+    pub(super) strides: TokenStrides,
     pub(super) dt_f32: i32,
     pub(super) rate_f32: i32,
     d_f32: i32,
@@ -52,10 +52,10 @@ impl Operands {
         problem: &SsdProblem,
         planner: &mut Planner<'_>,
     ) -> Result<Self, DeviceError> {
-        let apart = Apart::of(problem, planner)?;
+        let strides = TokenStrides::of(problem, planner)?;
         planner.widest("dt", 2);
         Ok(Self {
-            apart,
+            strides,
             x: planner.required("x")?,
             dt: planner.required("dt")?,
             rate: planner.required("A")?,
@@ -94,7 +94,7 @@ impl Operands {
 
 /// Elements from one token to the next in the inputs that have tokens; the values of one token are contiguous.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Apart {
+pub(super) struct TokenStrides {
     pub(super) x: i32,
     pub(super) dt: i32,
     pub(super) b: i32,
@@ -102,7 +102,7 @@ pub(super) struct Apart {
     pub(super) z: i32,
 }
 
-impl Apart {
+impl TokenStrides {
     /// Strides of contiguous tensors.
     pub(super) fn dense(problem: &SsdProblem) -> Result<Self, DeviceError> {
         let width = int(problem.heads * problem.head_dim)?;
@@ -112,13 +112,13 @@ impl Apart {
 
     fn of(problem: &SsdProblem, planner: &mut Planner<'_>) -> Result<Self, DeviceError> {
         let Self { x, dt, b, c, z } = Self::dense(problem)?;
-        let mut apart = |name, width| planner.row(name, width as usize);
+        let mut stride = |name, width| planner.row(name, width as usize);
         Ok(Self {
-            x: apart("x", x)?,
-            dt: apart("dt", dt)?,
-            b: apart("B", b)?,
-            c: apart("C", c)?,
-            z: apart("z", z)?,
+            x: stride("x", x)?,
+            dt: stride("dt", dt)?,
+            b: stride("B", b)?,
+            c: stride("C", c)?,
+            z: stride("z", z)?,
         })
     }
 }

@@ -122,7 +122,7 @@ fn plan(problem: &SsdProblem, planner: &mut Planner<'_>) -> Result<(), DeviceErr
     let operands = Operands::new(problem, planner)?;
     let types = (problem.dtype, problem.state_dtype);
     // Whether tokens of B and C are aligned to whole vectors.
-    let whole = [operands.apart.b, operands.apart.c].iter().all(|apart| apart % 8 == 0);
+    let whole = [operands.strides.b, operands.strides.c].iter().all(|stride| stride % 8 == 0);
     let tile = Tile::of(problem.state_dim, if whole { widest(problem.state_dtype) } else { 4 });
     let source = source(types, (problem.state_dim, tile), one_token, planner.arch());
     let kernel = planner.kernel(&source)?;
@@ -150,11 +150,11 @@ fn plan(problem: &SsdProblem, planner: &mut Planner<'_>) -> Result<(), DeviceErr
         heads: operands.heads,
         groups: operands.groups,
         head_dim: operands.head_dim,
-        x_row: operands.apart.x,
-        dt_row: operands.apart.dt,
-        b_row: operands.apart.b,
-        c_row: operands.apart.c,
-        z_row: operands.apart.z,
+        x_row: operands.strides.x,
+        dt_row: operands.strides.dt,
+        b_row: operands.strides.b,
+        c_row: operands.strides.c,
+        z_row: operands.strides.z,
         settings: operands.settings(),
         ahead: if more { at_once as i32 / 2 } else { 0 },
     };
