@@ -30,7 +30,7 @@ impl Cache {
             }
         };
         let (values, value_dim) = match values {
-            Values::Apart(values) => (Some(pool(values)), values[1]),
+            Values::Separate(values) => (Some(pool(values)), values[1]),
             Values::InKeys(width) => (None, width),
         };
         Self { keys: pool(keys), values, value_dim }
@@ -70,7 +70,7 @@ impl Cache {
             offsets: Some(&step.offsets),
             k: &self.keys,
             v: match &self.values {
-                Some(values) => attention::Values::Apart(values),
+                Some(values) => attention::Values::Separate(values),
                 None => attention::Values::InKeys(self.value_dim),
             },
             keys: step.cache(),

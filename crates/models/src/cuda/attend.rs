@@ -73,11 +73,11 @@ impl Run<'_> {
             }
             (None, _) => None,
         };
-        let pooled = values.as_ref().map_or(Values::InKeys(*value_dim), Values::Apart);
+        let pooled = values.as_ref().map_or(Values::InKeys(*value_dim), Values::Separate);
         let (k, v, keys) = match (&new, group.offsets()) {
             (None, _) => (pool, pooled, group.cache()),
-            (Some([k, v]), None) => (k, Values::Apart(v), Keys::Dense { lengths: None }),
-            (Some([k, v]), Some(_)) => (k, Values::Apart(v), Keys::Packed { offsets: None }),
+            (Some([k, v]), None) => (k, Values::Separate(v), Keys::Dense { lengths: None }),
+            (Some([k, v]), Some(_)) => (k, Values::Separate(v), Keys::Packed { offsets: None }),
         };
         let (count, heads) = (group.rows.len(), of_token(call.queries)[0]);
         // Decoding sequences are a dense batch of one token each.

@@ -297,7 +297,7 @@ impl Loader<Cuda> for Weights<'_, '_> {
             Tensor::zeros(self.stream, &shape, DType::Bf16).map_err(failed)
         };
         let (keys, (values, value_dim)) = match values {
-            Values::Apart(values) => (pool(keys)?, (Some(pool(values)?), values[1])),
+            Values::Separate(values) => (pool(keys)?, (Some(pool(values)?), values[1])),
             Values::InKeys(width) => (pool(keys)?, (None, width)),
         };
         self.memory.caches.push(Cache { keys, values, value_dim });

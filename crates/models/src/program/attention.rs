@@ -32,7 +32,7 @@ impl<B: Backend> GroupedAttention<B> {
             norms,
             sinks: of.sinks.map(|sinks| load.vector(sinks)).transpose()?,
             rotation: of.rope.as_ref().map(|rope| load.rotation(rope)).transpose()?,
-            cache: load.cache(kv, Values::Apart(kv))?,
+            cache: load.cache(kv, Values::Separate(kv))?,
             out: load.projection(&of.out)?,
             of: of.clone(),
         })

@@ -35,7 +35,7 @@ pub(crate) struct CacheId(pub(crate) usize);
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Values {
     /// A separate pool, `[kv_heads, dim]` per token.
-    Apart([usize; 2]),
+    Separate([usize; 2]),
     /// The first channels of the keys.
     InKeys(usize),
 }

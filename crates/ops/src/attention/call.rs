@@ -69,7 +69,7 @@ pub enum Keys<'a> {
 #[derive(Debug, Clone, Copy)]
 pub enum Values<'a> {
     /// A separate tensor, `[.., Hkv, Dv]` in the layout of the keys.
-    Apart(&'a Tensor),
+    Separate(&'a Tensor),
     /// The first Dv channels of the keys; holds Dv.
     InKeys(usize),
 }
@@ -104,7 +104,7 @@ impl Typed for AttentionCall<'_> {
 
     fn given(&self) -> CallTensors<'_, AttentionOp> {
         let (v, value_width) = match self.v {
-            Values::Apart(v) => (Some(v), None),
+            Values::Separate(v) => (Some(v), None),
             Values::InKeys(width) => (None, Some(width)),
         };
         let Self { mask, scale, softcap, .. } = *self;
