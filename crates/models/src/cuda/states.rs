@@ -22,17 +22,17 @@ pub(super) enum StateBuffers<'a> {
     /// Updated in place.
     InPlace(States<'a>),
     /// Read from and written to separate memory.
-    Apart {
+    Separate {
         /// Initial states of each part; `None` if all sequences start from zeros.
         before: Vec<Option<Tensor>>,
         /// Final states of each part.
         after: Vec<Tensor>,
-        own: Own,
+        copy_back: CopyBack,
     },
 }
 
 /// Data to copy from separate memory to the pool.
-pub(super) enum Own {
+pub(super) enum CopyBack {
     /// Nothing: it was updated in place.
     Nothing,
     /// The state of each sequence.
@@ -46,7 +46,7 @@ impl StateBuffers<'_> {
     pub(super) fn states(&self, index: usize) -> States<'_> {
         match self {
             Self::InPlace(states) => *states,
-            Self::Apart { before, after, .. } => {
+            Self::Separate { before, after, .. } => {
                 States { before: before[index].as_ref(), slots: None, after: Some(&after[index]) }
             }
         }
@@ -90,8 +90,8 @@ impl StatePool {
             Some(before)
         };
         let after = run.tensor(&shape, self.pool.dtype())?;
-        let own = Own::States(after.clone());
-        Ok(StateBuffers::Apart { before: vec![before], after: vec![after], own })
+        let copy_back = CopyBack::States(after.clone());
+        Ok(StateBuffers::Separate { before: vec![before], after: vec![after], copy_back })
     }
 
     /// The states for convolutions of many tokens, each over a part of the state; together the parts cover all of it in
@@ -118,10 +118,10 @@ impl StatePool {
             };
             let before = parts.iter().map(|part| before.as_ref().map(|all| of_part(all, *part)));
             let after = parts.iter().map(|part| of_part(&own, *part));
-            return Ok(StateBuffers::Apart {
+            return Ok(StateBuffers::Separate {
                 before: before.map(Option::transpose).collect::<Result<_, _>>()?,
                 after: after.collect::<Result<_, _>>()?,
-                own: Own::Nothing,
+                copy_back: CopyBack::Nothing,
             });
         }
         let moves = run.moves(&self.pool, parts, group)?;
@@ -142,10 +142,10 @@ impl StatePool {
         };
         let each = || parts.iter().enumerate();
         let befores = each().map(|part| before.as_ref().map(|all| of_part(all, part)));
-        Ok(StateBuffers::Apart {
+        Ok(StateBuffers::Separate {
             before: befores.map(Option::transpose).collect::<Result<_, _>>()?,
             after: each().map(|part| of_part(&after, part)).collect::<Result<_, _>>()?,
-            own: Own::Parts(after, Arc::clone(&moves)),
+            copy_back: CopyBack::Parts(after, Arc::clone(&moves)),
         })
     }
 
@@ -156,16 +156,16 @@ impl StatePool {
         group: &Group,
         moving: &StateBuffers<'_>,
     ) -> Result<(), OpError> {
-        let StateBuffers::Apart { own, .. } = moving else { return Ok(()) };
-        match own {
-            Own::Nothing => Ok(()),
-            Own::States(own) => {
+        let StateBuffers::Separate { copy_back, .. } = moving else { return Ok(()) };
+        match copy_back {
+            CopyBack::Nothing => Ok(()),
+            CopyBack::States(own) => {
                 let slots = group.slots_known.iter().enumerate();
                 slots.into_iter().try_for_each(|(at, slot)| {
                     self.pool.rows(*slot, 1)?.copy_from(&own.rows(at, 1)?, run.stream)
                 })
             }
-            Own::Parts(own, moves) => moves.scatter(run, own, &self.pool),
+            CopyBack::Parts(own, moves) => moves.scatter(run, own, &self.pool),
         }
     }
 
