@@ -20,7 +20,7 @@ pub(super) fn by_this_program(folder: &Path) -> Result<ChatTemplate, ModelError>
     match own_program() {
         Some(program) => {
             let arguments = vec!["render-templates".to_owned()];
-            ChatTemplate::read_apart(folder, TemplateProcess { program, arguments })
+            ChatTemplate::read_sandboxed(folder, TemplateProcess { program, arguments })
         }
         None => ChatTemplate::read(folder),
     }

@@ -58,11 +58,11 @@ pub struct ChatTemplate {
     renderer: Renderer,
 }
 
-/// In which process templates are rendered.
+/// The process that renders templates.
 #[derive(Debug)]
 enum Renderer {
-    Here(Box<Templates>),
-    Apart(Pool),
+    InProcess(Box<Templates>),
+    Subprocesses(Pool),
 }
 
 /// Parsed templates.
@@ -98,7 +98,7 @@ impl ChatTemplate {
     pub fn read(folder: &Path) -> Result<Self, ModelError> {
         let Sources { path, templates, tokens } = Sources::read(folder)?;
         let sources = templates.iter().map(|(_, source)| source.clone()).collect();
-        let renderer = Renderer::Here(Box::new(Templates::parse(templates, tokens)));
+        let renderer = Renderer::InProcess(Box::new(Templates::parse(templates, tokens)));
         Ok(Self { path, sources, renderer })
     }
 
@@ -107,12 +107,12 @@ impl ChatTemplate {
     ///
     /// # Errors
     /// As [`ChatTemplate::read`].
-    pub fn read_apart(folder: &Path, process: TemplateProcess) -> Result<Self, ModelError> {
+    pub fn read_sandboxed(folder: &Path, process: TemplateProcess) -> Result<Self, ModelError> {
         let Sources { path, templates, .. } = Sources::read(folder)?;
         let sources = templates.into_iter().map(|(_, source)| source).collect();
         let folder =
             std::path::absolute(folder).map_err(|error| ModelError::file(folder, error))?;
-        Ok(Self { path, sources, renderer: Renderer::Apart(Pool::new(process, &folder)) })
+        Ok(Self { path, sources, renderer: Renderer::Subprocesses(Pool::new(process, &folder)) })
     }
 
     /// Whether the source of some template contains a text.
@@ -127,8 +127,8 @@ impl ChatTemplate {
     /// message if the conversation is invalid, or naming the limit that was exceeded.
     pub fn render(&self, conversation: &Conversation) -> Result<String, ModelError> {
         let rendered = match &self.renderer {
-            Renderer::Here(templates) => templates.render(conversation),
-            Renderer::Apart(pool) => pool.render(conversation),
+            Renderer::InProcess(templates) => templates.render(conversation),
+            Renderer::Subprocesses(pool) => pool.render(conversation),
         };
         rendered.map_err(|(what, hint)| ModelError::Template {
             path: self.path.display().to_string(),
