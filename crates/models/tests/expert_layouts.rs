@@ -76,7 +76,7 @@ enum Layout {
     /// Stacked tensors with the names of gate and up, of up alone, and of down.
     Stacked { names: [&'static str; 3], transposed: bool },
     /// Gate, up and down, each stacked.
-    Apart { transposed: bool },
+    SeparateStacks { transposed: bool },
 }
 
 const PLAIN: [&str; 3] = ["experts.gate_up_proj", "experts.up_proj", "experts.down_proj"];
@@ -90,8 +90,8 @@ const LAYOUTS: &[Layout] = &[
         names: ["input_linear.weight", "input_linear.weight", "output_linear.weight"],
         transposed: false,
     },
-    Layout::Apart { transposed: false },
-    Layout::Apart { transposed: true },
+    Layout::SeparateStacks { transposed: false },
+    Layout::SeparateStacks { transposed: true },
 ];
 
 /// Module names of feed-forward parts.
@@ -193,8 +193,8 @@ fn put_experts(tensors: &mut Tensors, module: &str, experts: &[Expert], layout: 
             tensors
                 .insert(format!("{module}.{down}"), all(&|(_, _, down)| down.clone(), transposed));
         }
-        Layout::Apart { .. } if !gated => return false,
-        Layout::Apart { transposed } => {
+        Layout::SeparateStacks { .. } if !gated => return false,
+        Layout::SeparateStacks { transposed } => {
             let gate = all(&|(gate, ..)| gate.clone().unwrap(), transposed);
             tensors.insert(format!("{module}.experts.gate_proj"), gate);
             tensors.insert(

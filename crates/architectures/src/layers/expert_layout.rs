@@ -30,7 +30,7 @@ const STACKED: [[[&str; 2]; 2]; 3] = [
 ];
 
 /// Names of all experts' gate, up and down, each stacked.
-const APART: [[&str; 3]; 2] = [
+const SEPARATE_STACKS: [[&str; 3]; 2] = [
     ["experts.gate_proj", "experts.up_proj", "experts.down_proj"],
     ["experts.gate_proj.weight", "experts.up_proj.weight", "experts.down_proj.weight"],
 ];
@@ -53,7 +53,7 @@ impl ExpertsShape<'_> {
         match (found, published) {
             (Some(FoundExperts::Each(prefix, names)), _) => self.each(params, &prefix, names),
             (Some(FoundExperts::Stacked(names)), _) => self.stacked(params, names),
-            (Some(FoundExperts::Apart(names)), _) => self.apart(params, names),
+            (Some(FoundExperts::SeparateStacks(names)), _) => self.separate_stacks(params, names),
             (None, ExpertLayout::Each(names)) => self.each(params, self.prefix, names),
             (None, ExpertLayout::Stacked(names)) => {
                 self.stacked(params, names.map(|name| format!("{}.{name}", self.prefix)))
@@ -77,8 +77,10 @@ impl ExpertsShape<'_> {
             if let Some(names) = stacked.into_iter().find(|names| names.iter().all(there)) {
                 return Some(FoundExperts::Stacked(names));
             }
-            let mut apart = APART.into_iter().map(|names| names.map(full));
-            apart.find(|names| self.gated && names.iter().all(there)).map(FoundExperts::Apart)
+            let mut separate_stacks = SEPARATE_STACKS.into_iter().map(|names| names.map(full));
+            separate_stacks
+                .find(|names| self.gated && names.iter().all(there))
+                .map(FoundExperts::SeparateStacks)
         })
     }
 
@@ -111,7 +113,7 @@ impl ExpertsShape<'_> {
         (0..self.count).map(expert).collect()
     }
 
-    fn apart(self, params: &mut Params, [gate, up, down]: [String; 3]) -> Vec<Expert> {
+    fn separate_stacks(self, params: &mut Params, [gate, up, down]: [String; 3]) -> Vec<Expert> {
         let Self { hidden, inner, .. } = self;
         let sides = [(&gate, [inner, hidden]), (&down, [hidden, inner])];
         let transposed = self.is_transposed(params, sides);
@@ -162,5 +164,5 @@ enum FoundExperts {
     /// Names under a prefix.
     Each(String, [&'static str; 3]),
     Stacked([String; 2]),
-    Apart([String; 3]),
+    SeparateStacks([String; 3]),
 }
