@@ -1,6 +1,6 @@
 //! Admission, preemption and eviction.
 
-use super::prefixes::Found;
+use super::prefixes::PrefixMatch;
 use super::{ActiveRequest, Scheduler, SchedulerEvent};
 use crate::ModelError;
 use crate::pages::BLOCK;
@@ -13,9 +13,9 @@ enum Start {
     /// After a kept sequence, given by index, in its slot.
     KeptSequence(usize),
     /// From a snapshot in this slot.
-    Fork(Found, usize),
+    Fork(PrefixMatch, usize),
     /// From a snapshot on the host that saves this many tokens compared with snapshots in slots.
-    Copy(Found, usize),
+    Copy(PrefixMatch, usize),
     /// From its own copy on the host.
     Own,
 }
@@ -126,7 +126,7 @@ impl Scheduler<'_> {
         if let Some(at) = self.kept.longest(|tokens| live.continues_from(tokens)) {
             return Start::KeptSequence(at);
         }
-        let fork = |found: Found| found.slot.map(|slot| Start::Fork(found, slot));
+        let fork = |found: PrefixMatch| found.slot.map(|slot| Start::Fork(found, slot));
         match self.prefixes.longest(live, false) {
             Some(found) if found.slot.is_none() => {
                 let here = self.prefixes.longest(live, true);

@@ -19,7 +19,7 @@ const REMEMBERED: usize = 1 << 17;
 
 /// A snapshot that is a prefix of a prompt.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Found {
+pub(super) struct PrefixMatch {
     pub(super) end: u64,
     /// `None` if it is on the host only.
     pub(super) slot: Option<usize>,
@@ -109,7 +109,7 @@ impl Prefixes {
     }
 
     /// The longest snapshot that is a proper prefix of a request's prompt; with `with_slot` only snapshots in slots.
-    pub(super) fn longest(&self, live: &ActiveRequest, with_slot: bool) -> Option<Found> {
+    pub(super) fn longest(&self, live: &ActiveRequest, with_slot: bool) -> Option<PrefixMatch> {
         let (prompt, _) = live.prompt();
         let begins = |snapshot: &Snapshot| {
             let tokens = &snapshot.tokens;
@@ -119,7 +119,7 @@ impl Prefixes {
         };
         let found = self.held.iter().filter(|(_, snapshot)| begins(snapshot));
         let longest = found.max_by_key(|(_, snapshot)| snapshot.tokens.len());
-        longest.map(|(end, Snapshot { slot, tokens, .. })| Found {
+        longest.map(|(end, Snapshot { slot, tokens, .. })| PrefixMatch {
             end: *end,
             slot: *slot,
             read: tokens.len(),
@@ -128,7 +128,7 @@ impl Prefixes {
 
     /// Starts a request from a snapshot and sets the lengths at which it is snapshotted, in order. Returns the tokens
     /// of a longer common prefix with an earlier prompt whose state is missing.
-    pub(super) fn begin(&mut self, live: &mut ActiveRequest, found: Option<Found>) -> usize {
+    pub(super) fn begin(&mut self, live: &mut ActiveRequest, found: Option<PrefixMatch>) -> usize {
         self.clock += 1;
         if let Some(snapshot) = found.and_then(|found| self.held.get_mut(&found.end)) {
             snapshot.used = self.clock;

@@ -1,7 +1,7 @@
 //! Swapping: preempted requests and evicted snapshots move to host memory and back.
 
 use super::copy_cost::{CopyCost, pays_to_restore};
-use super::prefixes::Found;
+use super::prefixes::PrefixMatch;
 use super::{ActiveRequest, Scheduler};
 use crate::{ModelError, SavedSequence};
 use std::time::{Duration, Instant};
@@ -113,7 +113,7 @@ impl Scheduler<'_> {
     }
 
     /// Whether swapping in a snapshot is faster than prefilling the tokens that it saves.
-    pub(super) fn pays_to_restore(&self, found: Found, saves: usize) -> bool {
+    pub(super) fn pays_to_restore(&self, found: PrefixMatch, saves: usize) -> bool {
         let bytes = self.prefixes.copy(found.end).map_or(0, SavedSequence::bytes);
         pays_to_restore(bytes, self.engine.bytes_per_second(), saves, self.pace.reading())
     }
