@@ -2,7 +2,7 @@
 //! dequantized while loading.
 
 use crate::ModelError;
-use crate::checkpoint::{Located, Shard};
+use crate::checkpoint::{Shard, TensorLocation};
 use safetensors::tensor::Dtype;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ const STATE: &str = ".quant_state.bitsandbytes__";
 pub(crate) struct BitsAndBytes {
     /// Shape of the dequantized weight.
     pub(crate) shape: Vec<usize>,
-    numbers: Located,
+    numbers: TensorLocation,
     form: Form,
 }
 
@@ -26,16 +26,22 @@ enum Form {
     /// The first of two indices is in the high nibble. Blocks continue across rows.
     Blocks { table: Vec<f32>, block: usize, scales: Scales },
     /// A value is `number * scale / 127`.
-    Rows { scales: Located },
+    Rows { scales: TensorLocation },
 }
 
 /// Block scales.
 #[derive(Debug)]
 enum Scales {
     /// In float32.
-    Wide(Located),
+    Wide(TensorLocation),
     /// 8-bit codebook indices with block scales, minus an offset (double quantization).
-    Nested { numbers: Located, table: Vec<f32>, block: usize, scales: Located, offset: f32 },
+    Nested {
+        numbers: TensorLocation,
+        table: Vec<f32>,
+        block: usize,
+        scales: TensorLocation,
+        offset: f32,
+    },
 }
 
 /// The weights of a bitsandbytes checkpoint by name, and the names of their other tensors.
@@ -46,7 +52,7 @@ pub(crate) type BitsAndBytesWeights = (BTreeMap<String, BitsAndBytes>, Vec<Strin
 /// # Errors
 /// [`ModelError::Weights`] naming a tensor that is missing or of the wrong shape.
 pub(crate) fn find(
-    tensors: &BTreeMap<String, Located>,
+    tensors: &BTreeMap<String, TensorLocation>,
     shards: &[Shard],
 ) -> Result<BitsAndBytesWeights, ModelError> {
     let (mut found, mut beside) = (BTreeMap::new(), Vec::new());
@@ -70,15 +76,15 @@ pub(crate) fn find(
 
 struct Finder<'a> {
     name: &'a str,
-    numbers: &'a Located,
-    tensors: &'a BTreeMap<String, Located>,
+    numbers: &'a TensorLocation,
+    tensors: &'a BTreeMap<String, TensorLocation>,
     shards: &'a [Shard],
 }
 
 impl<'a> Finder<'a> {
     fn blocks(
         &self,
-        state: &Located,
+        state: &TensorLocation,
         beside: &mut Vec<String>,
     ) -> Result<BitsAndBytes, ModelError> {
         let bytes = bytes(self.shards, state);
@@ -159,7 +165,7 @@ impl<'a> Finder<'a> {
         Ok(BitsAndBytes { shape: self.numbers.shape.clone(), numbers: self.numbers.clone(), form })
     }
 
-    fn part(&self, end: &str, beside: &mut Vec<String>) -> Result<&'a Located, ModelError> {
+    fn part(&self, end: &str, beside: &mut Vec<String>) -> Result<&'a TensorLocation, ModelError> {
         let name = format!("{}.{end}", self.name);
         let found = self.tensors.get(&name);
         beside.push(name.clone());
@@ -180,7 +186,7 @@ impl<'a> Finder<'a> {
         Ok(floats(bytes(self.shards, found)).collect())
     }
 
-    fn hold(&self, end: &str, found: &Located, wanted: usize) -> Result<(), ModelError> {
+    fn hold(&self, end: &str, found: &TensorLocation, wanted: usize) -> Result<(), ModelError> {
         match found.bytes.len() {
             there if there == wanted => Ok(()),
             there => Err(self.wrong(&format!("has `{end}` of {there} bytes, expected {wanted}"))),
@@ -240,7 +246,7 @@ impl BitsAndBytes {
 
 impl Scales {
     fn at(&self, shards: &[Shard], block: usize) -> f32 {
-        let float = |of: &Located, at: usize| {
+        let float = |of: &TensorLocation, at: usize| {
             floats(&bytes(shards, of)[4 * at..]).next().unwrap_or(f32::NAN)
         };
         match self {
@@ -254,7 +260,7 @@ impl Scales {
 }
 
 /// The bytes of a tensor. Its range was checked against the file's length when its header was read.
-fn bytes<'a>(shards: &'a [Shard], of: &Located) -> &'a [u8] {
+fn bytes<'a>(shards: &'a [Shard], of: &TensorLocation) -> &'a [u8] {
     let Range { start, end } = of.bytes;
     shards[of.shard].file.get(start..end).unwrap_or_default()
 }

@@ -54,7 +54,7 @@ enum Source {
 pub(crate) struct Files {
     folder: PathBuf,
     shards: Vec<Shard>,
-    tensors: BTreeMap<String, Located>,
+    tensors: BTreeMap<String, TensorLocation>,
     /// Scales of float8 weights by weight name.
     scales: BTreeMap<String, Scales>,
     /// Integer weights by weight name.
@@ -73,7 +73,7 @@ pub(crate) struct Shard {
 
 /// The location of a tensor: its file, type, shape and byte range.
 #[derive(Debug, Clone)]
-pub(crate) struct Located {
+pub(crate) struct TensorLocation {
     pub(crate) shard: usize,
     pub(crate) dtype: Dtype,
     pub(crate) shape: Vec<usize>,
@@ -388,7 +388,8 @@ impl Files {
         let shard = self.shards.len();
         for (name, info) in metadata.tensors() {
             let bytes = start + info.data_offsets.0..start + info.data_offsets.1;
-            let located = Located { shard, dtype: info.dtype, shape: info.shape.clone(), bytes };
+            let located =
+                TensorLocation { shard, dtype: info.dtype, shape: info.shape.clone(), bytes };
             if self.tensors.insert(name.clone(), located).is_some() {
                 return Err(ModelError::weights(&path, format!("holds tensor `{name}` once more")));
             }
@@ -463,7 +464,7 @@ impl Files {
     }
 
     /// The files, each with its tensors sorted by name.
-    pub(crate) fn by_shard(&self) -> impl Iterator<Item = (&Shard, Vec<(&str, &Located)>)> {
+    pub(crate) fn by_shard(&self) -> impl Iterator<Item = (&Shard, Vec<(&str, &TensorLocation)>)> {
         self.shards.iter().enumerate().map(|(nth, shard)| {
             let inside = self.tensors.iter().filter(move |(_, found)| found.shard == nth);
             (shard, inside.map(|(name, found)| (&**name, found)).collect())

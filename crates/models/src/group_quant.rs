@@ -7,7 +7,7 @@ mod pack;
 pub(crate) use find::find;
 pub(crate) use pack::{pack_columns, pack_rows, packed, shape_bytes};
 
-use crate::checkpoint::{Located, Shard};
+use crate::checkpoint::{Shard, TensorLocation};
 use crate::gguf::{self, Placed};
 use crate::random_weights::RandomIntegers;
 use crate::values::Value;
@@ -50,9 +50,9 @@ pub(crate) struct Integers {
 #[derive(Debug)]
 pub(crate) enum IntegerSource {
     File {
-        numbers: Located,
-        scales: Located,
-        zeros: Option<Located>,
+        numbers: TensorLocation,
+        scales: TensorLocation,
+        zeros: Option<TensorLocation>,
         packing: Packing,
     },
     Drawn(RandomIntegers),
@@ -310,7 +310,7 @@ impl IntegerValues<'_> {
     /// [`Self::fill`] for MXFP4, whose zeros have signs.
     fn fill_mxfp4<V: Value>(
         &self,
-        [numbers, scales]: [&Located; 2],
+        [numbers, scales]: [&TensorLocation; 2],
         first: usize,
         into: &mut [V],
     ) -> Result<(), ModelError> {
@@ -340,7 +340,7 @@ impl IntegerValues<'_> {
     /// Values of some rows at one index of the other dimension, where eight rows are interleaved in a word.
     fn interleaved(
         &self,
-        of: &Located,
+        of: &TensorLocation,
         along: usize,
         rows: &Range<usize>,
     ) -> Result<impl Iterator<Item = u32>, ModelError> {
@@ -352,23 +352,23 @@ impl IntegerValues<'_> {
     }
 
     /// `count` words of a tensor starting at `first`, from the file's mapping: there are many short scattered pieces.
-    fn bytes(&self, of: &Located, first: usize, count: usize) -> Result<&[u8], ModelError> {
+    fn bytes(&self, of: &TensorLocation, first: usize, count: usize) -> Result<&[u8], ModelError> {
         self.count(4 * count);
         self.mapped(of, first, count)
     }
 
     /// [`Self::bytes`] without counting progress.
-    fn mapped(&self, of: &Located, first: usize, count: usize) -> Result<&[u8], ModelError> {
+    fn mapped(&self, of: &TensorLocation, first: usize, count: usize) -> Result<&[u8], ModelError> {
         self.unread(of, 4 * first, 4 * count)
     }
 
     /// `count` bytes of a tensor starting at `first`.
-    fn raw(&self, of: &Located, first: usize, count: usize) -> Result<&[u8], ModelError> {
+    fn raw(&self, of: &TensorLocation, first: usize, count: usize) -> Result<&[u8], ModelError> {
         self.count(count);
         self.unread(of, first, count)
     }
 
-    fn unread(&self, of: &Located, first: usize, count: usize) -> Result<&[u8], ModelError> {
+    fn unread(&self, of: &TensorLocation, first: usize, count: usize) -> Result<&[u8], ModelError> {
         let shard = &self.shards[of.shard];
         let start = of.bytes.start + first;
         let bytes = shard.file.get(start..start + count);

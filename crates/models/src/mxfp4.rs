@@ -2,7 +2,7 @@
 //! to 12.
 
 use crate::ModelError;
-use crate::checkpoint::{Located, Shard};
+use crate::checkpoint::{Shard, TensorLocation};
 use crate::group_quant::{IntegerSource, IntegerValues, Integers};
 use architectures::Packing;
 use ops::{DType, E4m3};
@@ -40,7 +40,7 @@ pub(crate) fn value(bits: u8, scale: f32) -> f32 {
 /// [`ModelError::Weights`] naming a tensor that is missing or of the wrong shape.
 pub(crate) fn find(
     [numbers, scales]: [&str; 2],
-    tensors: &BTreeMap<String, Located>,
+    tensors: &BTreeMap<String, TensorLocation>,
     shards: &[Shard],
 ) -> Result<Integers, ModelError> {
     let packed = &tensors[numbers];

@@ -2,7 +2,7 @@
 
 mod integers;
 
-use crate::checkpoint::{Checkpoint, Files, INDEX, Located, Shard};
+use crate::checkpoint::{Checkpoint, Files, INDEX, Shard, TensorLocation};
 use crate::convert::shard::written_header;
 use crate::files::{FileProgress, TemporaryFiles, room, whole, write_text};
 use crate::{Architecture, Config, ModelError, read_config};
@@ -151,7 +151,7 @@ enum Content {
 }
 
 impl Written {
-    fn copied(name: &str, located: &Located) -> Self {
+    fn copied(name: &str, located: &TensorLocation) -> Self {
         let content = Content::Copied(located.bytes.clone());
         let (dtype, shape) = (located.dtype, located.shape.clone());
         Self { name: name.to_owned(), dtype, shape, content }
@@ -169,7 +169,7 @@ impl Written {
 fn rounded(
     checkpoint: &Checkpoint,
     name: &str,
-    located: &Located,
+    located: &TensorLocation,
 ) -> Result<(Vec<Written>, f64), ModelError> {
     let shape = &located.shape;
     let width = shape.last().copied().unwrap_or(1).max(1);

@@ -4,7 +4,7 @@ mod laid;
 
 use crate::ModelError;
 use crate::bitsandbytes::BitsAndBytes;
-use crate::checkpoint::{Located, Shard};
+use crate::checkpoint::{Shard, TensorLocation};
 use crate::float8::Scales;
 use crate::gguf::Placed;
 use crate::group_quant::IntegerValues;
@@ -105,7 +105,7 @@ pub(crate) struct Values<'a> {
 #[derive(Clone, Copy)]
 pub(crate) enum Of<'a> {
     /// A tensor of a file, with the scales of float8.
-    File(&'a Shard, &'a Located, Option<&'a Scales>),
+    File(&'a Shard, &'a TensorLocation, Option<&'a Scales>),
     Drawn(&'a RandomTensor),
     Integers(IntegerValues<'a>),
     /// A bitsandbytes weight.

@@ -1,6 +1,6 @@
 //! Splits tensors that some checkpoints stack; each part gets its published name.
 
-use super::Located;
+use super::TensorLocation;
 use std::collections::BTreeMap;
 
 /// Name suffix of a stacked tensor and the suffixes of its parts, in order.
@@ -11,7 +11,7 @@ const STACKED: &[(&str, &[&str])] = &[(
 )];
 
 /// Splits stacked tensors along their first dimension, which is the slowest in the file.
-pub(super) fn split(tensors: &mut BTreeMap<String, Located>) {
+pub(super) fn split(tensors: &mut BTreeMap<String, TensorLocation>) {
     for (end, parts) in STACKED {
         let names: Vec<String> =
             tensors.keys().filter(|name| name.ends_with(end)).cloned().collect();
@@ -29,7 +29,7 @@ pub(super) fn split(tensors: &mut BTreeMap<String, Located>) {
                 let start = whole.bytes.start + nth * bytes;
                 let mut shape = whole.shape.clone();
                 shape[0] = rows / parts.len();
-                let own = Located { shape, bytes: start..start + bytes, ..whole.clone() };
+                let own = TensorLocation { shape, bytes: start..start + bytes, ..whole.clone() };
                 tensors.insert(format!("{module}{part}"), own);
             }
         }

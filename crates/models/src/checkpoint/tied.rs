@@ -1,6 +1,6 @@
 //! Checks a head that the config ties to the embedding in a checkpoint that has both.
 
-use super::{Files, Located};
+use super::{Files, TensorLocation};
 use crate::values::{Of, Values};
 use crate::{Architecture, ModelError};
 use std::sync::atomic::AtomicU64;
@@ -25,7 +25,7 @@ impl Files {
         let len: usize = head.shape.iter().product();
         if head.shape == table.shape {
             let count = len.min(COMPARED);
-            let ends = |name: &str, of: &Located| -> Result<Vec<f32>, ModelError> {
+            let ends = |name: &str, of: &TensorLocation| -> Result<Vec<f32>, ModelError> {
                 let read = AtomicU64::new(0);
                 let scales = self.scales.get(name);
                 let values =

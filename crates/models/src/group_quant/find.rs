@@ -2,7 +2,7 @@
 
 use super::{IntegerSource, Integers, words};
 use crate::ModelError;
-use crate::checkpoint::{Located, Shard};
+use crate::checkpoint::{Shard, TensorLocation};
 use architectures::{GroupQuantization, Packing};
 use ops::DType;
 use safetensors::tensor::Dtype;
@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 pub(crate) fn find(
     module: &str,
     int: GroupQuantization,
-    tensors: &BTreeMap<String, Located>,
+    tensors: &BTreeMap<String, TensorLocation>,
     shards: &[Shard],
 ) -> Result<(Integers, Vec<String>), ModelError> {
     Finder { module, int, tensors, shards, names: Vec::new() }.find()
@@ -24,7 +24,7 @@ pub(crate) fn find(
 struct Finder<'a> {
     module: &'a str,
     int: GroupQuantization,
-    tensors: &'a BTreeMap<String, Located>,
+    tensors: &'a BTreeMap<String, TensorLocation>,
     shards: &'a [Shard],
     names: Vec<String>,
 }
@@ -128,7 +128,7 @@ impl<'a> Finder<'a> {
     }
 
     /// Whether every zero point is the middle of the range, as for symmetric quantization.
-    fn are_middle(&self, zeros: &Located) -> bool {
+    fn are_middle(&self, zeros: &TensorLocation) -> bool {
         let middle = 1u32 << (self.int.bits - 1);
         let middle = match self.int.packing {
             Packing::Gptq { smaller: true } => middle - 1,
@@ -142,7 +142,7 @@ impl<'a> Finder<'a> {
     /// The group of each column, unless columns are sorted by group.
     fn unsorted(
         &self,
-        of: &Located,
+        of: &TensorLocation,
         name: &str,
         [columns, group, count]: [usize; 3],
     ) -> Result<Option<Vec<u32>>, ModelError> {
@@ -161,7 +161,7 @@ impl<'a> Finder<'a> {
         Ok((!sorted).then_some(groups))
     }
 
-    fn sizes(&self, of: &Located, name: &str) -> Result<Vec<usize>, ModelError> {
+    fn sizes(&self, of: &TensorLocation, name: &str) -> Result<Vec<usize>, ModelError> {
         let bytes = self.bytes(of);
         let size = |size: i64| usize::try_from(size).ok().filter(|size| *size < 1 << 32);
         let sizes: Option<Vec<usize>> = match of.dtype {
@@ -175,18 +175,18 @@ impl<'a> Finder<'a> {
     }
 
     /// A tensor's bytes. Its range was checked against the file's length when its header was read.
-    fn bytes(&self, of: &Located) -> &'a [u8] {
+    fn bytes(&self, of: &TensorLocation) -> &'a [u8] {
         self.shards[of.shard].file.get(of.bytes.clone()).unwrap_or_default()
     }
 
-    fn optional(&mut self, end: &str) -> Option<(&'a Located, String)> {
+    fn optional(&mut self, end: &str) -> Option<(&'a TensorLocation, String)> {
         let name = format!("{}.{end}", self.module);
         let found = self.tensors.get(&name)?;
         self.names.push(name.clone());
         Some((found, name))
     }
 
-    fn wanted(&mut self, end: &str) -> Result<(&'a Located, String), ModelError> {
+    fn wanted(&mut self, end: &str) -> Result<(&'a TensorLocation, String), ModelError> {
         self.optional(end).ok_or_else(|| self.missing(end))
     }
 
@@ -197,7 +197,7 @@ impl<'a> Finder<'a> {
         ModelError::weights(path.unwrap_or("weights".as_ref()), what)
     }
 
-    fn shaped(&self, of: &Located, name: &str, wanted: &str) -> ModelError {
+    fn shaped(&self, of: &TensorLocation, name: &str, wanted: &str) -> ModelError {
         let what = format!("tensor `{name}` is {:?} {:?}, expected {wanted}", of.dtype, of.shape);
         ModelError::weights(&self.shards[of.shard].path, what)
     }

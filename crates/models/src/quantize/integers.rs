@@ -2,7 +2,7 @@
 
 use super::{Content, Written};
 use crate::ModelError;
-use crate::checkpoint::{Checkpoint, Located};
+use crate::checkpoint::{Checkpoint, TensorLocation};
 use crate::group_quant::{pack_rows, shape_bytes};
 use architectures::GroupQuantization;
 use half::bf16;
@@ -14,7 +14,7 @@ use safetensors::tensor::Dtype;
 pub(super) fn rounded(
     checkpoint: &Checkpoint,
     name: &str,
-    located: &Located,
+    located: &TensorLocation,
     int: GroupQuantization,
 ) -> Result<(Vec<Written>, f64), ModelError> {
     let shape = &located.shape;
