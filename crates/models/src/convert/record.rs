@@ -2,7 +2,7 @@
 //! another run resumes.
 
 use super::keys::{CheckpointLayout, KeyMap};
-use super::shard::{Written, sha256};
+use super::shard::{WrittenFile, sha256};
 use crate::ModelError;
 use crate::files::write_text;
 use serde::{Deserialize, Serialize};
@@ -65,7 +65,7 @@ impl Stamp {
 }
 
 impl Entry {
-    pub(super) fn new(written: Written, source: Stamp, header: Option<String>) -> Self {
+    pub(super) fn new(written: WrittenFile, source: Stamp, header: Option<String>) -> Self {
         Self {
             bytes: written.bytes,
             sha256: written.sha256,

@@ -31,7 +31,7 @@ pub(super) struct Plan {
 
 /// A written file and its source.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Written {
+pub(super) struct WrittenFile {
     pub(super) bytes: u64,
     pub(super) sha256: String,
     pub(super) source_sha256: String,
@@ -120,7 +120,7 @@ impl Plan {
         from: &mut impl Read,
         to: &mut File,
         moved: &mut dyn FnMut(u64),
-    ) -> io::Result<Written> {
+    ) -> io::Result<WrittenFile> {
         let (mut source, mut target) = (Sha256::new(), Sha256::new());
         let mut buffer = vec![0; PIECE];
         to.write_all(&self.head)?;
@@ -147,7 +147,7 @@ impl Plan {
         }
         to.sync_all()?;
         let [source_sha256, sha256] = [source, target].map(hexadecimal);
-        Ok(Written { bytes: self.bytes(), sha256, source_sha256 })
+        Ok(WrittenFile { bytes: self.bytes(), sha256, source_sha256 })
     }
 }
 
