@@ -105,7 +105,7 @@ pub fn quantize(
         for (tensor, located) in inside {
             let made = match narrow.get(tensor).copied().unwrap_or_default() {
                 StorageFormat::Wide => {
-                    written.push(Written::copied(tensor, located));
+                    written.push(OutputTensor::copied(tensor, located));
                     continue;
                 }
                 StorageFormat::Fp8(_) => rounded(&checkpoint, tensor, located)?,
@@ -120,7 +120,7 @@ pub fn quantize(
             other.dtype.cmp(&one.dtype).then_with(|| one.name.cmp(&other.name))
         });
         places.extend(written.iter().map(|tensor| (tensor.name.clone(), json!(name))));
-        total += written.iter().map(Written::bytes).sum::<usize>();
+        total += written.iter().map(OutputTensor::bytes).sum::<usize>();
         write(made.file(folder.join(&name)), shard, &written, watched)?;
     }
     if model.join(INDEX).exists() {
@@ -136,7 +136,7 @@ pub fn quantize(
 
 /// A tensor of the new files.
 #[derive(Clone)]
-struct Written {
+struct OutputTensor {
     name: String,
     dtype: Dtype,
     shape: Vec<usize>,
@@ -150,7 +150,7 @@ enum Content {
     Made(Vec<u8>),
 }
 
-impl Written {
+impl OutputTensor {
     fn copied(name: &str, located: &TensorLocation) -> Self {
         let content = Content::Copied(located.bytes.clone());
         let (dtype, shape) = (located.dtype, located.shape.clone());
@@ -170,7 +170,7 @@ fn rounded(
     checkpoint: &Checkpoint,
     name: &str,
     located: &TensorLocation,
-) -> Result<(Vec<Written>, f64), ModelError> {
+) -> Result<(Vec<OutputTensor>, f64), ModelError> {
     let shape = &located.shape;
     let width = shape.last().copied().unwrap_or(1).max(1);
     let len: usize = shape.iter().product();
@@ -200,13 +200,13 @@ fn rounded(
     if let Some(last) = of_scales.last_mut() {
         *last = 1;
     }
-    let weight = Written {
+    let weight = OutputTensor {
         name: name.to_owned(),
         dtype: Dtype::F8_E4M3,
         shape: shape.clone(),
         content: Content::Made(numbers),
     };
-    let scale = Written {
+    let scale = OutputTensor {
         name: format!("{name}{SCALE}"),
         dtype: Dtype::F32,
         shape: of_scales,
@@ -221,11 +221,11 @@ const PIECE: usize = 4 << 20;
 fn write(
     path: &Path,
     from: &Shard,
-    tensors: &[Written],
+    tensors: &[OutputTensor],
     watched: &FileProgress,
 ) -> Result<(), ModelError> {
     let mut end = 0;
-    let info = |tensor: &Written| {
+    let info = |tensor: &OutputTensor| {
         let start = end;
         end += tensor.bytes();
         let (dtype, shape) = (tensor.dtype, tensor.shape.clone());

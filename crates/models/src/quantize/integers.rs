@@ -1,6 +1,6 @@
 //! Quantizes weights to integers.
 
-use super::{Content, Written};
+use super::{Content, OutputTensor};
 use crate::ModelError;
 use crate::checkpoint::{Checkpoint, TensorLocation};
 use crate::group_quant::{pack_rows, shape_bytes};
@@ -16,7 +16,7 @@ pub(super) fn rounded(
     name: &str,
     located: &TensorLocation,
     int: GroupQuantization,
-) -> Result<(Vec<Written>, f64), ModelError> {
+) -> Result<(Vec<OutputTensor>, f64), ModelError> {
     let shape = &located.shape;
     let columns = shape.last().copied().unwrap_or(1).max(1);
     let rows = shape.iter().product::<usize>() / columns;
@@ -56,7 +56,7 @@ pub(super) fn rounded(
     let error = if all > 0.0 { (off / all).sqrt() } else { 0.0 };
     let module = name.strip_suffix(".weight").unwrap_or(name);
     let shaped = |last: usize| [&shape[..shape.len() - 1], &[last]].concat();
-    let made = |end: &str, dtype, shape, bytes| Written {
+    let made = |end: &str, dtype, shape, bytes| OutputTensor {
         name: format!("{module}.{end}"),
         dtype,
         shape,
