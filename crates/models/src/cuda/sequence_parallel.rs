@@ -32,7 +32,7 @@ use ops::linear::{Finish, LinearCall, Out};
 use ops::{DType, OpError, Tensor};
 use ops_cuda::decoder;
 use ops_cuda::decoder::{JoinOwn, Made};
-use owners::{Sent, least, part};
+use owners::{CopyKind, least, part};
 use std::cell::RefCell;
 use std::ops::Range;
 use std::sync::Arc;
@@ -161,13 +161,13 @@ impl Run<'_> {
         norm: Option<(usize, f64)>,
     ) -> Result<(), OpError> {
         let owners = &owned.owners;
-        let turn = owners.next_turn(Sent::Parts);
+        let turn = owners.next_turn(CopyKind::Parts);
         for (rank, made) in &parts.sent {
             let (sent, there) = (owned.layout.parts[*rank].sent(), &owners.places[*rank]);
             let nth = there.nth(owners.rank);
             let both = [&*part(&parts.all, sent.clone())?, &*there.parts(nth, 0..sent.len(), nth)?];
             owners.copies.wait(made).map_err(device_error)?;
-            owners.send((Sent::Parts, turn), *rank, both)?;
+            owners.send((CopyKind::Parts, turn), *rank, both)?;
         }
         *owned.stream.borrow_mut() = StreamState::Parts(parts, turn, norm);
         Ok(())
@@ -190,11 +190,11 @@ impl Run<'_> {
                 self.sum_own_rows(owned, &parts, (turn, squares), norm)?;
                 let done = self.stream.record().map_err(device_error)?;
                 let (turn, from) =
-                    (owners.next_turn(Sent::Norms), owners.here().rows(own.clone())?);
+                    (owners.next_turn(CopyKind::Norms), owners.here().rows(own.clone())?);
                 owners.copies.wait(&done).map_err(device_error)?;
                 for rank in owners.others() {
                     let to = owners.places[rank].rows(own.clone())?;
-                    owners.send((Sent::Norms, turn), rank, [&from, &to])?;
+                    owners.send((CopyKind::Norms, turn), rank, [&from, &to])?;
                 }
                 *kept = StreamState::Normed { by, theirs: Some((turn, parts)) };
             }
@@ -232,7 +232,7 @@ impl Run<'_> {
             added,
             squares: squares.map(|(width, eps)| (their_squares, width, eps)),
             apart: here.apart(),
-            mark: &owners.mark((Sent::Parts, turn), 0)?,
+            mark: &owners.mark((CopyKind::Parts, turn), 0)?,
             place: [owners.rank, ranks],
             x: x.on()?,
             factor: self.residual,
@@ -250,7 +250,7 @@ impl Run<'_> {
             return Ok(());
         };
         let owners = &owned.owners;
-        let mark = owners.mark((Sent::Norms, *turn), owners.here().nth(rank))?;
+        let mark = owners.mark((CopyKind::Norms, *turn), owners.here().nth(rank))?;
         self.push(decoder::meet(self.device, &mark)?)
     }
 

@@ -19,7 +19,7 @@ pub(super) const APART: usize = 512;
 
 /// The kinds of copies between GPUs.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Sent {
+pub(super) enum CopyKind {
     Parts,
     Norms,
 }
@@ -54,7 +54,7 @@ impl Places {
     }
 
     /// The flags that are set after each copy of a kind, starting at the nth sender.
-    pub(super) fn marks(&self, what: Sent, nth: usize) -> Result<Arc<Buffer>, OpError> {
+    pub(super) fn marks(&self, what: CopyKind, nth: usize) -> Result<Arc<Buffer>, OpError> {
         let (kind, before) = (what as usize * APART, nth * Mark::APART);
         part(&self.area, kind + before..kind + (self.place.ranks - 1) * Mark::APART)
     }
@@ -147,14 +147,14 @@ impl ReceiveBuffers {
     }
 
     /// The flag value after the next copies of a kind.
-    pub(super) fn next_turn(&self, what: Sent) -> u32 {
+    pub(super) fn next_turn(&self, what: CopyKind) -> u32 {
         (self.made[what as usize].fetch_add(1, Ordering::Relaxed) % TURNS) as u32 + 1
     }
 
     /// Copies to a rank, in the order of the copy stream, then sets its flag.
     pub(super) fn send(
         &self,
-        (what, turn): (Sent, u32),
+        (what, turn): (CopyKind, u32),
         rank: usize,
         [from, to]: [&Buffer; 2],
     ) -> Result<(), OpError> {
@@ -166,7 +166,7 @@ impl ReceiveBuffers {
     }
 
     /// The flag that a rank sets on this GPU.
-    pub(super) fn mark(&self, (what, turn): (Sent, u32), nth: usize) -> Result<Mark, OpError> {
+    pub(super) fn mark(&self, (what, turn): (CopyKind, u32), nth: usize) -> Result<Mark, OpError> {
         Ok(Mark { of: self.here().marks(what, nth)?, turn })
     }
 }
