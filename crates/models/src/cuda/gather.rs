@@ -13,7 +13,7 @@ const FEWEST: usize = 3;
 
 /// The launches of a step, in order.
 #[derive(Default)]
-pub(super) struct Kept {
+pub(super) struct StepLaunches {
     pieces: Vec<Piece>,
     /// Whether calls are fused.
     gathers: bool,
@@ -25,7 +25,7 @@ pub(super) struct Kept {
     usual: Vec<Planned>,
 }
 
-impl Kept {
+impl StepLaunches {
     /// An empty list; calls are fused for steps of one sequence.
     pub(super) fn new(gathers: bool) -> Self {
         Self { gathers, ..Self::default() }

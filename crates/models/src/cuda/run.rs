@@ -1,7 +1,7 @@
 //! The work of one step on the GPU, in order: launched while planned, or recorded for capture.
 
 use super::Memory;
-use super::gather::Kept;
+use super::gather::StepLaunches;
 use super::group::Group;
 use super::moves::Moves;
 use super::pass::Pass;
@@ -73,7 +73,7 @@ pub(crate) struct Run<'a> {
     /// Cached copy lists of states, by shape and parts.
     moves: RefCell<BTreeMap<Vec<usize>, Arc<Moves>>>,
     /// The recorded pieces, if the step is to be captured.
-    kept: Option<RefCell<Kept>>,
+    kept: Option<RefCell<StepLaunches>>,
     /// The tensor for the logits of a step to be captured; as many of its rows are used as the step has.
     logits: Option<Tensor>,
     /// This rank's partial sum, for a split model.
@@ -114,7 +114,7 @@ impl<'a> Run<'a> {
         of: Common<'a>,
     ) -> Result<Self, OpError> {
         let now = Self::now(device, stream, pass, of)?;
-        let kept = Kept::new(pass.one_token && pass.tokens == 1 && now.share.is_none());
+        let kept = StepLaunches::new(pass.one_token && pass.tokens == 1 && now.share.is_none());
         Ok(Self { kept: Some(RefCell::new(kept)), logits: Some(logits.clone()), ..now })
     }
 
