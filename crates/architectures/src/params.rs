@@ -30,7 +30,7 @@ pub struct Param {
     /// The part of the checkpoint's tensor; `None` for all of it.
     pub cut: Option<TensorSlice>,
     /// Its layout in the checkpoint.
-    pub lie: MatrixLayout,
+    pub layout: MatrixLayout,
     /// The distribution of its random values.
     pub draw: ParamInit,
     /// Its storage format in the checkpoint, as far as the config says.
@@ -194,15 +194,16 @@ impl Params {
             Some(tensors) => tensors.spelled(name),
             None => name,
         };
-        let (shape, stored, lie) = (shape.to_vec(), StorageFormat::Wide, MatrixLayout::default());
+        let (shape, stored, layout) =
+            (shape.to_vec(), StorageFormat::Wide, MatrixLayout::default());
         let (expanded, of_experts) = (ExpandedBy::Nowhere, false);
-        self.all.push(Param { name, shape, cut: None, lie, draw, stored, expanded, of_experts });
+        self.all.push(Param { name, shape, cut: None, layout, draw, stored, expanded, of_experts });
         ParamId(self.all.len() - 1)
     }
 
     /// Sets a parameter's layout in the checkpoint.
-    pub(crate) fn lay(&mut self, id: ParamId, lie: MatrixLayout) {
-        self.all[id.0].lie = lie;
+    pub(crate) fn lay(&mut self, id: ParamId, layout: MatrixLayout) {
+        self.all[id.0].layout = layout;
     }
 
     /// The weight of a norm.

@@ -20,7 +20,7 @@ use crate::group_quant::{IntegerSource, Integers};
 use crate::{Architecture, Config, ModelError};
 use file::{Header, Tensor};
 use ops::DType;
-use rows::Lie;
+use rows::RowLayout;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
@@ -195,7 +195,8 @@ pub(crate) fn offsets(
 
 /// All values of a tensor.
 fn fill(header: &Header, tensor: &Tensor, into: &mut [f32]) -> Result<(), ModelError> {
-    let placed = Placed { lie: Lie::Rows(tensor.clone(), 0), columns: 1, exponential: false };
+    let placed =
+        Placed { layout: RowLayout::Rows(tensor.clone(), 0), columns: 1, exponential: false };
     placed.fill((&header.shards, &AtomicU64::new(0)), 0, into)
 }
 

@@ -107,7 +107,7 @@ pub(crate) struct IntegerValues<'a> {
     /// A rank's part of it; `None` for all. Rows and columns are those of the part.
     pub(crate) cut: Option<&'a TensorSlice>,
     /// The layout of each matrix's rows.
-    pub(crate) lie: MatrixLayout,
+    pub(crate) layout: MatrixLayout,
     pub(crate) read: &'a AtomicU64,
 }
 
@@ -160,7 +160,7 @@ impl IntegerValues<'_> {
     /// Integers of consecutive rows of the whole weight.
     fn run(&self, rows: Range<usize>, into: &mut [i8]) -> Result<(), ModelError> {
         let (own, columns) = (self.own(), self.columns());
-        if self.lie.turns {
+        if self.layout.turns {
             let mut rows = rows.zip(into.chunks_exact_mut(columns));
             return rows.try_for_each(|(row, into)| self.in_turn(row, |of, row| of.run(row, into)));
         }
@@ -333,8 +333,8 @@ impl IntegerValues<'_> {
         read: impl FnOnce(&Self, Range<usize>) -> Result<(), ModelError>,
     ) -> Result<(), ModelError> {
         let of_matrix = self.of.shape[self.of.shape.len() - 2];
-        let place = row / of_matrix * of_matrix + self.lie.place(row % of_matrix, of_matrix);
-        read(&Self { lie: MatrixLayout::default(), ..*self }, place..place + 1)
+        let place = row / of_matrix * of_matrix + self.layout.place(row % of_matrix, of_matrix);
+        read(&Self { layout: MatrixLayout::default(), ..*self }, place..place + 1)
     }
 
     /// Values of some rows at one index of the other dimension, where eight rows are interleaved in a word.

@@ -326,8 +326,10 @@ mod tests {
         for deviation in [0.02, (2304f64).powf(-0.5), 1.0] {
             let draw = ParamInit::Normal(deviation);
             let (name, shape, stored) = ("w".to_owned(), vec![300, 400], StorageFormat::Wide);
-            let (lie, expanded, of_experts) = (MatrixLayout::default(), ExpandedBy::Nowhere, false);
-            let param = Param { name, shape, cut: None, lie, draw, stored, expanded, of_experts };
+            let (layout, expanded, of_experts) =
+                (MatrixLayout::default(), ExpandedBy::Nowhere, false);
+            let param =
+                Param { name, shape, cut: None, layout, draw, stored, expanded, of_experts };
             let drawn = RandomTensor::new(&param, 5, &mut Tables::default());
             let seed = mix(5 ^ u64::from(b'w'));
             let want: Vec<bf16> =

@@ -293,7 +293,7 @@ fn write(path: &Path, drawn: &[DrawnTensor], watched: &FileProgress) -> Result<(
 
 /// A reader of a random integer weight.
 fn reader<'a>(name: &'a str, of: &'a Integers, read: &'a AtomicU64) -> IntegerValues<'a> {
-    IntegerValues { name, of, shards: &[], cut: None, lie: MatrixLayout::default(), read }
+    IntegerValues { name, of, shards: &[], cut: None, layout: MatrixLayout::default(), read }
 }
 
 /// Writes packed integers, generated on all cores.

@@ -25,7 +25,7 @@ impl Param {
     /// Its shape in a checkpoint.
     pub fn laid_shape(&self) -> Vec<usize> {
         let mut shape = self.shape.clone();
-        if self.lie.transposed && shape.len() > 2 {
+        if self.layout.transposed && shape.len() > 2 {
             let last = shape.len() - 1;
             shape.swap(last - 1, last);
         }
@@ -39,8 +39,8 @@ mod tests {
 
     #[test]
     fn halves_lie_in_turns() {
-        let lie = MatrixLayout { turns: true, transposed: false };
-        let places: Vec<usize> = (0..6).map(|row| lie.place(row, 6)).collect();
+        let layout = MatrixLayout { turns: true, transposed: false };
+        let places: Vec<usize> = (0..6).map(|row| layout.place(row, 6)).collect();
         assert_eq!(places, [0, 2, 4, 1, 3, 5]);
         assert!((0..6).all(|row| MatrixLayout::default().place(row, 6) == row));
     }

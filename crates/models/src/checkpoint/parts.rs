@@ -26,7 +26,7 @@ impl Checkpoint {
     /// Whether the files store a parameter in another order than row by row, as some checkpoints do. GGUF files never
     /// do.
     fn is_laid(&self, param: &Param) -> bool {
-        param.lie != MatrixLayout::default() && !matches!(self.source, Source::Gguf(_))
+        param.layout != MatrixLayout::default() && !matches!(self.source, Source::Gguf(_))
     }
 
     /// The scales of a float8 parameter; `None` for other types.
@@ -41,8 +41,8 @@ impl Checkpoint {
 
     /// An integer parameter, or this rank's part of it; `None` for other types.
     pub(crate) fn integers_of<'a>(&'a self, param: &'a Param) -> Option<IntegerValues<'a>> {
-        let lie = if self.is_laid(param) { param.lie } else { MatrixLayout::default() };
-        Some(IntegerValues { cut: param.cut.as_ref(), lie, ..self.integers(&param.name)? })
+        let layout = if self.is_laid(param) { param.layout } else { MatrixLayout::default() };
+        Some(IntegerValues { cut: param.cut.as_ref(), layout, ..self.integers(&param.name)? })
     }
 
     /// An integer weight as stored; `None` for other types.
@@ -57,7 +57,7 @@ impl Checkpoint {
             of,
             shards,
             cut: None,
-            lie: MatrixLayout::default(),
+            layout: MatrixLayout::default(),
             read: &self.read,
         })
     }

@@ -1,7 +1,7 @@
 //! Maps parameters to the GGUF tensors they are made of, given the checkpoint's names and llama.cpp's.
 
 use super::file::{Header, Tensor};
-use super::rows::{Lie, Placed};
+use super::rows::{Placed, RowLayout};
 use crate::ModelError;
 use crate::params::Param;
 use architectures::Architecture;
@@ -213,9 +213,9 @@ impl Finder<'_> {
         }
     }
 
-    fn placed(&self, lie: Lie) -> Placed {
+    fn placed(&self, layout: RowLayout) -> Placed {
         let exponential = self.param.name.ends_with("A_log");
-        Placed { lie, columns: self.columns(), exponential }
+        Placed { layout, columns: self.columns(), exponential }
     }
 
     /// Checks that a tensor has the expected number of values and row width.
@@ -242,10 +242,10 @@ impl Finder<'_> {
         });
         match heads {
             Some(heads) if rows.is_multiple_of(2 * heads) => {
-                Ok(self.placed(Lie::Interleaved(tensor, rows / heads)))
+                Ok(self.placed(RowLayout::Interleaved(tensor, rows / heads)))
             }
             Some(_) => Err(self.unknown()),
-            None => Ok(self.placed(Lie::Rows(tensor, 0))),
+            None => Ok(self.placed(RowLayout::Rows(tensor, 0))),
         }
     }
 
@@ -260,7 +260,7 @@ impl Finder<'_> {
         }
         // Per matrix.
         let rows = self.param.shape[self.param.shape.len() - 2] / 2;
-        Ok(self.placed(Lie::Turns(tensors, rows)))
+        Ok(self.placed(RowLayout::Turns(tensors, rows)))
     }
 
     /// The biases of all experts, alternating between two tensors.
@@ -271,7 +271,7 @@ impl Finder<'_> {
         if tensors.iter().any(|tensor| tensor.shape != [experts, width / 2]) {
             return Err(self.unknown());
         }
-        Ok(Placed { columns: 1, ..self.placed(Lie::Turns(tensors.to_vec(), width / 2)) })
+        Ok(Placed { columns: 1, ..self.placed(RowLayout::Turns(tensors.to_vec(), width / 2)) })
     }
 
     /// One expert's part of a tensor.
@@ -283,7 +283,7 @@ impl Finder<'_> {
             return Err(self.unknown());
         }
         let rows = self.param.len() / self.columns();
-        Ok(self.placed(Lie::Rows(tensor, expert * rows)))
+        Ok(self.placed(RowLayout::Rows(tensor, expert * rows)))
     }
 
     /// The up projection of latent attention: keys `[heads, latent, nope]`, values `[heads, dim, latent]`.
@@ -297,7 +297,7 @@ impl Finder<'_> {
                     && [*rank, *width] == [latent; 2]
                     && self.param.len() == heads * (nope + dim) * latent =>
             {
-                Ok(self.placed(Lie::Latent { keys: of_keys, values: of_values }))
+                Ok(self.placed(RowLayout::Latent { keys: of_keys, values: of_values }))
             }
             _ => {
                 self.hold(&keys, &of_keys, 0)?;

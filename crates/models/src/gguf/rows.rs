@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// A parameter of a model.
 #[derive(Debug, Clone)]
 pub(crate) struct Placed {
-    pub(crate) lie: Lie,
+    pub(crate) layout: RowLayout,
     /// Values per row; a vector has rows of one value.
     pub(crate) columns: usize,
     /// Whether the file contains `-exp(x)` for the checkpoint's x.
@@ -22,7 +22,7 @@ pub(crate) struct Placed {
 
 /// The layout of its rows.
 #[derive(Debug, Clone)]
-pub(crate) enum Lie {
+pub(crate) enum RowLayout {
     /// Consecutive rows of a tensor, starting at one.
     Rows(Tensor, usize),
     /// Heads of this many rows, with rows of the first and the second half interleaved: llama.cpp rotates adjacent
@@ -50,10 +50,10 @@ thread_local! {
 impl Placed {
     /// The tensors it is made of.
     pub(crate) fn tensors(&self) -> Vec<&Tensor> {
-        match &self.lie {
-            Lie::Rows(of, _) | Lie::Interleaved(of, _) => vec![of],
-            Lie::Turns(parts, _) => parts.iter().collect(),
-            Lie::Latent { keys, values } => vec![keys, values],
+        match &self.layout {
+            RowLayout::Rows(of, _) | RowLayout::Interleaved(of, _) => vec![of],
+            RowLayout::Turns(parts, _) => parts.iter().collect(),
+            RowLayout::Latent { keys, values } => vec![keys, values],
         }
     }
 
@@ -62,26 +62,26 @@ impl Placed {
         let mut kinds = self.tensors().into_iter().map(|tensor| tensor.kind);
         let Some(Kind::Blocks(block)) = kinds.next() else { return None };
         let alike = kinds.all(|kind| kind == Kind::Blocks(block));
-        (alike && !matches!(self.lie, Lie::Latent { .. })).then_some(block)
+        (alike && !matches!(self.layout, RowLayout::Latent { .. })).then_some(block)
     }
 
     fn source(&self, row: usize) -> Source<'_> {
-        match &self.lie {
-            Lie::Rows(of, first) => {
+        match &self.layout {
+            RowLayout::Rows(of, first) => {
                 let row = first + row;
                 Source::Rows(of, row, of.len() / self.columns - row)
             }
-            Lie::Interleaved(of, head) => {
+            RowLayout::Interleaved(of, head) => {
                 let (nth, inside) = (row / head, row % head);
                 let (half, pair) = (inside / (head / 2), inside % (head / 2));
                 Source::Rows(of, nth * head + 2 * pair + half, 1)
             }
-            Lie::Turns(parts, rows) => {
+            RowLayout::Turns(parts, rows) => {
                 let (turn, inside) = (row / rows, row % rows);
                 let matrix = turn / parts.len();
                 Source::Rows(&parts[turn % parts.len()], matrix * rows + inside, rows - inside)
             }
-            Lie::Latent { keys, values } => {
+            RowLayout::Latent { keys, values } => {
                 let (nope, dim) = (keys.columns(), values.shape[values.shape.len() - 2]);
                 let (head, inside) = (row / (nope + dim), row % (nope + dim));
                 match inside.checked_sub(nope) {

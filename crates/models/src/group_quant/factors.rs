@@ -59,7 +59,7 @@ impl IntegerValues<'_> {
         zeros: &mut [f32],
     ) -> Result<(), ModelError> {
         let groups = self.of.groups();
-        if self.lie.turns {
+        if self.layout.turns {
             for (row, scales) in rows.zip(scales.chunks_exact_mut(groups)) {
                 self.in_turn(row, |of, row| of.factors_of_run(row, scales, &mut []))?;
             }

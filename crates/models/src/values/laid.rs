@@ -16,10 +16,10 @@ pub(super) fn fill<V: Copy + Default>(
 ) -> Result<usize, ModelError> {
     // Vectors are matrices of one column, which are stored as their transposes.
     let (rows, columns, transposed) = match param.shape[..] {
-        [_, rows, columns] => (rows, columns, param.lie.transposed),
+        [_, rows, columns] => (rows, columns, param.layout.transposed),
         _ => (param.sides()[1], 1, true),
     };
-    let (half, size) = (if param.lie.turns { rows / 2 } else { rows }, rows * columns);
+    let (half, size) = (if param.layout.turns { rows / 2 } else { rows }, rows * columns);
     let mut rest = into;
     let (mut at, mut beside) = (first, 0);
     while !rest.is_empty() {
@@ -34,7 +34,7 @@ pub(super) fn fill<V: Copy + Default>(
         if transposed {
             beside += turned(param, [matrix, rows, columns], inside, own, &read)?;
         } else {
-            let place = param.lie.place(row, rows);
+            let place = param.layout.place(row, rows);
             read((matrix * rows + place) * columns + inside % columns, own)?;
         }
         (rest, at) = (behind, at + count);
@@ -51,7 +51,7 @@ fn turned<V: Copy + Default>(
     read: impl Fn(usize, &mut [V]) -> Result<(), ModelError>,
 ) -> Result<usize, ModelError> {
     let own = first / columns..(first + into.len()).div_ceil(columns);
-    let place = |row: usize| param.lie.place(row, rows);
+    let place = |row: usize| param.layout.place(row, rows);
     let low = place(own.start);
     let mut along = vec![V::default(); place(own.end - 1) + 1 - low];
     for column in 0..columns {
@@ -72,12 +72,12 @@ mod tests {
     use crate::params::{ExpandedBy, MatrixLayout, ParamInit};
     use architectures::StorageFormat;
 
-    fn param(shape: &[usize], lie: MatrixLayout) -> Param {
+    fn param(shape: &[usize], layout: MatrixLayout) -> Param {
         Param {
             name: "w".to_owned(),
             shape: shape.to_vec(),
             cut: None,
-            lie,
+            layout,
             draw: ParamInit::Normal(1.0),
             stored: StorageFormat::Wide,
             expanded: ExpandedBy::Nowhere,
