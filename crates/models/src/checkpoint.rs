@@ -179,7 +179,7 @@ impl Checkpoint {
             }
             Source::Gguf(weights) => {
                 let found = weights.get(name).ok_or_else(|| missing(Path::new("GGUF file")))?;
-                Of::Placed(&weights.shards, found)
+                Of::Gguf(&weights.shards, found)
             }
             Source::Drawn(drawn) => {
                 Of::Drawn(drawn.get(name).ok_or_else(|| missing(Path::new("random model")))?)

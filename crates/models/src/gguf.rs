@@ -12,7 +12,7 @@ mod text;
 
 use facts::CompactCollect;
 pub use file::is_gguf;
-pub(crate) use rows::Placed;
+pub(crate) use rows::GgufParam;
 pub(crate) use text::{settings, tokenizer};
 
 use crate::checkpoint::Shard;
@@ -46,7 +46,7 @@ pub(crate) fn stop_ids(path: &Path) -> Result<Vec<u32>, ModelError> {
 #[derive(Debug)]
 pub(crate) struct Weights {
     pub(crate) shards: Vec<Shard>,
-    params: BTreeMap<String, Placed>,
+    params: BTreeMap<String, GgufParam>,
     integers: BTreeMap<String, Integers>,
     bytes: u64,
     parameters: u64,
@@ -60,7 +60,7 @@ impl Weights {
     pub(crate) fn open(path: &Path) -> Result<Self, ModelError> {
         let header = Header::read(path)?;
         let architecture = Architecture::describe(&config::read(&header)?)?;
-        let params: BTreeMap<String, Placed> =
+        let params: BTreeMap<String, GgufParam> =
             names::place(&header, &architecture)?.into_iter().compact_map();
         let integers = architecture.params.iter().filter_map(|param| {
             let placed = &params[&param.name];
@@ -74,7 +74,7 @@ impl Weights {
     }
 
     /// A parameter by its name.
-    pub(crate) fn get(&self, name: &str) -> Option<&Placed> {
+    pub(crate) fn get(&self, name: &str) -> Option<&GgufParam> {
         self.params.get(name)
     }
 
@@ -105,7 +105,7 @@ impl Weights {
 }
 
 /// The integer format of a parameter in blocks.
-fn integers(placed: &Placed, shape: &[usize]) -> Option<Integers> {
+fn integers(placed: &GgufParam, shape: &[usize]) -> Option<Integers> {
     let int = placed.block()?.int();
     let columns = placed.columns;
     Some(Integers {
@@ -130,7 +130,7 @@ fn integers(placed: &Placed, shape: &[usize]) -> Option<Integers> {
 
 /// Integer values of some rows `[rows, columns]`.
 pub(crate) fn numbers(
-    placed: &Placed,
+    placed: &GgufParam,
     from: (&[Shard], &AtomicU64),
     rows: Range<usize>,
     into: &mut [i8],
@@ -153,7 +153,7 @@ pub(crate) fn numbers(
 
 /// Scales and zero points of some rows `[rows, groups]`: a value is `scale (number - zero)`.
 pub(crate) fn factors(
-    placed: &Placed,
+    placed: &GgufParam,
     from: (&[Shard], &AtomicU64),
     rows: Range<usize>,
     (scales, zeros): (&mut [f32], &mut [f32]),
@@ -177,7 +177,7 @@ pub(crate) fn factors(
 
 /// Scales and offsets of some rows `[rows, groups]` as in the file: a value is `scale (number + middle) - offset`.
 pub(crate) fn offsets(
-    placed: &Placed,
+    placed: &GgufParam,
     from: (&[Shard], &AtomicU64),
     rows: Range<usize>,
     (scales, offsets): (&mut [f32], &mut [f32]),
@@ -196,7 +196,7 @@ pub(crate) fn offsets(
 /// All values of a tensor.
 fn fill(header: &Header, tensor: &Tensor, into: &mut [f32]) -> Result<(), ModelError> {
     let placed =
-        Placed { layout: RowLayout::Rows(tensor.clone(), 0), columns: 1, exponential: false };
+        GgufParam { layout: RowLayout::Rows(tensor.clone(), 0), columns: 1, exponential: false };
     placed.fill((&header.shards, &AtomicU64::new(0)), 0, into)
 }
 

@@ -8,7 +8,7 @@ pub(crate) use find::find;
 pub(crate) use pack::{pack_columns, pack_rows, packed, shape_bytes};
 
 use crate::checkpoint::{Shard, TensorLocation};
-use crate::gguf::{self, Placed};
+use crate::gguf::{self, GgufParam};
 use crate::random_weights::RandomIntegers;
 use crate::values::Value;
 use crate::{ModelError, mxfp4};
@@ -57,7 +57,7 @@ pub(crate) enum IntegerSource {
     },
     Drawn(RandomIntegers),
     /// Blocks of a GGUF file, with their scales.
-    Blocks(Placed),
+    Blocks(GgufParam),
 }
 
 impl Integers {

@@ -6,7 +6,7 @@ use crate::ModelError;
 use crate::bitsandbytes::BitsAndBytes;
 use crate::checkpoint::{Shard, TensorLocation};
 use crate::float8::Scales;
-use crate::gguf::Placed;
+use crate::gguf::GgufParam;
 use crate::group_quant::IntegerValues;
 use crate::params::{Param, TensorSlice};
 use crate::random_weights::RandomTensor;
@@ -111,7 +111,7 @@ pub(crate) enum Of<'a> {
     /// A bitsandbytes weight.
     BitsAndBytes(&'a [Shard], &'a BitsAndBytes),
     /// Rows of a GGUF file.
-    Placed(&'a [Shard], &'a Placed),
+    Gguf(&'a [Shard], &'a GgufParam),
 }
 
 /// Smaller reads use the mapping instead of a read call: they may be one of many scattered pieces.
@@ -152,7 +152,7 @@ impl Values<'_> {
         match self.of {
             Of::File(_, found, _) => width(found.dtype),
             Of::Drawn(drawn) => width(drawn.dtype()),
-            Of::Integers(_) | Of::BitsAndBytes(..) | Of::Placed(..) => 0,
+            Of::Integers(_) | Of::BitsAndBytes(..) | Of::Gguf(..) => 0,
         }
     }
 
@@ -228,7 +228,7 @@ impl Values<'_> {
                 into.iter_mut().zip(wide).for_each(|(into, value)| *into = V::of_f32(value));
                 self.hold(first, self::first(into, |value| value.is_nan()))
             }
-            Of::Placed(shards, placed) => {
+            Of::Gguf(shards, placed) => {
                 placed.fill((shards, self.read), first, into)?;
                 self.hold(first, self::first(into, |value| value.is_nan()))
             }
@@ -287,7 +287,7 @@ impl Values<'_> {
         match self.of {
             Of::File(..) => self.copy(first, into.len(), into)?,
             // These have no float8 values.
-            Of::Integers(_) | Of::BitsAndBytes(..) | Of::Placed(..) => {}
+            Of::Integers(_) | Of::BitsAndBytes(..) | Of::Gguf(..) => {}
             Of::Drawn(drawn) => {
                 drawn.fill_float8(first, into);
                 self.count(into.len());
@@ -326,7 +326,7 @@ impl Values<'_> {
             (
                 Of::Integers(IntegerValues { shards, .. })
                 | Of::BitsAndBytes(shards, _)
-                | Of::Placed(shards, _),
+                | Of::Gguf(shards, _),
                 Some(at),
             ) => (shards.first(), at),
             _ => return Ok(()),

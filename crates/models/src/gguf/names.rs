@@ -1,7 +1,7 @@
 //! Maps parameters to the GGUF tensors they are made of, given the checkpoint's names and llama.cpp's.
 
 use super::file::{Header, Tensor};
-use super::rows::{Placed, RowLayout};
+use super::rows::{GgufParam, RowLayout};
 use crate::ModelError;
 use crate::params::Param;
 use architectures::Architecture;
@@ -89,7 +89,7 @@ pub(super) const BESIDE: &str = "rope_freqs.weight";
 pub(super) fn place(
     header: &Header,
     architecture: &Architecture,
-) -> Result<Vec<(String, Placed)>, ModelError> {
+) -> Result<Vec<(String, GgufParam)>, ModelError> {
     let interleaved = is_interleaved(header).then(|| heads(header)).flatten();
     let mut used = BTreeSet::from([BESIDE.to_owned()]);
     let mut all = Vec::new();
@@ -131,7 +131,7 @@ struct Finder<'a> {
 }
 
 impl Finder<'_> {
-    fn place(&mut self) -> Result<Placed, ModelError> {
+    fn place(&mut self) -> Result<GgufParam, ModelError> {
         let name = self.param.name.as_str();
         if let Some((_, tensor)) = AROUND.iter().find(|(param, _)| *param == name) {
             return self.whole(tensor);
@@ -213,9 +213,9 @@ impl Finder<'_> {
         }
     }
 
-    fn placed(&self, layout: RowLayout) -> Placed {
+    fn placed(&self, layout: RowLayout) -> GgufParam {
         let exponential = self.param.name.ends_with("A_log");
-        Placed { layout, columns: self.columns(), exponential }
+        GgufParam { layout, columns: self.columns(), exponential }
     }
 
     /// Checks that a tensor has the expected number of values and row width.
@@ -232,7 +232,7 @@ impl Finder<'_> {
     }
 
     /// A parameter that is one whole tensor.
-    fn whole(&mut self, name: &str) -> Result<Placed, ModelError> {
+    fn whole(&mut self, name: &str) -> Result<GgufParam, ModelError> {
         let tensor = self.take(name)?;
         self.hold(name, &tensor, self.param.len())?;
         let rows = self.param.len() / self.columns();
@@ -250,7 +250,7 @@ impl Finder<'_> {
     }
 
     /// Alternating rows of two tensors.
-    fn turns(&mut self, names: [String; 2]) -> Result<Placed, ModelError> {
+    fn turns(&mut self, names: [String; 2]) -> Result<GgufParam, ModelError> {
         let parts = names.map(|name| self.take(&name).map(|tensor| (name, tensor)));
         let mut tensors = Vec::new();
         for part in parts {
@@ -264,18 +264,18 @@ impl Finder<'_> {
     }
 
     /// The biases of all experts, alternating between two tensors.
-    fn biases(&mut self, names: [String; 2]) -> Result<Placed, ModelError> {
+    fn biases(&mut self, names: [String; 2]) -> Result<GgufParam, ModelError> {
         let [gates, ups] = names;
         let tensors = [self.take(&gates)?, self.take(&ups)?];
         let [experts, width] = self.param.shape[..] else { return Err(self.unknown()) };
         if tensors.iter().any(|tensor| tensor.shape != [experts, width / 2]) {
             return Err(self.unknown());
         }
-        Ok(Placed { columns: 1, ..self.placed(RowLayout::Turns(tensors.to_vec(), width / 2)) })
+        Ok(GgufParam { columns: 1, ..self.placed(RowLayout::Turns(tensors.to_vec(), width / 2)) })
     }
 
     /// One expert's part of a tensor.
-    fn expert(&mut self, name: &str, expert: usize) -> Result<Placed, ModelError> {
+    fn expert(&mut self, name: &str, expert: usize) -> Result<GgufParam, ModelError> {
         let tensor = self.take(name)?;
         let experts = tensor.shape.first().copied().unwrap_or(0);
         self.hold(name, &tensor, self.param.len() * experts)?;
@@ -287,7 +287,7 @@ impl Finder<'_> {
     }
 
     /// The up projection of latent attention: keys `[heads, latent, nope]`, values `[heads, dim, latent]`.
-    fn latent(&mut self, names: [String; 2]) -> Result<Placed, ModelError> {
+    fn latent(&mut self, names: [String; 2]) -> Result<GgufParam, ModelError> {
         let [keys, values] = names;
         let (of_keys, of_values) = (self.take(&keys)?, self.take(&values)?);
         let latent = self.columns();

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A parameter of a model.
 #[derive(Debug, Clone)]
-pub(crate) struct Placed {
+pub(crate) struct GgufParam {
     pub(crate) layout: RowLayout,
     /// Values per row; a vector has rows of one value.
     pub(crate) columns: usize,
@@ -47,7 +47,7 @@ thread_local! {
     static BYTES: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-impl Placed {
+impl GgufParam {
     /// The tensors it is made of.
     pub(crate) fn tensors(&self) -> Vec<&Tensor> {
         match &self.layout {
@@ -137,7 +137,7 @@ impl Placed {
     /// Iterates over the blocks of some rows, in order.
     ///
     /// # Errors
-    /// As [`Placed::fill`].
+    /// As [`GgufParam::fill`].
     pub(crate) fn blocks(
         &self,
         (shards, read): (&[Shard], &AtomicU64),
