@@ -16,7 +16,7 @@ use crate::group_quant::{self, Integers};
 use crate::mxfp4::{self, BLOCKS, SCALES};
 use crate::params::Param;
 use crate::random_weights::RandomModel;
-use crate::values::{Of, Value, Values};
+use crate::values::{Value, ValueSource, Values};
 use crate::{Architecture, Config, ModelError, read_config};
 use architectures::{Quantization, SCALE, SCALE_INV, StorageFormat, TensorShapes};
 use device::MappedFile;
@@ -163,27 +163,27 @@ impl Checkpoint {
         let missing =
             |path: &Path| ModelError::weights(path, format!("tensor `{name}` is missing"));
         if let Some(integers) = self.integers(name) {
-            return Ok(Values::whole(name, Of::Integers(integers), &self.read));
+            return Ok(Values::whole(name, ValueSource::Integers(integers), &self.read));
         }
         let of = match &self.source {
             Source::Files(files) => {
                 if let Some(of) = files.bitsandbytes.get(name) {
                     return Ok(Values::whole(
                         name,
-                        Of::BitsAndBytes(&files.shards, of),
+                        ValueSource::BitsAndBytes(&files.shards, of),
                         &self.read,
                     ));
                 }
                 let found = files.tensors.get(name).ok_or_else(|| missing(&files.folder))?;
-                Of::File(&files.shards[found.shard], found, files.scales.get(name))
+                ValueSource::File(&files.shards[found.shard], found, files.scales.get(name))
             }
             Source::Gguf(weights) => {
                 let found = weights.get(name).ok_or_else(|| missing(Path::new("GGUF file")))?;
-                Of::Gguf(&weights.shards, found)
+                ValueSource::Gguf(&weights.shards, found)
             }
-            Source::Drawn(drawn) => {
-                Of::Drawn(drawn.get(name).ok_or_else(|| missing(Path::new("random model")))?)
-            }
+            Source::Drawn(drawn) => ValueSource::Drawn(
+                drawn.get(name).ok_or_else(|| missing(Path::new("random model")))?,
+            ),
         };
         Ok(Values::whole(name, of, &self.read))
     }
@@ -320,7 +320,7 @@ impl Files {
             };
             let shard = &self.shards[scale.shard];
             let mut values = vec![0f32; scale.shape.iter().product()];
-            let of = Of::File(shard, scale, None);
+            let of = ValueSource::File(shard, scale, None);
             // Scales are small and not counted as progress.
             Values::whole(scale_name, of, &AtomicU64::new(0)).fill(0, &mut values)?;
             let scales = Scales::new(&weight.shape, &scale.shape, values).map_err(|wanted| {

@@ -93,7 +93,7 @@ fn first<T>(values: &[T], is: impl Fn(&T) -> bool) -> Option<usize> {
 #[derive(Clone, Copy)]
 pub(crate) struct Values<'a> {
     pub(crate) name: &'a str,
-    pub(crate) of: Of<'a>,
+    pub(crate) of: ValueSource<'a>,
     /// A rank's part of it; `None` for all. Indices and lengths are those of the part.
     pub(crate) cut: Option<&'a TensorSlice>,
     /// The parameter, if its file stores it in another order.
@@ -103,7 +103,7 @@ pub(crate) struct Values<'a> {
 
 /// The location of its values.
 #[derive(Clone, Copy)]
-pub(crate) enum Of<'a> {
+pub(crate) enum ValueSource<'a> {
     /// A tensor of a file, with the scales of float8.
     File(&'a Shard, &'a TensorLocation, Option<&'a Scales>),
     Drawn(&'a RandomTensor),
@@ -124,7 +124,7 @@ thread_local! {
 
 impl<'a> Values<'a> {
     /// A whole tensor in file order.
-    pub(crate) fn whole(name: &'a str, of: Of<'a>, read: &'a AtomicU64) -> Self {
+    pub(crate) fn whole(name: &'a str, of: ValueSource<'a>, read: &'a AtomicU64) -> Self {
         Self { name, of, cut: None, laid: None, read }
     }
 }
@@ -150,9 +150,9 @@ impl Values<'_> {
     /// Bytes per value, for progress.
     fn stored_width(&self) -> usize {
         match self.of {
-            Of::File(_, found, _) => width(found.dtype),
-            Of::Drawn(drawn) => width(drawn.dtype()),
-            Of::Integers(_) | Of::BitsAndBytes(..) | Of::Gguf(..) => 0,
+            ValueSource::File(_, found, _) => width(found.dtype),
+            ValueSource::Drawn(drawn) => width(drawn.dtype()),
+            ValueSource::Integers(_) | ValueSource::BitsAndBytes(..) | ValueSource::Gguf(..) => 0,
         }
     }
 
@@ -190,7 +190,7 @@ impl Values<'_> {
 
     fn fill_run<V: Value>(&self, first: usize, into: &mut [V]) -> Result<(), ModelError> {
         match self.of {
-            Of::File(shard, found, scales) => BYTES.with_borrow_mut(|bytes| {
+            ValueSource::File(shard, found, scales) => BYTES.with_borrow_mut(|bytes| {
                 bytes.resize(into.len() * width(found.dtype), 0);
                 self.copy(first, into.len(), bytes)?;
                 // Files are little-endian on every machine.
@@ -215,11 +215,11 @@ impl Values<'_> {
                 }
                 self.hold(first, self::first(into, |value| value.is_nan()))
             }),
-            Of::Integers(integers) => {
+            ValueSource::Integers(integers) => {
                 integers.fill(first, into)?;
                 self.hold(first, self::first(into, |value| value.is_nan()))
             }
-            Of::BitsAndBytes(shards, of) => {
+            ValueSource::BitsAndBytes(shards, of) => {
                 let mut wide = vec![0f32; into.len()];
                 if !of.fill((shards, self.read), first, &mut wide) {
                     let path = shards.first().map_or(Path::new("weights"), |shard| &shard.path);
@@ -228,11 +228,11 @@ impl Values<'_> {
                 into.iter_mut().zip(wide).for_each(|(into, value)| *into = V::of_f32(value));
                 self.hold(first, self::first(into, |value| value.is_nan()))
             }
-            Of::Gguf(shards, placed) => {
+            ValueSource::Gguf(shards, placed) => {
                 placed.fill((shards, self.read), first, into)?;
                 self.hold(first, self::first(into, |value| value.is_nan()))
             }
-            Of::Drawn(drawn) => {
+            ValueSource::Drawn(drawn) => {
                 if !drawn.fill(first, into) {
                     let what = format!("has {} values", drawn.len());
                     return Err(self.wrong(Path::new("random model"), &what));
@@ -262,7 +262,9 @@ impl Values<'_> {
     fn fill_run_bytes<V: Value>(&self, first: usize, into: &mut [u8]) -> Result<(), ModelError> {
         let len = into.len() / V::BYTES;
         match self.of {
-            Of::File(_, found, _) if found.dtype == V::DTYPE && cfg!(target_endian = "little") => {
+            ValueSource::File(_, found, _)
+                if found.dtype == V::DTYPE && cfg!(target_endian = "little") =>
+            {
                 self.copy(first, len, into)?;
                 self.hold(first, V::nan_in(into))
             }
@@ -285,10 +287,10 @@ impl Values<'_> {
 
     fn fill_run_float8(&self, first: usize, into: &mut [u8]) -> Result<(), ModelError> {
         match self.of {
-            Of::File(..) => self.copy(first, into.len(), into)?,
+            ValueSource::File(..) => self.copy(first, into.len(), into)?,
             // These have no float8 values.
-            Of::Integers(_) | Of::BitsAndBytes(..) | Of::Gguf(..) => {}
-            Of::Drawn(drawn) => {
+            ValueSource::Integers(_) | ValueSource::BitsAndBytes(..) | ValueSource::Gguf(..) => {}
+            ValueSource::Drawn(drawn) => {
                 drawn.fill_float8(first, into);
                 self.count(into.len());
             }
@@ -298,7 +300,7 @@ impl Values<'_> {
 
     /// Copies the file's bytes of `len` values starting at `first`.
     fn copy(&self, first: usize, len: usize, into: &mut [u8]) -> Result<(), ModelError> {
-        let Of::File(shard, found, _) = self.of else { return Ok(()) };
+        let ValueSource::File(shard, found, _) = self.of else { return Ok(()) };
         let width = width(found.dtype);
         if first + len > found.bytes.len() / width {
             return Err(self.wrong(&shard.path, &format!("has shape {:?}", found.shape)));
@@ -322,11 +324,11 @@ impl Values<'_> {
 
     fn hold(&self, first: usize, nan: Option<usize>) -> Result<(), ModelError> {
         let (shard, at) = match (self.of, nan) {
-            (Of::File(shard, ..), Some(at)) => (Some(shard), at),
+            (ValueSource::File(shard, ..), Some(at)) => (Some(shard), at),
             (
-                Of::Integers(IntegerValues { shards, .. })
-                | Of::BitsAndBytes(shards, _)
-                | Of::Gguf(shards, _),
+                ValueSource::Integers(IntegerValues { shards, .. })
+                | ValueSource::BitsAndBytes(shards, _)
+                | ValueSource::Gguf(shards, _),
                 Some(at),
             ) => (shards.first(), at),
             _ => return Ok(()),

@@ -5,7 +5,7 @@ use crate::ModelError;
 use crate::float8::ScalesOf;
 use crate::group_quant::IntegerValues;
 use crate::params::{MatrixLayout, Param};
-use crate::values::{Of, Values};
+use crate::values::{ValueSource, Values};
 
 impl Checkpoint {
     /// The values of a parameter, or of this rank's part of it.
@@ -16,8 +16,8 @@ impl Checkpoint {
         let (cut, values) = (param.cut.as_ref(), self.values(&param.name)?);
         let laid = self.is_laid(param).then_some(param);
         match values.of {
-            Of::Integers(of) if of.filled_by_part() && laid.is_none() => {
-                Ok(Values { of: Of::Integers(IntegerValues { cut, ..of }), ..values })
+            ValueSource::Integers(of) if of.filled_by_part() && laid.is_none() => {
+                Ok(Values { of: ValueSource::Integers(IntegerValues { cut, ..of }), ..values })
             }
             _ => Ok(Values { cut, laid, ..values }),
         }

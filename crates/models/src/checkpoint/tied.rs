@@ -1,7 +1,7 @@
 //! Checks a head that the config ties to the embedding in a checkpoint that has both.
 
 use super::{Files, TensorLocation};
-use crate::values::{Of, Values};
+use crate::values::{ValueSource, Values};
 use crate::{Architecture, ModelError};
 use std::sync::atomic::AtomicU64;
 
@@ -28,8 +28,11 @@ impl Files {
             let ends = |name: &str, of: &TensorLocation| -> Result<Vec<f32>, ModelError> {
                 let read = AtomicU64::new(0);
                 let scales = self.scales.get(name);
-                let values =
-                    Values::whole(name, Of::File(&self.shards[of.shard], of, scales), &read);
+                let values = Values::whole(
+                    name,
+                    ValueSource::File(&self.shards[of.shard], of, scales),
+                    &read,
+                );
                 Ok([values.read::<f32>(0, count)?, values.read(len - count, count)?].concat())
             };
             if ends(HEAD, head)? == ends(embedding, table)? {

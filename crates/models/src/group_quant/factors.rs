@@ -1,7 +1,7 @@
 //! Scales and zero points of integer weights.
 
 use super::{IntegerSource, IntegerValues, some_columns, words};
-use crate::values::{Of, Values};
+use crate::values::{ValueSource, Values};
 use crate::{ModelError, gguf, mxfp4};
 use architectures::Packing;
 use std::ops::Range;
@@ -82,7 +82,7 @@ impl IntegerValues<'_> {
             IntegerSource::File { scales, zeros, packing, .. } => (scales, zeros, *packing),
         };
         let found = &self.shards[of_scales.shard];
-        let values = Values::whole(self.name, Of::File(found, of_scales, None), self.read);
+        let values = Values::whole(self.name, ValueSource::File(found, of_scales, None), self.read);
         if packing == Packing::Mxfp4 {
             let bytes = self.raw(of_scales, rows.start * groups, rows.len() * groups)?;
             scales.iter_mut().zip(bytes).for_each(|(into, bits)| *into = mxfp4::scale(*bits));
