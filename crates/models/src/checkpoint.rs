@@ -45,7 +45,7 @@ pub struct Checkpoint {
 #[derive(Debug)]
 enum Source {
     Files(Files),
-    Drawn(RandomModel),
+    Random(RandomModel),
     Gguf(gguf::Weights),
 }
 
@@ -95,7 +95,7 @@ impl Checkpoint {
     /// Random weights of an architecture, equal to those that [`crate::synth`] writes with this seed. They are
     /// generated when they are read and need neither disk nor memory for the whole model.
     pub fn random(architecture: &Architecture, seed: u64) -> Self {
-        Self::of(Source::Drawn(RandomModel::new(architecture, seed)))
+        Self::of(Source::Random(RandomModel::new(architecture, seed)))
     }
 
     fn of(source: Source) -> Self {
@@ -138,7 +138,7 @@ impl Checkpoint {
                 )
             }
             // Both were made from the architecture, so there is nothing to check.
-            Source::Drawn(_) | Source::Gguf(_) => Ok(()),
+            Source::Random(_) | Source::Gguf(_) => Ok(()),
         }
     }
 
@@ -181,7 +181,7 @@ impl Checkpoint {
                 let found = weights.get(name).ok_or_else(|| missing(Path::new("GGUF file")))?;
                 ValueSource::Gguf(&weights.shards, found)
             }
-            Source::Drawn(drawn) => ValueSource::Drawn(
+            Source::Random(drawn) => ValueSource::Random(
                 drawn.get(name).ok_or_else(|| missing(Path::new("random model")))?,
             ),
         };
@@ -204,7 +204,7 @@ impl Checkpoint {
                     (found.bytes.len(), stands_for.unwrap_or(&found.shape).iter().product())
                 })
             }
-            Source::Drawn(drawn) => {
+            Source::Random(drawn) => {
                 drawn.get(name).map_or((0, 1), |drawn| (drawn.bytes(), drawn.len()))
             }
             // An expert of a stacked tensor has its share of the tensor's bytes.
@@ -233,7 +233,7 @@ impl Checkpoint {
                 let packed = packed.map(|shape| product(shape));
                 weights.map(|(_, found)| product(&found.shape)).chain(packed).sum()
             }
-            Source::Drawn(drawn) => drawn.parameters(),
+            Source::Random(drawn) => drawn.parameters(),
             Source::Gguf(weights) => weights.parameters(),
         }
     }
@@ -243,7 +243,7 @@ impl Checkpoint {
         match &self.source {
             Source::Files(files) => files.shards.len(),
             Source::Gguf(weights) => weights.shards.len(),
-            Source::Drawn(_) => 0,
+            Source::Random(_) => 0,
         }
     }
 
@@ -251,7 +251,7 @@ impl Checkpoint {
     pub fn bytes(&self) -> u64 {
         match &self.source {
             Source::Files(files) => files.bytes(),
-            Source::Drawn(drawn) => drawn.bytes(),
+            Source::Random(drawn) => drawn.bytes(),
             Source::Gguf(weights) => weights.bytes(),
         }
     }

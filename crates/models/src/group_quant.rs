@@ -55,7 +55,7 @@ pub(crate) enum IntegerSource {
         zeros: Option<TensorLocation>,
         packing: Packing,
     },
-    Drawn(RandomIntegers),
+    Random(RandomIntegers),
     /// Blocks of a GGUF file, with their scales.
     Blocks(GgufParam),
 }
@@ -165,7 +165,7 @@ impl IntegerValues<'_> {
             return rows.try_for_each(|(row, into)| self.in_turn(row, |of, row| of.run(row, into)));
         }
         let (numbers, packing) = match &self.of.held {
-            IntegerSource::Drawn(drawn) => {
+            IntegerSource::Random(drawn) => {
                 for (row, into) in rows.zip(into.chunks_exact_mut(columns)) {
                     drawn.numbers(row * self.of.columns + own.start, into);
                 }
@@ -302,7 +302,7 @@ impl IntegerValues<'_> {
         let by_place = match &self.of.held {
             IntegerSource::Blocks(_) => false,
             IntegerSource::File { packing, .. } => *packing != Packing::Mxfp4,
-            IntegerSource::Drawn(_) => true,
+            IntegerSource::Random(_) => true,
         };
         by_place && self.of.groups_of.is_none()
     }
@@ -384,7 +384,7 @@ impl IntegerValues<'_> {
         let shard = match &self.of.held {
             IntegerSource::File { numbers, .. } => self.shards.get(numbers.shard),
             IntegerSource::Blocks(_) => self.shards.first(),
-            IntegerSource::Drawn(_) => None,
+            IntegerSource::Random(_) => None,
         };
         shard.map_or(Path::new("random model"), |shard| &shard.path)
     }

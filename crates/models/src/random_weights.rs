@@ -248,7 +248,7 @@ fn draw_integers(
         order: None,
         groups_of: None,
         scale_type: DType::Bf16,
-        held: IntegerSource::Drawn(drawn),
+        held: IntegerSource::Random(drawn),
     }
 }
 

@@ -125,7 +125,7 @@ struct DrawnTensor {
 }
 
 enum Values {
-    Drawn(RandomTensor),
+    Random(RandomTensor),
     /// Packed integers.
     Packed(RandomTensor),
     Bytes(Dtype, Vec<u8>),
@@ -154,7 +154,7 @@ impl DrawnTensor {
             _ => None,
         };
         let (name, shape) = (param.name.clone(), param.laid_shape());
-        [Self { name, shape, values: Values::Drawn(drawn) }].into_iter().chain(scales).collect()
+        [Self { name, shape, values: Values::Random(drawn) }].into_iter().chain(scales).collect()
     }
 
     /// The tensors of an integer weight, without its integers.
@@ -197,7 +197,7 @@ impl DrawnTensor {
 
     fn dtype(&self) -> Dtype {
         match &self.values {
-            Values::Drawn(drawn) => drawn.dtype(),
+            Values::Random(drawn) => drawn.dtype(),
             Values::Packed(drawn) if drawn.integers().is_some_and(|of| of.float) => Dtype::U8,
             Values::Packed(_) => Dtype::I32,
             Values::Bytes(dtype, _) => *dtype,
@@ -206,7 +206,7 @@ impl DrawnTensor {
 
     fn bytes(&self) -> usize {
         match &self.values {
-            Values::Drawn(drawn) => drawn.bytes(),
+            Values::Random(drawn) => drawn.bytes(),
             Values::Packed(_) => self.shape.iter().product::<usize>() * self.dtype().bitsize() / 8,
             Values::Bytes(_, bytes) => bytes.len(),
         }
@@ -258,7 +258,7 @@ fn write(path: &Path, drawn: &[DrawnTensor], watched: &FileProgress) -> Result<(
         let mut bytes = Vec::new();
         for DrawnTensor { name, values, .. } in drawn {
             let drawn = match values {
-                Values::Drawn(drawn) => drawn,
+                Values::Random(drawn) => drawn,
                 Values::Bytes(_, bytes) => {
                     file.write_all(bytes)?;
                     watched.add(bytes.len())?;

@@ -106,7 +106,7 @@ pub(crate) struct Values<'a> {
 pub(crate) enum ValueSource<'a> {
     /// A tensor of a file, with the scales of float8.
     File(&'a Shard, &'a TensorLocation, Option<&'a Scales>),
-    Drawn(&'a RandomTensor),
+    Random(&'a RandomTensor),
     Integers(IntegerValues<'a>),
     /// A bitsandbytes weight.
     BitsAndBytes(&'a [Shard], &'a BitsAndBytes),
@@ -151,7 +151,7 @@ impl Values<'_> {
     fn stored_width(&self) -> usize {
         match self.of {
             ValueSource::File(_, found, _) => width(found.dtype),
-            ValueSource::Drawn(drawn) => width(drawn.dtype()),
+            ValueSource::Random(drawn) => width(drawn.dtype()),
             ValueSource::Integers(_) | ValueSource::BitsAndBytes(..) | ValueSource::Gguf(..) => 0,
         }
     }
@@ -232,7 +232,7 @@ impl Values<'_> {
                 placed.fill((shards, self.read), first, into)?;
                 self.hold(first, self::first(into, |value| value.is_nan()))
             }
-            ValueSource::Drawn(drawn) => {
+            ValueSource::Random(drawn) => {
                 if !drawn.fill(first, into) {
                     let what = format!("has {} values", drawn.len());
                     return Err(self.wrong(Path::new("random model"), &what));
@@ -290,7 +290,7 @@ impl Values<'_> {
             ValueSource::File(..) => self.copy(first, into.len(), into)?,
             // These have no float8 values.
             ValueSource::Integers(_) | ValueSource::BitsAndBytes(..) | ValueSource::Gguf(..) => {}
-            ValueSource::Drawn(drawn) => {
+            ValueSource::Random(drawn) => {
                 drawn.fill_float8(first, into);
                 self.count(into.len());
             }

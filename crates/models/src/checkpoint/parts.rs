@@ -33,7 +33,7 @@ impl Checkpoint {
     pub(crate) fn scales<'a>(&'a self, param: &'a Param) -> Option<ScalesOf<'a>> {
         let all = match &self.source {
             Source::Files(files) => files.scales.get(&param.name)?,
-            Source::Drawn(drawn) => drawn.get(&param.name)?.scales()?,
+            Source::Random(drawn) => drawn.get(&param.name)?.scales()?,
             Source::Gguf(_) => return None,
         };
         Some(ScalesOf { all, cut: param.cut.as_ref() })
@@ -49,7 +49,7 @@ impl Checkpoint {
     pub(crate) fn integers<'a>(&'a self, name: &'a str) -> Option<IntegerValues<'a>> {
         let (of, shards) = match &self.source {
             Source::Files(files) => (files.integers.get(name)?, &files.shards[..]),
-            Source::Drawn(drawn) => (drawn.get(name)?.integers()?, &[][..]),
+            Source::Random(drawn) => (drawn.get(name)?.integers()?, &[][..]),
             Source::Gguf(weights) => (weights.integers(name)?, &weights.shards[..]),
         };
         Some(IntegerValues {

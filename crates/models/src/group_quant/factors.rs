@@ -67,7 +67,7 @@ impl IntegerValues<'_> {
             return Ok(());
         }
         let (of_scales, of_zeros, packing) = match &self.of.held {
-            IntegerSource::Drawn(drawn) => {
+            IntegerSource::Random(drawn) => {
                 let places = rows.start * groups..;
                 for (at, scale) in places.clone().zip(scales) {
                     *scale = drawn.scale(at);
