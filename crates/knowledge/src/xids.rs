@@ -85,10 +85,10 @@ pub enum Weight {
     Error,
 }
 
-/// One Xid error.
+/// One entry of the table: an Xid number and its meaning.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Xid {
+pub struct XidEntry {
     /// Its number.
     pub number: u32,
     /// NVIDIA's description.
@@ -103,15 +103,15 @@ pub struct Xid {
     pub source: Source,
 }
 
-static XIDS: LazyLock<Vec<Xid>> = LazyLock::new(|| rows(table!("xids.toml"), "xid"));
+static XIDS: LazyLock<Vec<XidEntry>> = LazyLock::new(|| rows(table!("xids.toml"), "xid"));
 
 /// Every error of the table, by number.
-pub fn xids() -> &'static [Xid] {
+pub fn xids() -> &'static [XidEntry] {
     &XIDS
 }
 
 /// The error with this number; `None` if the catalog lists it as unused or does not have it.
-pub fn xid(number: u32) -> Option<&'static Xid> {
+pub fn xid(number: u32) -> Option<&'static XidEntry> {
     XIDS.iter().find(|xid| xid.number == number)
 }
 
