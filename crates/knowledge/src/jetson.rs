@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 /// One version on that index.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Torch {
+pub struct JetsonTorchBuild {
     /// The version in the index: `2.10.0`.
     pub version: String,
     /// The only Python version it is built for.
@@ -27,10 +27,11 @@ pub struct Torch {
     pub source: Source,
 }
 
-static TORCH: LazyLock<Vec<Torch>> = LazyLock::new(|| rows(table!("jetson.toml"), "torch"));
+static TORCH: LazyLock<Vec<JetsonTorchBuild>> =
+    LazyLock::new(|| rows(table!("jetson.toml"), "torch"));
 
 /// Every version, in ascending order.
-pub fn torch() -> &'static [Torch] {
+pub fn torch() -> &'static [JetsonTorchBuild] {
     &TORCH
 }
 

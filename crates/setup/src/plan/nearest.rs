@@ -32,7 +32,7 @@ pub(super) fn nearest(request: &PlanRequest, target: &PlanTarget) -> Vec<Nearest
 
 /// The newest torch that NVIDIA built for a Jetson's GPU.
 fn of_jetson(target: &PlanTarget) -> Option<NearestPlan> {
-    let runs = |row: &&jetson::Torch| target.gpus.iter().all(|gpu| row.sm.contains(gpu));
+    let runs = |row: &&jetson::JetsonTorchBuild| target.gpus.iter().all(|gpu| row.sm.contains(gpu));
     let row = jetson::torch().iter().rfind(runs).filter(|_| target.tegra)?;
     let (python, url) = (dotted(row.python), &index("jetson").url);
     Some(NearestPlan {
