@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 /// One kind of machine.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Machine {
+pub struct NamedMachine {
     /// Its name: `gh200`.
     pub name: String,
     /// Its other names: `thor`.
@@ -39,10 +39,10 @@ pub struct Machine {
     pub source: Source,
 }
 
-static MACHINES: LazyLock<Vec<Machine>> =
+static MACHINES: LazyLock<Vec<NamedMachine>> =
     LazyLock::new(|| rows(table!("machines.toml"), "machine"));
 
-impl Machine {
+impl NamedMachine {
     /// Bytes of memory of one GPU: its dedicated memory, or the machine's if they share it. `None` if there is no GPU or it is unknown.
     pub fn gpu_bytes(&self) -> Option<u64> {
         self.gpu?;
@@ -64,12 +64,12 @@ impl Machine {
 }
 
 /// Every machine.
-pub fn machines() -> &'static [Machine] {
+pub fn machines() -> &'static [NamedMachine] {
     &MACHINES
 }
 
 /// The machine with this name, ignoring case and punctuation: `RTX PRO 6000` is `rtx-pro-6000`.
-pub fn machine(name: &str) -> Option<&'static Machine> {
+pub fn machine(name: &str) -> Option<&'static NamedMachine> {
     let wanted = plain(name);
     MACHINES.iter().find(|machine| {
         std::iter::once(&machine.name).chain(&machine.also).any(|known| plain(known) == wanted)

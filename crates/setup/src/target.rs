@@ -43,7 +43,7 @@ pub fn with_gpu(gpu: Minor, arch: Arch) -> PlanTarget {
     }
 }
 
-fn named(machine: &machines::Machine) -> PlanTarget {
+fn named(machine: &machines::NamedMachine) -> PlanTarget {
     PlanTarget {
         name: machine.name.clone(),
         os: machine.os.clone(),
