@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 /// One package whose kernels a layer kind calls.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Kernel {
+pub struct KernelPackage {
     /// Its name in the rows of layers.
     name: String,
     /// Normalised name.
@@ -39,11 +39,12 @@ struct Layer {
     source: Source,
 }
 
-static KERNELS: LazyLock<Vec<Kernel>> = LazyLock::new(|| rows(table!("kernels.toml"), "kernel"));
+static KERNELS: LazyLock<Vec<KernelPackage>> =
+    LazyLock::new(|| rows(table!("kernels.toml"), "kernel"));
 static LAYERS: LazyLock<Vec<Layer>> = LazyLock::new(|| rows(table!("kernels.toml"), "layer"));
 
 /// The packages that a layer kind uses, in the order of installation; empty for a kind that uses none or is unknown.
-pub fn of_layer(kind: &str) -> impl Iterator<Item = &'static Kernel> {
+pub fn of_layer(kind: &str) -> impl Iterator<Item = &'static KernelPackage> {
     let layer = LAYERS.iter().find(|layer| layer.kind == kind);
     let names = layer.map_or(&[][..], |layer| layer.kernels.as_slice());
     names.iter().filter_map(|name| KERNELS.iter().find(|kernel| kernel.name == *name))

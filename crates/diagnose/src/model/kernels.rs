@@ -5,7 +5,7 @@ use crate::gpu;
 use crate::remedy::{Installer, quote};
 use crate::torch_build::live_dist;
 use facts::{Finding, KernelNeed, KernelStatus, LayerGroup, Machine, PyEnv, RemedyStep, Severity};
-use knowledge::kernels::{Kernel, of_layer};
+use knowledge::kernels::{KernelPackage, of_layer};
 
 /// What every kind of layer wants, in each environment; without an environment, what is wanted at all.
 pub(super) fn needs(
@@ -53,7 +53,7 @@ fn relevant(envs: &[PyEnv]) -> Vec<&PyEnv> {
 }
 
 fn judge(
-    wanted: &Kernel,
+    wanted: &KernelPackage,
     env: Option<&PyEnv>,
     machine: &Machine,
     findings: &[Finding],
