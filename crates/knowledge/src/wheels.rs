@@ -21,7 +21,7 @@ pub struct Wheels {
     /// torch releases that it was compiled against: `2.8.0`.
     pub torch: Vec<String>,
     /// CUDA versions that it is built for.
-    pub cuda: Vec<Cuda>,
+    pub cuda: Vec<CudaVersion>,
     /// C++ ABIs: `TRUE` for the new one, otherwise `FALSE`.
     pub abi: Vec<String>,
     /// Python versions.
@@ -40,14 +40,14 @@ pub struct Wheels {
 
 /// The CUDA version that a wheel is built for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Cuda {
+pub enum CudaVersion {
     /// Any release of this major version: the file name has no minor number.
     Major(u32),
     /// The release whose index has it.
     Release(Minor),
 }
 
-impl Cuda {
+impl CudaVersion {
     /// Whether it works with a torch build of this CUDA release.
     pub fn allows(self, cuda: Minor) -> bool {
         match self {
@@ -58,7 +58,7 @@ impl Cuda {
 }
 
 /// From `12` or `12.8`.
-impl<'de> Deserialize<'de> for Cuda {
+impl<'de> Deserialize<'de> for CudaVersion {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let text = String::deserialize(from)?;
         let read = match parse_minor(&text) {
