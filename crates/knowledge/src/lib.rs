@@ -34,7 +34,7 @@ pub use arch::Arch;
 pub use requirement::Requirement;
 pub use source::Source;
 pub use version::{Minor, Version, cuda_of_label, dotted, minor_of};
-pub use wheel_code::{Architecture, WheelCode, wheel_code};
+pub use wheel_code::{GpuArchitecture, WheelCode, wheel_code};
 
 /// A CUDA compute capability, major and minor.
 pub type Sm = Minor;

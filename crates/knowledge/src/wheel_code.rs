@@ -15,12 +15,12 @@ pub struct WheelCode {
     pub cuda: Option<u32>,
     /// Architectures in at least a tenth of the fatbin containers of one library; a rarer one is a linker stub or a special
     /// case. Empty for a wheel without GPU code.
-    pub architectures: Vec<Architecture>,
+    pub architectures: Vec<GpuArchitecture>,
 }
 
 /// One architecture of GPU code: `sm_90a`, `compute_80`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Architecture {
+pub struct GpuArchitecture {
     /// Whether it is PTX, which the driver compiles for newer GPUs.
     pub ptx: bool,
     /// The compute capability.
@@ -29,7 +29,7 @@ pub struct Architecture {
     pub suffix: Option<char>,
 }
 
-impl Architecture {
+impl GpuArchitecture {
     /// Parses `sm_90a` or `compute_80`.
     pub fn parse(text: &str) -> Option<Self> {
         let (ptx, rest) = match text.strip_prefix("sm_") {
@@ -52,7 +52,7 @@ impl Architecture {
     }
 }
 
-impl fmt::Display for Architecture {
+impl fmt::Display for GpuArchitecture {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = if self.ptx { "compute" } else { "sm" };
         write!(f, "{kind}_{}{}", self.sm.0, self.sm.1)?;
@@ -76,7 +76,7 @@ impl WheelCode {
     /// Parses the text of [`Self::words`].
     pub fn parse(cuda: Option<u32>, words: &str) -> Option<Self> {
         let architectures =
-            words.split_whitespace().map(Architecture::parse).collect::<Option<_>>()?;
+            words.split_whitespace().map(GpuArchitecture::parse).collect::<Option<_>>()?;
         Some(Self { cuda, architectures })
     }
 }
@@ -88,12 +88,12 @@ struct Row {
     sha256: String,
     cuda: Option<u32>,
     #[serde(deserialize_with = "architectures")]
-    code: Vec<Architecture>,
+    code: Vec<GpuArchitecture>,
     #[allow(dead_code, reason = "a row without a source does not parse")]
     source: Source,
 }
 
-fn architectures<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Architecture>, D::Error> {
+fn architectures<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<GpuArchitecture>, D::Error> {
     let text = String::deserialize(from)?;
     let read = WheelCode::parse(None, &text).map(|code| code.architectures);
     read.ok_or_else(|| serde::de::Error::custom(format!("`{text}` is not like `sm_80 sm_90a`")))

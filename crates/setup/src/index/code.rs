@@ -2,7 +2,7 @@
 
 use facts::CompactCollect;
 use facts::Elf;
-use knowledge::{Architecture, WheelCode};
+use knowledge::{GpuArchitecture, WheelCode};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Libraries of the CUDA toolkit whose soname has the toolkit's major version.
@@ -13,19 +13,20 @@ const TOOLKIT: [&str; 2] = ["libcudart.so.", "libnvrtc.so."];
 /// optional special kernels, which the package loads only on those GPUs, and are ignored (torchao).
 pub fn code_of<'a>(libraries: impl Iterator<Item = &'a Elf>) -> WheelCode {
     let mut cuda = BTreeSet::new();
-    let mut by_library: Vec<BTreeSet<Architecture>> = Vec::new();
+    let mut by_library: Vec<BTreeSet<GpuArchitecture>> = Vec::new();
     for elf in libraries {
         let majors = elf.needed.iter().filter_map(|needed| {
             TOOLKIT.iter().find_map(|name| needed.name.strip_prefix(name)?.parse::<u32>().ok())
         });
         cuda.extend(majors);
-        let mut containers: BTreeMap<Architecture, u32> = BTreeMap::new();
+        let mut containers: BTreeMap<GpuArchitecture, u32> = BTreeMap::new();
         let mut total = 0_u32;
         for group in &elf.gpu_code {
             total = total.saturating_add(group.containers);
             let images = group.images.iter();
-            let here: BTreeSet<Architecture> =
-                images.filter_map(|image| Architecture::parse(&image.architecture())).compact_set();
+            let here: BTreeSet<GpuArchitecture> = images
+                .filter_map(|image| GpuArchitecture::parse(&image.architecture()))
+                .compact_set();
             for architecture in here {
                 let count = containers.entry(architecture).or_default();
                 *count = count.saturating_add(group.containers);
@@ -40,7 +41,7 @@ pub fn code_of<'a>(libraries: impl Iterator<Item = &'a Elf>) -> WheelCode {
     let apart = generations.len() > 1
         && (0..generations.len())
             .all(|at| generations[..at].iter().all(|other| other.is_disjoint(&generations[at])));
-    let architectures: BTreeSet<Architecture> =
+    let architectures: BTreeSet<GpuArchitecture> =
         if apart { BTreeSet::new() } else { by_library.into_iter().flatten().collect() };
     // A wheel with a library per CUDA release (bitsandbytes) needs none in particular.
     let cuda = cuda.first().copied().filter(|_| cuda.len() == 1);
