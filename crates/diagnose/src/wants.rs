@@ -68,7 +68,7 @@ pub(crate) fn wants<'a>(machine: &Machine, env: &'a PyEnv) -> Vec<Want<'a>> {
 }
 
 /// The platform that markers are held against; `None` where the environment's Python is not known.
-fn platform(machine: &Machine, env: &PyEnv) -> Option<marker::Platform<'static>> {
+fn platform(machine: &Machine, env: &PyEnv) -> Option<marker::MarkerEnvironment<'static>> {
     let (os, arch) = match machine.platform {
         Platform::LinuxX86_64 => ("linux", "x86_64"),
         Platform::LinuxAarch64 => ("linux", "aarch64"),
@@ -77,7 +77,7 @@ fn platform(machine: &Machine, env: &PyEnv) -> Option<marker::Platform<'static>>
         Platform::Unknown => return None,
     };
     let python = Some(knowledge::minor_of(&env.interpreter.version.as_ref()?.value)?);
-    Some(marker::Platform { os, arch, python })
+    Some(marker::MarkerEnvironment { os, arch, python })
 }
 
 #[cfg(test)]

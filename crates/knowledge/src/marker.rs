@@ -50,9 +50,9 @@ const VARIABLES: [(&str, Variable); 12] = [
     ("platform_version", Variable::Other),
 ];
 
-/// The platform for which a marker is evaluated.
+/// The environment for which a marker is evaluated (PEP 508): platform and Python version.
 #[derive(Debug, Clone, Copy)]
-pub struct Platform<'a> {
+pub struct MarkerEnvironment<'a> {
     /// `linux` or `macos`.
     pub os: &'a str,
     /// `x86_64` or `aarch64`.
@@ -89,13 +89,13 @@ impl Marker {
     }
 
     /// Whether it is known to be true on a platform without extras.
-    pub fn holds(&self, platform: Platform) -> bool {
+    pub fn holds(&self, platform: MarkerEnvironment) -> bool {
         self.condition.judged(platform, &[]) == Some(true)
     }
 
     /// Whether it is true on a platform with these requested extras (names normalised as in PEP 503); `None` if it depends on
     /// an unknown value.
-    pub fn judged(&self, platform: Platform, extras: &[&str]) -> Option<bool> {
+    pub fn judged(&self, platform: MarkerEnvironment, extras: &[&str]) -> Option<bool> {
         self.condition.judged(platform, extras)
     }
 }
@@ -107,7 +107,7 @@ impl fmt::Display for Marker {
 }
 
 impl Condition {
-    fn judged(&self, platform: Platform, extras: &[&str]) -> Option<bool> {
+    fn judged(&self, platform: MarkerEnvironment, extras: &[&str]) -> Option<bool> {
         match self {
             Self::All(parts) => settled(parts, platform, extras, false),
             Self::Any(parts) => settled(parts, platform, extras, true),
@@ -137,7 +137,7 @@ impl Condition {
 /// One part equal to `settles` decides the result (short circuit); otherwise every part must be known.
 fn settled(
     parts: &[Condition],
-    platform: Platform,
+    platform: MarkerEnvironment,
     extras: &[&str],
     settles: bool,
 ) -> Option<bool> {
@@ -156,7 +156,7 @@ fn same_extra(one: &str, other: &str) -> bool {
 
 impl Variable {
     /// Its value on a platform; `None` if it is unknown.
-    fn of(self, platform: Platform) -> Option<String> {
+    fn of(self, platform: MarkerEnvironment) -> Option<String> {
         let mac = platform.os == "macos";
         Some(match self {
             Self::SysPlatform if mac => "darwin".to_owned(),
@@ -299,9 +299,12 @@ fn take(rest: &mut &[String], word: &str) -> bool {
 mod tests {
     use super::*;
 
-    const GH200: Platform = Platform { os: "linux", arch: "aarch64", python: Some((3, 12)) };
-    const A10: Platform = Platform { os: "linux", arch: "x86_64", python: Some((3, 11)) };
-    const MAC: Platform = Platform { os: "macos", arch: "aarch64", python: Some((3, 12)) };
+    const GH200: MarkerEnvironment =
+        MarkerEnvironment { os: "linux", arch: "aarch64", python: Some((3, 12)) };
+    const A10: MarkerEnvironment =
+        MarkerEnvironment { os: "linux", arch: "x86_64", python: Some((3, 11)) };
+    const MAC: MarkerEnvironment =
+        MarkerEnvironment { os: "macos", arch: "aarch64", python: Some((3, 12)) };
 
     #[test]
     fn user_markers_hold_on_their_platforms() {
@@ -343,7 +346,7 @@ mod tests {
         check("'linux' in sys_platform", &[], Some(true));
         check("'win' in sys_platform", &[], Some(false));
         // An unknown value matters only if no known value decides the result.
-        let unknown = Platform { python: None, ..A10 };
+        let unknown = MarkerEnvironment { python: None, ..A10 };
         let judged = |text| Marker::published(text).expect(text).judged(unknown, &[]);
         assert_eq!(judged("python_version < '3.9'"), None);
         assert_eq!(judged("python_version < '3.9' and platform_machine == 'aarch64'"), Some(false));
@@ -368,8 +371,9 @@ mod tests {
             let marker = Marker::published(text).expect(text);
             let asked = [extra];
             let cases = [&asked[..0], &asked[..]].into_iter().flat_map(|extras| {
-                platforms
-                    .map(|(os, arch, python)| (Platform { os, arch, python: Some(python) }, extras))
+                platforms.map(|(os, arch, python)| {
+                    (MarkerEnvironment { os, arch, python: Some(python) }, extras)
+                })
             });
             for ((platform, extras), expect) in cases.zip(expect.chars()) {
                 match marker.judged(platform, extras) {

@@ -1,7 +1,7 @@
 //! Requirement specifiers (PEP 508) of METADATA files and users.
 
 use crate::Version;
-use crate::marker::{Marker, Platform};
+use crate::marker::{Marker, MarkerEnvironment};
 use pep440_rs::VersionSpecifiers;
 
 /// One `Requires-Dist` line: a requirement on another package.
@@ -66,11 +66,11 @@ impl Requirement {
     /// unknown, such as one on the Python version, counts as true.
     pub fn applies(&self, arm: bool) -> bool {
         let arch = if arm { "aarch64" } else { "x86_64" };
-        self.holds(Platform { os: "linux", arch, python: None })
+        self.holds(MarkerEnvironment { os: "linux", arch, python: None })
     }
 
     /// Whether the line can apply on a platform without extras. A marker whose value is unknown counts as true, an invalid one as false.
-    pub fn holds(&self, platform: Platform) -> bool {
+    pub fn holds(&self, platform: MarkerEnvironment) -> bool {
         let judged = |marker: Marker| marker.judged(platform, &[]) != Some(false);
         self.marker.is_empty() || Marker::published(&self.marker).is_ok_and(judged)
     }

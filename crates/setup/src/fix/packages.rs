@@ -3,7 +3,7 @@
 use crate::wheel::{Lines, hash_of};
 use facts::{CompactCollect, CompactSort};
 use facts::{Dist, PyEnv};
-use knowledge::marker::Platform;
+use knowledge::marker::MarkerEnvironment;
 use knowledge::{Minor, Requirement, Version, minor_of};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
@@ -124,7 +124,7 @@ impl Packages {
     /// Whether a requirement applies to this platform without an extra. An unknown marker counts as true.
     fn applies(&self, wanted: &Requirement) -> bool {
         let python = Some(self.python);
-        wanted.holds(Platform { os: std::env::consts::OS, arch: &self.arch, python })
+        wanted.holds(MarkerEnvironment { os: std::env::consts::OS, arch: &self.arch, python })
     }
 
     /// Every package with its version and the hash of its RECORD: `numpy==2.2.6  # RECORD sha256=...`.

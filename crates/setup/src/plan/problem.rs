@@ -9,7 +9,7 @@ use crate::request::RequestedPackage;
 use facts::CompactSort;
 use facts::{PlanRequirement, PlanTarget};
 use knowledge::cuda_drivers::Reach;
-use knowledge::marker::Platform;
+use knowledge::marker::MarkerEnvironment;
 use knowledge::packages::{self, Package};
 use knowledge::recipes::recipe;
 use knowledge::{Arch, Minor};
@@ -131,7 +131,8 @@ impl<'a> Problem<'a> {
 
     fn with(request: &'a PlanRequest, target: &'a PlanTarget, candidates: Vec<Minor>) -> Self {
         let python = request.python.unwrap_or(candidates[0]);
-        let platform = Platform { os: &target.os, arch: &target.arch, python: Some(python) };
+        let platform =
+            MarkerEnvironment { os: &target.os, arch: &target.arch, python: Some(python) };
         let (here, excluded): (Vec<&RequestedPackage>, Vec<&RequestedPackage>) = request
             .wants
             .iter()
@@ -199,8 +200,8 @@ impl<'a> Problem<'a> {
         Tags { python, arch: self.arch, mac: self.mac(), glibc }
     }
 
-    pub(super) fn platform(&self, python: Minor) -> Platform<'_> {
-        Platform { os: &self.target.os, arch: &self.target.arch, python: Some(python) }
+    pub(super) fn platform(&self, python: Minor) -> MarkerEnvironment<'_> {
+        MarkerEnvironment { os: &self.target.os, arch: &self.target.arch, python: Some(python) }
     }
 
     /// The items that are left out if nothing fits.
