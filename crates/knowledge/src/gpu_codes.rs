@@ -34,7 +34,7 @@ pub struct Code {
 /// One status of a library.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Status {
+pub struct LibraryStatus {
     /// Its name, or the text that is printed for it.
     pub name: String,
     /// The library: `cuDNN`, `cuBLAS` or `NCCL`.
@@ -65,7 +65,8 @@ pub struct Advice {
 
 static CUDA: LazyLock<Vec<Code>> = LazyLock::new(|| rows(table!("gpu_codes.toml"), "cuda"));
 static HIP: LazyLock<Vec<Code>> = LazyLock::new(|| rows(table!("gpu_codes.toml"), "hip"));
-static STATUS: LazyLock<Vec<Status>> = LazyLock::new(|| rows(table!("gpu_codes.toml"), "status"));
+static STATUS: LazyLock<Vec<LibraryStatus>> =
+    LazyLock::new(|| rows(table!("gpu_codes.toml"), "status"));
 static ADVICE: LazyLock<Vec<Advice>> = LazyLock::new(|| rows(table!("gpu_codes.toml"), "advice"));
 
 /// Codes of the CUDA runtime and driver APIs, by number.
@@ -79,7 +80,7 @@ pub fn hip() -> &'static [Code] {
 }
 
 /// Statuses of cuDNN, cuBLAS and NCCL.
-pub fn statuses() -> &'static [Status] {
+pub fn statuses() -> &'static [LibraryStatus] {
     &STATUS
 }
 
