@@ -3,55 +3,55 @@
 use facts::{
     Machine, MachineKind, PlanTarget, SCHEMA, Support, SupportCell, SupportMatrix, SupportRow,
 };
-use knowledge::Source;
+use knowledge::Citation;
 
 /// The three columns.
 const PLATFORMS: [&str; 3] = ["x86_64 CUDA", "arm64 CUDA", "arm64 MPS"];
 
-const METADATA: Source = Source::of(
+const METADATA: Citation = Citation::of(
     "METADATA and file names of the torch and triton wheels on PyPI; pytorch#160162, pytorch#168065",
     "2026-11-21",
 );
-const MPS: Source = Source::of(
+const MPS: Citation = Citation::of(
     "PyTorch documentation, MPS backend; row R1-07 for where macOS wheels come from",
     "2026-11-21",
 );
-const BITSANDBYTES: Source = Source::of(
+const BITSANDBYTES: Citation = Citation::of(
     "bitsandbytes 0.50 installation guide: official support and PyPI build targets; bitsandbytes#1941",
     "2026-11-21",
 );
-const FLASH: Source = Source::of(
+const FLASH: Citation = Citation::of(
     "flash-attention README and issues #1866, #2045, #644: prebuilt wheels are linux_x86_64",
     "2026-11-21",
 );
-const DEEPSPEED: Source = Source::of(
+const DEEPSPEED: Citation = Citation::of(
     "DeepSpeed's abstract accelerators (mps by pull request #3907); it is a source package on PyPI",
     "2026-11-21",
 );
-const TRITON: Source = Source::of(
+const TRITON: Citation = Citation::of(
     "file names of the triton wheels on PyPI: manylinux x86_64, and aarch64 from 3.5.0",
     "2026-11-21",
 );
-const NCCL: Source = Source::of(
+const NCCL: Citation = Citation::of(
     "torch METADATA (nvidia-nccl on both Linux architectures); Lightning documentation: one MPS device at a time",
     "2026-11-21",
 );
-const DOCKER: Source = Source::of(
+const DOCKER: Citation = Citation::of(
     "NVIDIA container toolkit installation guide; Docker's announcement of vllm-metal: no Metal in containers",
     "2026-02-26",
 );
 
-type Cell = (Support, &'static str, Source);
+type Cell = (Support, &'static str, Citation);
 
-const fn yes(reason: &'static str, source: Source) -> Cell {
+const fn yes(reason: &'static str, source: Citation) -> Cell {
     (Support::Yes, reason, source)
 }
 
-const fn partly(reason: &'static str, source: Source) -> Cell {
+const fn partly(reason: &'static str, source: Citation) -> Cell {
     (Support::Partly, reason, source)
 }
 
-const fn no(reason: &'static str, source: Source) -> Cell {
+const fn no(reason: &'static str, source: Citation) -> Cell {
     (Support::No, reason, source)
 }
 

@@ -2,7 +2,7 @@
 
 use crate::packed::table;
 use crate::table::{minor, optional_minor, rows};
-use crate::{Arch, Minor, Source};
+use crate::{Arch, Citation, Minor};
 use serde::Deserialize;
 use std::sync::LazyLock;
 
@@ -21,7 +21,7 @@ pub struct Abi {
     /// Whether it is the new ABI, `_GLIBCXX_USE_CXX11_ABI` = 1.
     pub new: bool,
     /// Source of the row.
-    pub source: Source,
+    pub source: Citation,
 }
 
 static ROWS: LazyLock<Vec<Abi>> = LazyLock::new(|| rows(table!("abi.toml"), "abi"));

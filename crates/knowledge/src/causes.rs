@@ -1,6 +1,6 @@
 //! Causes of exceptions by their class and of build errors by their words, and the packages that a package is written against.
 
-use crate::Source;
+use crate::Citation;
 use crate::messages::CauseRow;
 use crate::packed::table;
 use crate::table::rows;
@@ -29,7 +29,7 @@ pub struct ErrorCause {
     #[serde(flatten)]
     pub row: CauseFields,
     /// Its source.
-    pub source: Source,
+    pub source: Citation,
 }
 
 /// The fields of a [`CauseRow`], next to those of the row that has them.
@@ -48,7 +48,7 @@ struct Partners {
     package: String,
     of: Vec<String>,
     #[allow(dead_code, reason = "each row has a source")]
-    source: Source,
+    source: Citation,
 }
 
 static EXCEPTIONS: LazyLock<Vec<ErrorCause>> =

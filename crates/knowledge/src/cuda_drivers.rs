@@ -2,7 +2,7 @@
 
 use crate::packed::table;
 use crate::table::{minor, rows};
-use crate::{Minor, Source, Version};
+use crate::{Citation, Minor, Version};
 use serde::Deserialize;
 use std::sync::LazyLock;
 
@@ -17,7 +17,7 @@ pub struct Floor {
     /// A maintained driver branch that supports this major version, for remedies.
     pub branch: u32,
     /// Source of the row.
-    pub source: Source,
+    pub source: Citation,
 }
 
 #[derive(Debug, Deserialize)]
@@ -28,7 +28,7 @@ struct Branch {
     cuda: Minor,
     branch: u32,
     #[allow(dead_code, reason = "a row without a source does not parse")]
-    source: Source,
+    source: Citation,
 }
 
 static FLOORS: LazyLock<Vec<Floor>> = LazyLock::new(|| rows(table!("cuda_drivers.toml"), "floor"));

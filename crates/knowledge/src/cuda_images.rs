@@ -2,7 +2,7 @@
 
 use crate::packed::table;
 use crate::table::{minor, rows};
-use crate::{Minor, Source};
+use crate::{Citation, Minor};
 use serde::Deserialize;
 use std::sync::LazyLock;
 
@@ -18,7 +18,7 @@ pub struct CudaImage {
     /// Ubuntu releases it is published for, in ascending order.
     pub ubuntu: Vec<String>,
     /// Source of the row.
-    pub source: Source,
+    pub source: Citation,
 }
 
 /// Ubuntu releases with their glibc versions, in ascending order.

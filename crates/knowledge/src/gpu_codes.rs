@@ -1,6 +1,6 @@
 //! Error codes of CUDA, HIP, cuDNN, cuBLAS and NCCL, and advice for each class of codes.
 
-use crate::Source;
+use crate::Citation;
 use crate::messages::CauseRow;
 use crate::packed::table;
 use crate::table::rows;
@@ -28,7 +28,7 @@ pub struct Code {
     #[serde(default)]
     pub advice: String,
     /// Source of the row.
-    pub source: Source,
+    pub source: Citation,
 }
 
 /// One status of a library.
@@ -42,7 +42,7 @@ pub struct LibraryStatus {
     /// The class of advice.
     pub advice: String,
     /// Source of the row.
-    pub source: Source,
+    pub source: Citation,
 }
 
 /// Meaning and commands of a class of codes.
@@ -60,7 +60,7 @@ pub struct Advice {
     #[serde(default)]
     pub fix: Vec<String>,
     /// Source of the row.
-    pub source: Source,
+    pub source: Citation,
 }
 
 static CUDA: LazyLock<Vec<Code>> = LazyLock::new(|| rows(table!("gpu_codes.toml"), "cuda"));

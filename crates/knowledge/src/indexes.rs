@@ -2,7 +2,7 @@
 
 use crate::packed::table;
 use crate::table::rows;
-use crate::{Arch, Minor, Source, dotted};
+use crate::{Arch, Citation, Minor, dotted};
 use serde::Deserialize;
 use std::sync::LazyLock;
 
@@ -28,7 +28,7 @@ pub struct Index {
     /// Its publisher.
     pub trust: Trust,
     /// Source of the row.
-    pub source: Source,
+    pub source: Citation,
 }
 
 /// The publisher of an index, the most trusted first.

@@ -2,7 +2,7 @@
 
 use crate::packed::table;
 use crate::table::{minor, minors, rows};
-use crate::{Minor, Sm, Source};
+use crate::{Citation, Minor, Sm};
 use serde::Deserialize;
 use std::sync::LazyLock;
 
@@ -24,7 +24,7 @@ pub struct JetsonTorchBuild {
     /// SHA-256 of each file that was published under its name, in lower-case hexadecimal.
     pub sha256: Vec<String>,
     /// Source of the row.
-    pub source: Source,
+    pub source: Citation,
 }
 
 static TORCH: LazyLock<Vec<JetsonTorchBuild>> =

@@ -1,6 +1,6 @@
 //! The packages whose kernels each layer kind of transformers calls.
 
-use crate::Source;
+use crate::Citation;
 use crate::packed::table;
 use crate::table::rows;
 use serde::Deserialize;
@@ -27,7 +27,7 @@ pub struct KernelPackage {
     /// The fallback without it, as a sentence.
     pub otherwise: String,
     /// Source of the row.
-    pub source: Source,
+    pub source: Citation,
 }
 
 #[derive(Debug, Deserialize)]
@@ -36,7 +36,7 @@ struct Layer {
     kind: String,
     kernels: Vec<String>,
     #[allow(dead_code, reason = "a row without a source does not parse")]
-    source: Source,
+    source: Citation,
 }
 
 static KERNELS: LazyLock<Vec<KernelPackage>> =

@@ -6,6 +6,7 @@
 pub mod abi;
 mod arch;
 pub mod causes;
+mod citation;
 pub mod cuda_drivers;
 pub mod cuda_images;
 pub mod gpu_codes;
@@ -21,7 +22,6 @@ pub mod profiles;
 pub mod pypi;
 pub mod recipes;
 mod requirement;
-mod source;
 mod table;
 pub mod torch_builds;
 pub mod torch_series;
@@ -31,8 +31,8 @@ pub mod wheels;
 pub mod xids;
 
 pub use arch::Arch;
+pub use citation::Citation;
 pub use requirement::Requirement;
-pub use source::Source;
 pub use version::{Minor, Version, cuda_of_label, dotted, minor_of};
 pub use wheel_code::{GpuArchitecture, WheelCode, wheel_code};
 

@@ -2,7 +2,7 @@
 
 use crate::packed::table;
 use crate::table::{optional_minor, rows};
-use crate::{Arch, Sm, Source};
+use crate::{Arch, Citation, Sm};
 use serde::Deserialize;
 use std::sync::LazyLock;
 
@@ -29,14 +29,14 @@ pub struct NamedMachine {
     /// Memory of one GPU in MiB, as the driver reports it; `None` if it shares the machine's memory or boards of the name differ.
     pub gpu_mib: Option<u64>,
     /// Source of `gpu_mib`.
-    pub gpu_mib_source: Option<Source>,
+    pub gpu_mib_source: Option<Citation>,
     /// Whether it is a Tegra (Jetson).
     #[serde(default)]
     pub tegra: bool,
     /// System memory in units of 10^9 bytes; `None` if machines of the name differ.
     pub memory_gb: Option<u64>,
     /// Source of the row.
-    pub source: Source,
+    pub source: Citation,
 }
 
 static MACHINES: LazyLock<Vec<NamedMachine>> =
@@ -54,7 +54,7 @@ impl NamedMachine {
     }
 
     /// The source of `gpu_bytes`: that of `gpu_mib`, otherwise that of the row.
-    pub fn gpu_bytes_source(&self) -> &Source {
+    pub fn gpu_bytes_source(&self) -> &Citation {
         self.gpu_mib_source.as_ref().unwrap_or(&self.source)
     }
 

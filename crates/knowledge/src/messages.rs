@@ -1,6 +1,6 @@
 //! Error messages of common libraries, their meaning and remedy, found by the text that the library prints.
 
-use crate::Source;
+use crate::Citation;
 use crate::packed::table;
 use crate::table::rows;
 use serde::Deserialize;
@@ -70,7 +70,7 @@ pub struct Message {
     #[serde(default)]
     pub excludes: Vec<String>,
     /// Source of the texts.
-    pub source: Source,
+    pub source: Citation,
 }
 
 impl Message {

@@ -2,7 +2,7 @@
 
 use crate::packed::table;
 use crate::table::{minors, optional_minor, rows};
-use crate::{Minor, Sm, Source};
+use crate::{Citation, Minor, Sm};
 use serde::Deserialize;
 use std::sync::LazyLock;
 
@@ -27,7 +27,7 @@ pub struct Package {
     /// The alternative to the package.
     pub instead: Option<String>,
     /// Source of the row.
-    pub source: Source,
+    pub source: Citation,
 }
 
 /// Hardware that a package needs.
@@ -53,7 +53,7 @@ pub struct Unstated {
     /// The requirements (PEP 508).
     pub requires: Vec<String>,
     /// Source of the row.
-    pub source: Source,
+    pub source: Citation,
 }
 
 /// The CUDA releases for which a package bundles a library.
@@ -68,7 +68,7 @@ pub struct Libraries {
     #[serde(deserialize_with = "minors")]
     pub cuda: Vec<Minor>,
     /// Source of the row.
-    pub source: Source,
+    pub source: Citation,
 }
 
 static PACKAGES: LazyLock<Vec<Package>> =

@@ -2,7 +2,7 @@
 
 use crate::packed::table;
 use crate::table::{optional_minor, rows};
-use crate::{Minor, Source};
+use crate::{Citation, Minor};
 use serde::Deserialize;
 use std::sync::LazyLock;
 
@@ -34,7 +34,7 @@ pub struct Profile {
     #[serde(default)]
     pub options: Vec<ProfileOption>,
     /// Source of the row.
-    pub source: Source,
+    pub source: Citation,
 }
 
 /// A setting of the program of a profile.

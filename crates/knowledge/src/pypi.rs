@@ -1,6 +1,6 @@
 //! Releases and files on PyPI of the packages that plans use. `cargo xtask facts` regenerates the table.
 
-use crate::Source;
+use crate::Citation;
 use crate::packed::table;
 use crate::table::rows;
 use crate::{Minor, minor_of};
@@ -23,7 +23,7 @@ pub struct Release {
     /// Its files for Linux and Apple silicon.
     pub files: Vec<File>,
     /// Source of the row.
-    pub source: Source,
+    pub source: Citation,
 }
 
 /// One file.

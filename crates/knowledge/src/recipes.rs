@@ -2,7 +2,7 @@
 
 use crate::packed::table;
 use crate::table::{minors, rows};
-use crate::{Sm, Source};
+use crate::{Citation, Sm};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -36,7 +36,7 @@ pub struct Recipe {
     /// Memory of one compile job, in units of 10^9 bytes.
     pub job_gb: u64,
     /// Source of the row.
-    pub source: Source,
+    pub source: Citation,
 }
 
 static RECIPES: LazyLock<Vec<Recipe>> = LazyLock::new(|| rows(table!("recipes.toml"), "recipe"));

@@ -3,7 +3,7 @@
 //! Each file defines its sources in `[source.NAME]`, with `what` and `date`, and the key `source` of each row names one of
 //! them. A row without a source does not parse, so its table fails every test that reads it.
 
-use crate::{Minor, Source};
+use crate::{Citation, Minor};
 use serde::de::{DeserializeOwned, Error};
 use serde::{Deserialize, Deserializer};
 use toml::{Table, Value};
@@ -42,7 +42,7 @@ fn cited<Row: DeserializeOwned>(mut row: Value, sources: &Table) -> Result<Row, 
         let Some(source) = sources.get(name).cloned() else {
             return Err(format!("no [source.{name}], which {shown} names"));
         };
-        let parsed: Source =
+        let parsed: Citation =
             source.clone().try_into().map_err(|wrong| format!("{wrong}: {shown}"))?;
         parsed.check().map_err(|wrong| format!("{wrong}: {shown}"))?;
         if let Value::Table(row) = &mut row {
@@ -88,7 +88,7 @@ mod tests {
     struct Row {
         #[serde(deserialize_with = "minor")]
         cuda: Minor,
-        source: Source,
+        source: Citation,
     }
 
     #[test]

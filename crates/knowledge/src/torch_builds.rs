@@ -5,7 +5,7 @@
 
 use crate::packed::table;
 use crate::table::{minor, minors, optional_minor, rows};
-use crate::{Arch, Minor, Sm, Source};
+use crate::{Arch, Citation, Minor, Sm};
 use serde::Deserialize;
 use std::sync::LazyLock;
 
@@ -31,7 +31,7 @@ pub struct Build {
     #[serde(default = "yes")]
     pub offered: bool,
     /// Source of the architectures.
-    pub source: Source,
+    pub source: Citation,
 }
 
 fn yes() -> bool {

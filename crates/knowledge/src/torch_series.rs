@@ -2,7 +2,7 @@
 
 use crate::packed::table;
 use crate::table::{minor, parse_minor, rows};
-use crate::{Minor, Source, dotted};
+use crate::{Citation, Minor, dotted};
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 use std::sync::LazyLock;
@@ -64,7 +64,7 @@ pub struct Series {
     #[serde(deserialize_with = "minor")]
     pub triton: Minor,
     /// Source of the row.
-    pub source: Source,
+    pub source: Citation,
 }
 
 fn range<'de, D: Deserializer<'de>>(from: D) -> Result<(Minor, Minor), D::Error> {

@@ -2,7 +2,7 @@
 
 use crate::packed::table;
 use crate::table::rows;
-use crate::{Sm, Source};
+use crate::{Citation, Sm};
 use serde::{Deserialize, Deserializer};
 use std::fmt;
 use std::sync::LazyLock;
@@ -90,7 +90,7 @@ struct Row {
     #[serde(deserialize_with = "architectures")]
     code: Vec<GpuArchitecture>,
     #[allow(dead_code, reason = "a row without a source does not parse")]
-    source: Source,
+    source: Citation,
 }
 
 fn architectures<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<GpuArchitecture>, D::Error> {

@@ -3,7 +3,7 @@
 use crate::indexes::{Index, WheelVariables, index};
 use crate::packed::table;
 use crate::table::{minors, parse_minor, rows};
-use crate::{Arch, Minor, Sm, Source, minor_of};
+use crate::{Arch, Citation, Minor, Sm, minor_of};
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 use std::sync::LazyLock;
@@ -35,7 +35,7 @@ pub struct Wheels {
     /// The release's Git tag, if it is not `v` and the version.
     pub tag: Option<String>,
     /// Source of the row.
-    pub source: Source,
+    pub source: Citation,
 }
 
 /// The CUDA version that a wheel is built for.

@@ -1,6 +1,6 @@
 //! Xid errors, which NVIDIA's driver writes to the kernel log, by number.
 
-use crate::Source;
+use crate::Citation;
 use crate::packed::table;
 use crate::table::rows;
 use serde::Deserialize;
@@ -100,7 +100,7 @@ pub struct XidEntry {
     /// NVIDIA's immediate action.
     pub action: Action,
     /// Source of the row.
-    pub source: Source,
+    pub source: Citation,
 }
 
 static XIDS: LazyLock<Vec<XidEntry>> = LazyLock::new(|| rows(table!("xids.toml"), "xid"));

@@ -1,6 +1,6 @@
 //! Packages whose older releases have files of their own that newer ones leave to another package.
 
-use knowledge::Source;
+use knowledge::Citation;
 
 /// One package.
 pub(crate) struct Moved {
@@ -12,7 +12,7 @@ pub(crate) struct Moved {
 }
 
 /// Where the rows were read.
-pub(crate) const SOURCE: Source = Source::of(
+pub(crate) const SOURCE: Citation = Citation::of(
     "PyPI: cuda-python 12.6.2.post1 has cuda/bindings and requires nothing, 12.8.0 requires cuda-bindings",
     "2026-11-25",
 );

@@ -1,9 +1,9 @@
 //! The PTX ISA version each CUDA release brings, and so the newest one its driver compiles.
 
-use knowledge::{Minor, Source};
+use knowledge::{Citation, Minor};
 
 /// Where the rows were read.
-pub(crate) const SOURCE: Source = Source::of(
+pub(crate) const SOURCE: Citation = Citation::of(
     "NVIDIA, PTX ISA, release history, as cuda-python's _ptx_utils.py has it up to 9.1; 8.1 also read in xformers \
            0.0.28.post3, and 7.8, 8.4, 8.5, 8.7, 9.0 and 9.2 in bitsandbytes 0.50.2",
     "2026-11-21",

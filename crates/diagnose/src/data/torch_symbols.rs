@@ -1,6 +1,6 @@
 //! Functions of torch's C++ interface that changed between releases, and which releases export each form.
 
-use knowledge::{Minor, Source, dotted};
+use knowledge::{Citation, Minor, dotted};
 
 /// One symbol and the torch series that export it.
 #[derive(Debug)]
@@ -16,7 +16,7 @@ pub(crate) struct Row {
 const READ: (Minor, Minor) = ((2, 1), (2, 15));
 
 /// Where it was read.
-pub(crate) const SOURCE: Source = Source::of(
+pub(crate) const SOURCE: Citation = Citation::of(
     "exports of libc10.so and libc10_cuda.so in PyPI's x86-64 wheels of torch 2.1.2 to 2.15.0",
     "2026-11-21",
 );

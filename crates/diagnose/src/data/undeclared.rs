@@ -1,6 +1,6 @@
 //! Packages whose import needs another one that their METADATA does not name.
 
-use knowledge::Source;
+use knowledge::Citation;
 
 /// One package and what it needs.
 pub(crate) struct Undeclared {
@@ -12,8 +12,8 @@ pub(crate) struct Undeclared {
 }
 
 /// Where the rows were read.
-pub(crate) const SOURCE: Source =
-    Source::of("PyPI's wheel of transformer-engine-cu12 2.6.0.post1", "2026-11-25");
+pub(crate) const SOURCE: Citation =
+    Citation::of("PyPI's wheel of transformer-engine-cu12 2.6.0.post1", "2026-11-25");
 
 const METADATA: &str =
     "transformer_engine/__init__.py: __version__ = str(metadata.version(\"transformer_engine\"))";

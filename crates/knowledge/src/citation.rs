@@ -4,14 +4,14 @@ use std::borrow::Cow;
 /// The source of a row.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Source {
+pub struct Citation {
     /// The document, script or package.
     pub what: Cow<'static, str>,
     /// The date when it was read, or of the revision that was read: `2026-11-21`.
     pub date: Cow<'static, str>,
 }
 
-impl Source {
+impl Citation {
     /// A source for a table written in Rust.
     pub const fn of(what: &'static str, date: &'static str) -> Self {
         Self { what: Cow::Borrowed(what), date: Cow::Borrowed(date) }
@@ -33,7 +33,7 @@ impl Source {
     }
 }
 
-impl std::fmt::Display for Source {
+impl std::fmt::Display for Citation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "table of firstlight: {} ({})", self.what, self.date)
     }
