@@ -5,7 +5,7 @@ use crate::bundle::BUNDLE;
 use crate::plan::{OPERANDS, OUTPUTS, Plan, SCRATCH, Step};
 use device::cuda::{
     Args, Buffer, ComputeCapability, Cuda, CudaCapabilities, DeviceError, GpuArch, Kernel,
-    KernelSource, Launch, MapElement, Stream, TensorMap, TiledLayout,
+    KernelSource, Launch, MapElement, Stream, TiledLayout, TmaDescriptor,
 };
 use half::{bf16, f16};
 use ops::{DType, Inputs, MAX_TENSORS, OutputSpec, Slots, Tensor};
@@ -343,7 +343,7 @@ impl<'a> Planner<'a> {
         &self,
         buffer: &Buffer,
         layout: &TiledLayout<'_>,
-    ) -> Result<TensorMap, DeviceError> {
+    ) -> Result<TmaDescriptor, DeviceError> {
         self.cuda.tensor_map(buffer, layout)
     }
 

@@ -4,7 +4,7 @@ use super::context::Context;
 use super::driver::RawTensorMap;
 use super::memory::bytes_of;
 use super::memory::context_of;
-use super::{Buffer, DeviceError, TensorMap};
+use super::{Buffer, DeviceError, TmaDescriptor};
 use std::ffi::c_void;
 use std::sync::Arc;
 
@@ -129,12 +129,12 @@ pub struct Layout {
 #[derive(Debug, Clone, Copy)]
 #[repr(C, align(64))]
 pub struct Map<'a> {
-    map: &'a TensorMap,
+    map: &'a TmaDescriptor,
     rest: [u64; 15],
 }
 
-impl<'a> From<&'a TensorMap> for Map<'a> {
-    fn from(map: &'a TensorMap) -> Self {
+impl<'a> From<&'a TmaDescriptor> for Map<'a> {
+    fn from(map: &'a TmaDescriptor) -> Self {
         Self { map, rest: [0; 15] }
     }
 }
@@ -369,7 +369,7 @@ mod tests {
     #[test]
     fn arguments_lie_as_in_c_and_move_with_their_operands() {
         let raw = RawTensorMap(std::array::from_fn(|i| i as u64));
-        let map = TensorMap { raw, address: 4096, operand: Some(1) };
+        let map = TmaDescriptor { raw, address: 4096, operand: Some(1) };
         let (map, pair) = (Map::from(&map), Pair { none: None, into: 8192 });
         let given = Several { count: -2, by: 1.5, map, wide: -3, pair, last: 7 };
         let mut args = Args::from(given);

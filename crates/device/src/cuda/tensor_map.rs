@@ -90,9 +90,9 @@ pub struct TiledLayout<'a> {
     pub swizzle: Swizzle,
 }
 
-/// An encoded tensor map (`CUtensorMap`), passed to kernels by value.
+/// A TMA descriptor: an encoded tensor map (`CUtensorMap`), passed to kernels by value.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct TensorMap {
+pub struct TmaDescriptor {
     pub(super) raw: RawTensorMap,
     /// Address of the first element.
     pub(super) address: u64,
@@ -100,9 +100,9 @@ pub struct TensorMap {
     pub(super) operand: Option<u8>,
 }
 
-impl std::fmt::Debug for TensorMap {
+impl std::fmt::Debug for TmaDescriptor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("TensorMap")
+        f.write_str("TmaDescriptor")
     }
 }
 
@@ -161,7 +161,7 @@ impl Cuda {
         &self,
         buffer: &Buffer,
         layout: &TiledLayout<'_>,
-    ) -> Result<TensorMap, DeviceError> {
+    ) -> Result<TmaDescriptor, DeviceError> {
         let context = self.context();
         is_of(buffer, context)?;
         if let Some(what) = layout.refusal(buffer.address(), buffer.bytes() as u64) {
@@ -191,7 +191,7 @@ impl Cuda {
             )
         };
         context.check("cuTensorMapEncodeTiled", code)?;
-        Ok(TensorMap { raw, address, operand: buffer.operand() })
+        Ok(TmaDescriptor { raw, address, operand: buffer.operand() })
     }
 }
 

@@ -1,7 +1,7 @@
 //! Arguments that the attention kernels share: device tensors and sizes.
 
 use crate::{Planner, arguments, int, map_element};
-use device::cuda::{Buffer, DeviceError, KernelSource, Swizzle, TensorMap, TiledLayout};
+use device::cuda::{Buffer, DeviceError, KernelSource, Swizzle, TiledLayout, TmaDescriptor};
 use ops::DType;
 use ops::attention::AttentionProblem;
 use std::sync::Arc;
@@ -292,7 +292,7 @@ pub(super) fn row_map(
     (rows, channels): (Rows, usize),
     (width, box_rows): (usize, usize),
     dtype: DType,
-) -> Result<TensorMap, DeviceError> {
+) -> Result<TmaDescriptor, DeviceError> {
     let (stand_in, rows) = rows.stand_in(planner, channels)?;
     let Strides { batch, token, head } = rows.strides;
     let layout = TiledLayout {

@@ -8,7 +8,7 @@ use super::operands::{
 use crate::{CudaVariant, Planner, arguments, map_element, source};
 use device::cuda::{
     Args, ComputeCapability, CudaCapabilities, DeviceError, GpuArch, KernelSource, Launch, Part,
-    Swizzle, TensorMap, TiledLayout,
+    Swizzle, TiledLayout, TmaDescriptor,
 };
 use ops::attention::AttentionProblem;
 use std::ops::RangeInclusive;
@@ -193,7 +193,7 @@ fn value_map(
     rows: Rows,
     problem: &AttentionProblem,
     groups: usize,
-) -> Result<TensorMap, DeviceError> {
+) -> Result<TmaDescriptor, DeviceError> {
     let channels = problem.value_dim;
     let (stand_in, rows) = rows.stand_in(planner, channels)?;
     let Strides { batch, token, head } = rows.strides;

@@ -5,7 +5,7 @@ use super::operands::{Form, Operands, Rest, across, group, not_many};
 use crate::{CudaVariant, Planner, arguments, map_element, source};
 use device::cuda::{
     Buffer, ComputeCapability, CudaCapabilities, DeviceError, GpuArch, KernelSource, Launch, Map,
-    Part, Swizzle, TensorMap, TiledLayout,
+    Part, Swizzle, TiledLayout, TmaDescriptor,
 };
 use ops::linear::LinearProblem;
 use ops::{ChoiceTable, DType};
@@ -183,7 +183,7 @@ fn matrix(
     dtype: DType,
     [rows, columns]: [usize; 2],
     box_rows: usize,
-) -> Result<TensorMap, DeviceError> {
+) -> Result<TmaDescriptor, DeviceError> {
     let row = (columns * dtype.bytes()) as u64;
     let all = row * rows as u64;
     let layout = TiledLayout {
@@ -253,9 +253,7 @@ fn plan(problem: &LinearProblem, planner: &mut Planner<'_>) -> Result<(), Device
 mod tests {
     use super::*;
     use ops::linear::LinearOp;
-    use ops::{Family, Inputs, Options, Settings, Tensor};
-    // The TMA descriptor has the same name.
-    use ops::TensorMap;
+    use ops::{Family, Inputs, Options, Settings, Tensor, TensorMap};
 
     #[test]
     fn tiles_fit_the_shared_memory_of_a_block() {

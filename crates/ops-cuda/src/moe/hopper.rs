@@ -6,7 +6,7 @@ use super::{clamp, sum};
 use crate::{CudaVariant, Planner, arguments, int, source};
 use device::cuda::{
     Args, Buffer, CudaCapabilities, DeviceError, GpuArch, KernelSource, Launch, MapElement, Part,
-    Swizzle, TensorMap, TiledLayout,
+    Swizzle, TiledLayout, TmaDescriptor,
 };
 use ops::DType;
 use ops::moe::MoeProblem;
@@ -164,7 +164,7 @@ pub(super) fn tokens_map(
     problem: &MoeProblem,
     buffer: &Buffer,
     channels: usize,
-) -> Result<TensorMap, DeviceError> {
+) -> Result<TmaDescriptor, DeviceError> {
     map(planner, problem.dtype, buffer, [channels, problem.pairs().max(1), 1], PAIRS)
 }
 
@@ -175,7 +175,7 @@ fn map(
     buffer: &Buffer,
     [channels, rows, items]: [usize; 3],
     tile: u32,
-) -> Result<TensorMap, DeviceError> {
+) -> Result<TmaDescriptor, DeviceError> {
     let row = 2 * channels as u64;
     let layout = TiledLayout {
         element: if dtype == DType::F16 { MapElement::F16 } else { MapElement::Bf16 },
