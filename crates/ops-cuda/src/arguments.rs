@@ -22,7 +22,7 @@ pub(crate) use tests::check;
 #[cfg(test)]
 mod tests {
     use crate::{BUNDLE, bundled};
-    use device::cuda::{KernelSource, Layout, Parameter};
+    use device::cuda::{KernelSource, Parameter, ParameterLayout};
     use std::path::Path;
     use std::sync::OnceLock;
 
@@ -107,7 +107,7 @@ mod tests {
     }
 
     /// Compares a struct of arguments with its kernel's source and cubins.
-    pub(crate) fn check(kernel: &str, layout: &Layout) {
+    pub(crate) fn check(kernel: &str, layout: &ParameterLayout) {
         let kind = |of: &Parameter| if of.kind == "Nullable" { "Pointer" } else { of.kind };
         let fields: Vec<_> = layout.parameters.iter().map(|of| (kind(of), of.name)).collect();
         let mut found = texts().iter().filter_map(|text| declared(text, kernel));

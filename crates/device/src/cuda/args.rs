@@ -41,12 +41,13 @@ macro_rules! arguments {
                 bytes: size_of::<$crate::arguments!(@kind 'static $kind)>(),
                 parts: $crate::arguments!(@parts $kind),
             }),*];
-            $visible const LAYOUT: &'static $crate::cuda::Layout = &$crate::cuda::Layout {
-                kernels: &[$($(stringify!($kernel)),+)?],
-                parameters: &$crate::cuda::Parameter::each::<
-                    { $crate::cuda::Parameter::count(<$name<'static>>::FIELDS) },
-                >(Self::FIELDS),
-            };
+            $visible const LAYOUT: &'static $crate::cuda::ParameterLayout =
+                &$crate::cuda::ParameterLayout {
+                    kernels: &[$($(stringify!($kernel)),+)?],
+                    parameters: &$crate::cuda::Parameter::each::<
+                        { $crate::cuda::Parameter::count(<$name<'static>>::FIELDS) },
+                    >(Self::FIELDS),
+                };
         }
 
         impl $crate::cuda::Argument for $name<'_> {
@@ -118,7 +119,7 @@ impl Parameter {
 
 /// The parameters of kernels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Layout {
+pub struct ParameterLayout {
     /// The kernels.
     pub kernels: &'static [&'static str],
     /// In declaration order.
@@ -217,7 +218,7 @@ const MOST_LINES: usize = 32;
 /// Arguments of a kernel, from its struct of [`arguments!`](crate::arguments).
 #[derive(Debug, Clone)]
 pub struct Args {
-    layout: &'static Layout,
+    layout: &'static ParameterLayout,
     block: Vec<Line>,
     pointing: Vec<OperandPointer>,
     /// The device of the buffers.
@@ -259,7 +260,7 @@ impl PlacedArgs {
 
 impl Args {
     #[doc(hidden)] // For `arguments!`.
-    pub fn of(layout: &'static Layout, given: impl Argument) -> Self {
+    pub fn of(layout: &'static ParameterLayout, given: impl Argument) -> Self {
         let end = layout.parameters.last().map_or(0, |last| last.offset + last.bytes);
         let block = vec![Line([0; 8]); end.div_ceil(size_of::<Line>())];
         let mut args = Self { layout, block, pointing: Vec::new(), device: None, mixed: false };

@@ -2,7 +2,7 @@
 
 use super::experts::Experts;
 use crate::arguments;
-use device::cuda::{Args, Layout, Parameter};
+use device::cuda::{Args, Parameter, ParameterLayout};
 
 /// The operation of a record, as in `phase.cuh`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -154,7 +154,7 @@ impl Record {
     /// # Panics
     /// If the kind has no field of this name.
     fn field(&self, field: &str) -> &'static Parameter {
-        let Layout { parameters, .. } = match self.kind {
+        let ParameterLayout { parameters, .. } = match self.kind {
             Kind::Linear => Linear::LAYOUT,
             Kind::Scan => Scan::LAYOUT,
             Kind::Norm => Norm::LAYOUT,

@@ -1,5 +1,5 @@
 use super::*;
-use device::cuda::{BundledArch, Layout, Parameter};
+use device::cuda::{BundledArch, Parameter, ParameterLayout};
 use form::{FORMS_OF_X, form_of_x};
 use ops::DType;
 
@@ -66,7 +66,7 @@ fn record_layouts_match_the_kernel() {
         ("Up", Up::LAYOUT, None),
         ("Down", Down::LAYOUT, None),
     ] {
-        let Layout { parameters, .. } = layout;
+        let ParameterLayout { parameters, .. } = layout;
         let kind = |of: &Parameter| if of.kind == "Nullable" { "Pointer" } else { of.kind };
         let given: Vec<_> = parameters.iter().map(|of| (kind(of), of.name)).collect();
         assert_eq!(given, fields(name), "{name}");
