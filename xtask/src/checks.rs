@@ -12,7 +12,7 @@ mod machine_paths;
 mod module_cycles;
 mod modules;
 mod one_version;
-mod pure_rooms;
+mod pure_crates;
 mod releases;
 mod runs;
 mod signatures;
@@ -42,7 +42,7 @@ const CHECKS: &[Check] = &[
     doc_code::CHECK,
     stubs::CHECK,
     signatures::CHECK,
-    pure_rooms::CHECK,
+    pure_crates::CHECK,
     links::CHECK,
     releases::CHECK,
     runs::CHECK,

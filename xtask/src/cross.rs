@@ -81,7 +81,7 @@ enum Outcome {
 pub(crate) struct Request {
     pub(crate) targets: Vec<Target>,
     /// Only these crates; all if empty.
-    pub(crate) rooms: Vec<String>,
+    pub(crate) packages: Vec<String>,
     /// Only this source; any if `None`.
     pub(crate) source: Option<Source>,
     /// Also compile tests, examples and benchmarks.
@@ -106,10 +106,10 @@ pub(crate) fn check(root: &Path, request: &Request) -> anyhow::Result<()> {
                     true => command.arg("--all-targets"),
                     false => command.args(["--lib", "--bins"]),
                 };
-                if request.rooms.is_empty() {
+                if request.packages.is_empty() {
                     command.arg("--workspace");
                 }
-                command.args(request.rooms.iter().flat_map(|name| ["--package", name]));
+                command.args(request.packages.iter().flat_map(|name| ["--package", name]));
                 match steps::run(&mut command) {
                     Ok(()) => Outcome::Checked {
                         source: toolchain.source,

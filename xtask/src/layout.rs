@@ -21,7 +21,7 @@ pub(crate) struct Package {
     /// Its name, which is also the name of the crate's folder.
     pub(crate) name: String,
     /// The workspace's packages that it depends on, of any dependency kind; sorted, without duplicates.
-    pub(crate) rooms: Vec<String>,
+    pub(crate) imports: Vec<String>,
 }
 
 impl Layout {
@@ -55,7 +55,7 @@ impl Layout {
 }
 
 /// The crate that a path belongs to: `crates/NAME/...` or `xtask/...`.
-pub(crate) fn room_of(path: &str) -> Option<&str> {
+pub(crate) fn crate_of(path: &str) -> Option<&str> {
     let mut parts = path.split('/');
     match parts.next()? {
         "crates" => parts.next(),
@@ -96,14 +96,14 @@ fn packages(metadata: &serde_json::Value) -> anyhow::Result<Vec<Package>> {
         let name = name_of(package).context("`cargo metadata` has a package without a name")?;
         let dependencies = package["dependencies"].as_array().map_or(&[][..], Vec::as_slice);
         // Only path dependencies are crates of the workspace: a registry's crate could have the same name.
-        let mut rooms: Vec<String> = dependencies
+        let mut imports: Vec<String> = dependencies
             .iter()
             .filter(|dependency| dependency["path"].is_string())
             .filter_map(name_of)
             .collect();
-        rooms.sort();
-        rooms.dedup();
-        result.push(Package { name, rooms });
+        imports.sort();
+        imports.dedup();
+        result.push(Package { name, imports });
     }
     Ok(result)
 }
@@ -118,9 +118,9 @@ impl Layout {
 
     /// Adds packages, each with the crates that it imports.
     pub(crate) fn with_packages(mut self, packages: &[(&str, &[&str])]) -> Self {
-        for (name, rooms) in packages {
-            let rooms = rooms.iter().map(|room| (*room).to_owned()).collect();
-            self.packages.push(Package { name: (*name).to_owned(), rooms });
+        for (name, imports) in packages {
+            let imports = imports.iter().map(|import| (*import).to_owned()).collect();
+            self.packages.push(Package { name: (*name).to_owned(), imports });
         }
         self
     }
@@ -142,8 +142,8 @@ mod tests {
             { "name": "facts", "dependencies": [] },
         ]});
         let packages = packages(&metadata).unwrap();
-        assert_eq!(packages[0].rooms, ["facts", "ops"]);
-        assert!(packages[1].rooms.is_empty());
+        assert_eq!(packages[0].imports, ["facts", "ops"]);
+        assert!(packages[1].imports.is_empty());
     }
 
     #[test]
@@ -189,8 +189,8 @@ mod tests {
 
     #[test]
     fn paths_belong_to_their_crate() {
-        assert_eq!(room_of("crates/facts/src/lib.rs"), Some("facts"));
-        assert_eq!(room_of("xtask/src/main.rs"), Some("xtask"));
-        assert_eq!(room_of("README.md"), None);
+        assert_eq!(crate_of("crates/facts/src/lib.rs"), Some("facts"));
+        assert_eq!(crate_of("xtask/src/main.rs"), Some("xtask"));
+        assert_eq!(crate_of("README.md"), None);
     }
 }

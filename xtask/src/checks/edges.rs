@@ -33,11 +33,11 @@ fn find(layout: &Layout) -> Vec<Problem> {
             problems.push(Problem::file(DOCUMENT, format!("crate `{}` is absent", package.name)));
             continue;
         };
-        for import in package.rooms.iter().filter(|name| !entry.imports.contains(name)) {
+        for import in package.imports.iter().filter(|name| !entry.imports.contains(name)) {
             let what = format!("`{} -> {import}` exists and is not documented", package.name);
             problems.push(Problem::line(DOCUMENT, entry.line, what));
         }
-        for import in entry.imports.iter().filter(|name| !package.rooms.contains(name)) {
+        for import in entry.imports.iter().filter(|name| !package.imports.contains(name)) {
             let what = format!("`{} -> {import}` is documented and does not exist", package.name);
             problems.push(Problem::line(DOCUMENT, entry.line, what));
         }

@@ -1,11 +1,11 @@
 //! Only listed crates allow `unsafe_code`, each time with a reason.
 
 use super::{Check, Problem};
-use crate::layout::{Layout, room_of};
+use crate::layout::{Layout, crate_of};
 use crate::rust_source::{code_only, find_word};
 
 /// The crates with access to hardware or other languages, and those of tensors and kernels.
-const ROOMS: &[&str] = &["device", "ops", "ops-cpu", "ops-cuda", "python"];
+const CRATES: &[&str] = &["device", "ops", "ops-cpu", "ops-cuda", "python"];
 
 pub(super) const CHECK: Check = Check {
     name: "unsafe_code",
@@ -17,7 +17,7 @@ pub(super) const CHECK: Check = Check {
 fn find(layout: &Layout) -> Vec<Problem> {
     let mut problems = Vec::new();
     for (path, text) in layout.texts(&[".rs"]) {
-        let allowed = room_of(path).is_some_and(|name| ROOMS.contains(&name));
+        let allowed = crate_of(path).is_some_and(|name| CRATES.contains(&name));
         let code = code_only(text);
         let lines: Vec<&str> = text.lines().collect();
         for line in find_word(&code, "unsafe_code") {

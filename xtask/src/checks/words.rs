@@ -1,7 +1,7 @@
 //! Comments, messages, documents and names use the field's terms. `words.toml` has the lists.
 
 use super::{Check, Problem};
-use crate::layout::{Layout, room_of};
+use crate::layout::{Layout, crate_of};
 use crate::rust_source::{code_only, code_without_tests, is_test_file};
 use anyhow::Context;
 use std::collections::{BTreeMap, BTreeSet};
@@ -341,7 +341,7 @@ fn missing_terms(path: &str, text: &str, lists: &Lists) -> Vec<Finding> {
 fn shared_type_findings(layout: &Layout, lists: &Lists) -> Vec<Problem> {
     let mut crates: BTreeMap<String, BTreeMap<String, (String, usize)>> = BTreeMap::new();
     for (path, text) in layout.texts(&[".rs"]).filter(|(path, _)| !is_test_file(path)) {
-        let Some(package) = room_of(path) else { continue };
+        let Some(package) = crate_of(path) else { continue };
         for (index, line) in code_without_tests(text).lines().enumerate() {
             let line = line.trim_start();
             let is_type =

@@ -37,7 +37,7 @@ fn run(arguments: &[String]) -> anyhow::Result<()> {
 fn parse(arguments: &[String]) -> Result<Action, Usage> {
     let mut request = Request {
         targets: Vec::new(),
-        rooms: Vec::new(),
+        packages: Vec::new(),
         source: None,
         with_tests: true,
         allow_missing: false,
@@ -49,7 +49,7 @@ fn parse(arguments: &[String]) -> Result<Action, Usage> {
         match argument.as_str() {
             "--allow-missing" => request.allow_missing = true,
             "--without-tests" => request.with_tests = false,
-            "--package" | "-p" => request.rooms.push(value()?.clone()),
+            "--package" | "-p" => request.packages.push(value()?.clone()),
             "--target" => {
                 let triple = value()?;
                 let known = TARGETS.iter().find(|target| target.triple == triple);
@@ -62,8 +62,8 @@ fn parse(arguments: &[String]) -> Result<Action, Usage> {
                 if unit {
                     filter.remove(0);
                 }
-                let Request { source, rooms, .. } = request;
-                return Ok(Action::Run(Emulated { source, rooms, unit, filter }));
+                let Request { source, packages, .. } = request;
+                return Ok(Action::Run(Emulated { source, packages, unit, filter }));
             }
             other => return Err(Usage(format!("unexpected argument `{other}`"))),
         }
@@ -98,7 +98,7 @@ mod tests {
         let request = |targets: &[cross::Target], source, with_tests, allow_missing| {
             Ok(Action::Check(Request {
                 targets: targets.to_vec(),
-                rooms: Vec::new(),
+                packages: Vec::new(),
                 source,
                 with_tests,
                 allow_missing,
@@ -108,9 +108,14 @@ mod tests {
         check("--target aarch64-apple-darwin", request(&TARGETS[1..2], None, true, false));
         check("--without-tests", request(TARGETS, None, false, false));
         check("--from debian --allow-missing", request(TARGETS, Some(Source::Debian), true, true));
-        let run = |source, rooms: &[&str], unit, filter: &[&str]| {
+        let run = |source, packages: &[&str], unit, filter: &[&str]| {
             let owned = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
-            Ok(Action::Run(Emulated { source, rooms: owned(rooms), unit, filter: owned(filter) }))
+            Ok(Action::Run(Emulated {
+                source,
+                packages: owned(packages),
+                unit,
+                filter: owned(filter),
+            }))
         };
         check("--run-aarch64", run(None, &[], false, &[]));
         check("--run-aarch64 --unit", run(None, &[], true, &[]));

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The crates with architecture-specific code, and their dependencies.
-const ROOMS: &[&str] = &["facts", "device", "ops", "ops-cpu", "backends", "verify"];
+const CRATES: &[&str] = &["facts", "device", "ops", "ops-cpu", "backends", "verify"];
 
 /// The emulated target: 64-bit Arm Linux, for the NEON kernels.
 const TARGET: &Target = &TARGETS[0];
@@ -29,8 +29,8 @@ const EMULATORS: &[&str] = &["qemu-aarch64-static", "qemu-aarch64"];
 pub(crate) struct Emulated {
     /// Only this source of the standard library; any if `None`.
     pub(crate) source: Option<Source>,
-    /// Only these crates; [`ROOMS`] if empty.
-    pub(crate) rooms: Vec<String>,
+    /// Only these crates; [`CRATES`] if empty.
+    pub(crate) packages: Vec<String>,
     /// Only unit tests: the others compute whole references, which is slow in an emulator.
     pub(crate) unit: bool,
     /// Arguments of the test programs.
@@ -47,9 +47,9 @@ pub(crate) fn run_tests(root: &Path, asked: &Emulated) -> anyhow::Result<()> {
     if !asked.unit {
         command.args(["--bins", "--tests"]);
     }
-    let all: Vec<String> = ROOMS.iter().map(|name| (*name).to_owned()).collect();
-    let rooms = if asked.rooms.is_empty() { &all } else { &asked.rooms };
-    command.args(rooms.iter().flat_map(|name| ["--package", name]));
+    let all: Vec<String> = CRATES.iter().map(|name| (*name).to_owned()).collect();
+    let packages = if asked.packages.is_empty() { &all } else { &asked.packages };
+    command.args(packages.iter().flat_map(|name| ["--package", name]));
     let prefix = format!("CARGO_TARGET_{}", TARGET.triple.to_uppercase().replace('-', "_"));
     command.env(format!("{prefix}_LINKER"), LINKER);
     command.env(format!("{prefix}_RUNNER"), format!("{emulator} -L {C_LIBRARY}"));

@@ -1,11 +1,11 @@
 //! Crates that are pure functions of the facts do no I/O, start no process and read no clock.
 
 use super::{Check, Problem};
-use crate::layout::{Layout, room_of};
+use crate::layout::{Layout, crate_of};
 use crate::rust_source::{code_without_tests, is_test_file};
 
 /// The crates without I/O.
-const ROOMS: &[&str] = &["facts", "knowledge", "architectures", "diagnose", "report"];
+const CRATES: &[&str] = &["facts", "knowledge", "architectures", "diagnose", "report"];
 
 /// Modules of `std` with access to the system.
 const MODULES: &[&str] = &["fs", "process", "net", "env"];
@@ -15,7 +15,7 @@ const CALLS: &[&str] =
     &["Instant::now", "SystemTime::now", "now_utc", "now_local", ".canonicalize(", ".read_dir("];
 
 pub(super) const CHECK: Check = Check {
-    name: "pure_rooms",
+    name: "pure_crates",
     promise: "facts, knowledge, architectures, diagnose and report do no I/O and read no clock outside their tests",
     hint: "let probe or the command read it, and pass it in as a fact",
     find,
@@ -24,7 +24,7 @@ pub(super) const CHECK: Check = Check {
 fn find(layout: &Layout) -> Vec<Problem> {
     let mut problems = Vec::new();
     for (path, text) in layout.texts(&[".rs"]) {
-        let is_pure = room_of(path).is_some_and(|name| ROOMS.contains(&name));
+        let is_pure = crate_of(path).is_some_and(|name| CRATES.contains(&name));
         // A build script runs when the crate is compiled and is not part of the program.
         let is_build_script = path.ends_with("/build.rs") && !path.contains("/src/");
         if !is_pure || is_build_script || is_test_file(path) {
