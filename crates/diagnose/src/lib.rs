@@ -1,8 +1,8 @@
 //! Pure rules from facts to findings: what is wrong with a machine or a Python environment, on which evidence, why,
 //! and the commands that put it right there.
 //!
-//! Invariant: this room does no I/O. It sees only the records `probe` made, so each rule is tested on records of
-//! machines nobody needs to own, and a finding can be reproduced from the `facts.json` of a run.
+//! Invariant: this crate does no I/O. It reads only the records of `probe`, so each rule is tested on records of
+//! machines that no developer needs to own, and a finding can be reproduced from the `facts.json` of a run.
 //!
 //! Invariant: nothing is judged by a label where a file told more. A rule that rests on a table of published wheels
 //! instead of bytes says so in its confidence and names the table's source in its evidence.

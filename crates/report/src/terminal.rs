@@ -1,5 +1,5 @@
-//! What a terminal shows. Whether there is colour, and how wide a line may be, is the caller's to say: this room does not
-//! look at the environment.
+//! Text for terminals. The caller passes the width of a line and whether there is color: this crate does not read the
+//! environment.
 //!
 //! Every line fits the width except commands and addresses, which must survive being copied.
 
