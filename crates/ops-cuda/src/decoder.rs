@@ -25,7 +25,7 @@ pub use sinks::{Sinks, sinks};
 pub use states::StatePools;
 pub use take::take;
 
-use crate::{Plan, Planned};
+use crate::{Plan, PlannedLaunches};
 use device::Device;
 use device::cuda::{
     Args, Buffer, BundledArch, ComputeCapability, Cuda, DeviceError, GpuArch, KernelSource, Launch,
@@ -84,7 +84,7 @@ fn launch(
     source: impl FnOnce(GpuArch) -> KernelSource,
     (shape, args): (Launch, Args),
     held: &[&Arc<Buffer>],
-) -> Result<Planned, OpError> {
+) -> Result<PlannedLaunches, OpError> {
     // Each of these kernels waits for the preceding one (`wait_for_previous`).
     let overlaps = matches!(gpu(device), Ok((.., true)));
     launch_apart(device, source, (Launch { overlaps, ..shape }, args), held)
@@ -96,10 +96,10 @@ fn launch_apart(
     source: impl FnOnce(GpuArch) -> KernelSource,
     (shape, args): (Launch, Args),
     held: &[&Arc<Buffer>],
-) -> Result<Planned, OpError> {
+) -> Result<PlannedLaunches, OpError> {
     let planned = gpu(device).and_then(|(cuda, arch, _)| {
         let plan = Plan::single(cuda, NAME, &source(arch), shape, args)?;
-        Ok(Planned::fixed(plan, held.iter().copied().cloned()))
+        Ok(PlannedLaunches::fixed(plan, held.iter().copied().cloned()))
     });
     planned.map_err(|error| OpError::Device { op: NAME, error })
 }

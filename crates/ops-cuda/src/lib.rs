@@ -55,7 +55,7 @@ pub use gpu::{
 };
 pub use memory_test::test_memory;
 pub use plan::{
-    Placed, Plan, Planned, Workspace, WorkspaceAllocator, WorkspaceBuffers, WorkspaceSize,
+    Placed, Plan, PlannedLaunches, Workspace, WorkspaceAllocator, WorkspaceBuffers, WorkspaceSize,
 };
 pub use planner::Planner;
 pub(crate) use planner::{int, map_element};

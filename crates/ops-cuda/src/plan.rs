@@ -231,14 +231,14 @@ impl Placed<'_> {
 
 /// Launches with their memory: they can be enqueued any number of times, and recorded in a graph.
 #[derive(Debug)]
-pub struct Planned {
+pub struct PlannedLaunches {
     plan: Arc<Plan>,
     now: Vec<u64>,
     /// All buffers that the launches point to.
     _held: Vec<Arc<Buffer>>,
 }
 
-impl Planned {
+impl PlannedLaunches {
     /// A plan with the current addresses of its operands and their memory.
     pub(crate) fn keep(
         plan: Arc<Plan>,

@@ -1,6 +1,6 @@
 //! Plans cached by call signature: a repeated call is bound, selected and planned by one look-up.
 
-use super::plan::{Plan, Planned, Workspace, WorkspaceAllocator, WorkspaceSize};
+use super::plan::{Plan, PlannedLaunches, Workspace, WorkspaceAllocator, WorkspaceSize};
 use super::planner::{Pieces, Planner};
 use super::{gpu, op};
 use device::Device;
@@ -94,7 +94,7 @@ impl Plans {
         call: &C,
         device: &Device,
         stream: &Stream,
-    ) -> Result<Planned, OpError> {
+    ) -> Result<PlannedLaunches, OpError> {
         let given = call.given();
         let plan = Arc::clone(self.find(&given, device)?);
         let workspace = self.workspace(plan.workspace_size(), stream)?;
@@ -103,7 +103,7 @@ impl Plans {
         let tensors = tensors.filter_map(|(_, _, tensor)| tensor.buffer());
         let passing = tensors.chain(workspace.scratch).filter(|buffer| !buffer.is_transient());
         let held = passing.chain(workspace.zeros).cloned().collect::<Vec<_>>();
-        Ok(Planned::keep(plan, now, held))
+        Ok(PlannedLaunches::keep(plan, now, held))
     }
 
     /// Memory for one plan at a time: launches run in stream order, so the next one may overwrite it.

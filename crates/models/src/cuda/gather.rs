@@ -5,7 +5,7 @@ use super::run::Piece;
 use device::Device;
 use device::cuda::{DeviceError, Stream};
 use ops::{OpError, Typed};
-use ops_cuda::Planned;
+use ops_cuda::PlannedLaunches;
 use ops_cuda::persistent::{self, PersistentStage};
 
 /// Minimum stages of a persistent kernel; shorter runs are launched separately.
@@ -22,7 +22,7 @@ pub(super) struct StepLaunches {
     /// Both hold the tensors that they use, so the step does not reuse that memory in the meantime. Stages see the
     /// writes of earlier stages just as launches do, so only their order matters.
     stages: Vec<PersistentStage>,
-    usual: Vec<Planned>,
+    usual: Vec<PlannedLaunches>,
 }
 
 impl StepLaunches {
@@ -35,7 +35,7 @@ impl StepLaunches {
     pub(super) fn call<C: Typed>(
         &mut self,
         call: &C,
-        planned: Planned,
+        planned: PlannedLaunches,
         (device, stream): (&Device, &Stream),
     ) -> Result<(), OpError> {
         let stage = match self.gathers {
@@ -91,7 +91,7 @@ fn chain(
     device: &Device,
     stream: &Stream,
     stages: &[PersistentStage],
-) -> Result<Option<Planned>, OpError> {
+) -> Result<Option<PlannedLaunches>, OpError> {
     match persistent::chain(device, stream, stages) {
         Err(OpError::Device { error: DeviceError::NoCompiler { .. }, .. }) => Ok(None),
         chain => chain.map(Some),

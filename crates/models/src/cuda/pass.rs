@@ -9,7 +9,7 @@ use crate::pages::{BLOCK, Pages};
 use device::Device;
 use device::cuda::{Buffer, DeviceError, Stream};
 use ops::{DType, OpError, Tensor};
-use ops_cuda::{Planned, decoder};
+use ops_cuda::{PlannedLaunches, decoder};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -272,7 +272,7 @@ impl Pass {
         [chosen, stops]: [&Tensor; 2],
         counts: Option<&Tensor>,
         vocabulary: usize,
-    ) -> Result<Planned, OpError> {
+    ) -> Result<PlannedLaunches, OpError> {
         let group = &self.groups[0];
         let next = decoder::Next {
             chosen: chosen.on()?,

@@ -11,7 +11,7 @@ use crate::Architecture;
 use device::Device;
 use device::cuda::{Communicator, Stream};
 use ops::{DType, OpError, Tensor, Typed};
-use ops_cuda::{Planned, Plans};
+use ops_cuda::{PlannedLaunches, Plans};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -39,7 +39,7 @@ pub(super) struct Common<'a> {
 /// A recorded piece of work.
 pub(super) enum Piece {
     /// On this GPU only.
-    Alone(Planned),
+    Alone(PlannedLaunches),
     /// A collective of all ranks' GPUs.
     Collective(Collective, Arc<Communicator>),
 }
@@ -140,7 +140,7 @@ impl<'a> Run<'a> {
     }
 
     /// Launches or records planned launches.
-    pub(super) fn push(&self, planned: Planned) -> Result<(), OpError> {
+    pub(super) fn push(&self, planned: PlannedLaunches) -> Result<(), OpError> {
         match &self.kept {
             Some(kept) => kept.borrow_mut().push(Piece::Alone(planned), self.on()),
             None => planned.enqueue(self.stream),

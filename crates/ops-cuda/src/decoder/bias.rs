@@ -1,7 +1,7 @@
 //! Logit biases. The contract is in `bias.cu`.
 
 use super::{THREADS, holds, int, launch};
-use crate::{Planned, arguments, source};
+use crate::{PlannedLaunches, arguments, source};
 use device::Device;
 use device::cuda::{Buffer, GpuArch, KernelSource, Launch, Part};
 use ops::OpError;
@@ -27,7 +27,7 @@ pub fn bias(
     device: &Device,
     [logits, places, values]: [&Arc<Buffer>; 3],
     count: usize,
-) -> Result<Planned, OpError> {
+) -> Result<PlannedLaunches, OpError> {
     holds("places", places, 4 * count)?;
     holds("values", values, 4 * count)?;
     let args = DecoderBias { logits, places, values, count: int(count)? };

@@ -1,7 +1,7 @@
 //! Appends keys and values to the paged KV cache. The contract is in `cache.cu`.
 
 use super::{THREADS, holds, int, launch};
-use crate::{Planned, arguments, source};
+use crate::{PlannedLaunches, arguments, source};
 use device::Device;
 use device::cuda::{Buffer, DeviceError, GpuArch, KernelSource, Launch, Part};
 use ops::{DType, OpError};
@@ -73,7 +73,7 @@ pub struct Turns<'a> {
 ///
 /// # Errors
 /// [`OpError::Device`] when a buffer is too short, a width or the rotation is not supported, or the kernel cannot be loaded or compiled.
-pub fn append(device: &Device, call: &Append<'_>) -> Result<Planned, OpError> {
+pub fn append(device: &Device, call: &Append<'_>) -> Result<PlannedLaunches, OpError> {
     let (count, bytes) = (call.count, call.dtype.bytes());
     let key_width = call.kv_heads * call.dim;
     let more_width = call.more.map_or(0, |(_, width)| width);

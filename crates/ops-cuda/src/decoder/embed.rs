@@ -1,7 +1,7 @@
 //! Embedding lookup. The contract is in `embed.cu`.
 
 use super::{THREADS, holds, int, launch};
-use crate::{Planned, arguments, source};
+use crate::{PlannedLaunches, arguments, source};
 use device::Device;
 use device::cuda::{Buffer, GpuArch, KernelSource, Launch, Part};
 use ops::{DType, OpError};
@@ -43,7 +43,7 @@ pub struct Embed<'a> {
 ///
 /// # Errors
 /// [`OpError::Device`] when a buffer is too short, or the kernel cannot be loaded or compiled.
-pub fn embed(device: &Device, call: &Embed<'_>) -> Result<Planned, OpError> {
+pub fn embed(device: &Device, call: &Embed<'_>) -> Result<PlannedLaunches, OpError> {
     holds("tokens", call.tokens, 4 * call.count)?;
     holds("x", call.x, 4 * call.count * call.hidden)?;
     let args = DecoderEmbed {

@@ -1,7 +1,7 @@
 //! Gates per element, with or without a sigmoid, and per token. The contracts are in `gate.cu` and `gate_rows.cu`.
 
 use super::{NAME, THREADS, holds, int, launch};
-use crate::{Planned, arguments, source};
+use crate::{PlannedLaunches, arguments, source};
 use device::Device;
 use device::cuda::{Buffer, DeviceError, GpuArch, KernelSource, Launch, Part};
 use ops::{DType, OpError};
@@ -55,7 +55,7 @@ pub fn gate(
     dtype: DType,
     buffers: [&Arc<Buffer>; 3],
     length: usize,
-) -> Result<Planned, OpError> {
+) -> Result<PlannedLaunches, OpError> {
     elements(device, (dtype, source), buffers, length)
 }
 
@@ -68,7 +68,7 @@ pub fn multiply(
     dtype: DType,
     buffers: [&Arc<Buffer>; 3],
     length: usize,
-) -> Result<Planned, OpError> {
+) -> Result<PlannedLaunches, OpError> {
     elements(device, (dtype, plain_source), buffers, length)
 }
 
@@ -77,7 +77,7 @@ fn elements(
     (dtype, source): (DType, fn(DType, GpuArch) -> KernelSource),
     [x, gate, o]: [&Arc<Buffer>; 3],
     length: usize,
-) -> Result<Planned, OpError> {
+) -> Result<PlannedLaunches, OpError> {
     if !length.is_multiple_of(VECTOR) || dtype.bytes() != 2 {
         return Err(refused(&[length]));
     }
@@ -113,7 +113,7 @@ pub struct GateRows<'a> {
 ///
 /// # Errors
 /// [`OpError::Device`] when a buffer is too short, a width is no multiple of 8, or the kernel cannot be loaded or compiled.
-pub fn gate_rows(device: &Device, call: &GateRows<'_>) -> Result<Planned, OpError> {
+pub fn gate_rows(device: &Device, call: &GateRows<'_>) -> Result<PlannedLaunches, OpError> {
     let GateRows { dtype, x, h, w, count, width, hidden } = *call;
     let widths = [width, hidden];
     if widths.iter().any(|width| !width.is_multiple_of(VECTOR)) || dtype.bytes() != 2 {

@@ -1,7 +1,7 @@
 //! Batched matrix product with a separate matrix per head. The contract is in `heads.cu`.
 
 use super::{NAME, holds, int, launch};
-use crate::{Planned, arguments, source};
+use crate::{PlannedLaunches, arguments, source};
 use device::Device;
 use device::cuda::{Buffer, DeviceError, GpuArch, KernelSource, Launch, Part};
 use ops::{DType, OpError};
@@ -49,7 +49,7 @@ pub struct Heads<'a> {
 ///
 /// # Errors
 /// [`OpError::Device`] when a buffer is too short, a width is not a required multiple, or the kernel cannot be loaded or compiled.
-pub fn heads(device: &Device, call: &Heads<'_>) -> Result<Planned, OpError> {
+pub fn heads(device: &Device, call: &Heads<'_>) -> Result<PlannedLaunches, OpError> {
     let Heads { dtype, x, w, o, count, heads, inputs, outputs, tail } = *call;
     if !inputs.is_multiple_of(16) || !outputs.is_multiple_of(16) || !tail.is_multiple_of(2) {
         let what = format!(

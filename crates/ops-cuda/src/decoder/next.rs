@@ -1,7 +1,7 @@
 //! Advances a decode step's integers by the sampled token. The contract is in `next.cu`.
 
 use super::{holds, int, launch};
-use crate::{Planned, arguments, source};
+use crate::{PlannedLaunches, arguments, source};
 use device::Device;
 use device::cuda::{Buffer, GpuArch, KernelSource, Launch, Part};
 use ops::OpError;
@@ -57,7 +57,7 @@ pub struct Next<'a> {
 ///
 /// # Errors
 /// [`OpError::Device`] when a buffer is too short, or the kernel cannot be loaded or compiled.
-pub fn next(device: &Device, call: &Next<'_>) -> Result<Planned, OpError> {
+pub fn next(device: &Device, call: &Next<'_>) -> Result<PlannedLaunches, OpError> {
     let Next { chosen, ids, positions, rows, lengths, table, counts, slots, stops, .. } = *call;
     let Next { count, table_width, block, vocabulary, most, .. } = *call;
     for (name, buffer) in [

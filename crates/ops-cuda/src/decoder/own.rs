@@ -2,7 +2,7 @@
 //! rows (the receiving half of a reduce-scatter). The contracts are in `join_own.cu`, `meet.cu` and `narrow.cu`.
 
 use super::{NAME, PEERS, THREADS, holds, int, launch};
-use crate::{Planned, arguments, source};
+use crate::{PlannedLaunches, arguments, source};
 use device::Device;
 use device::cuda::{Buffer, Cuda, DeviceError, GpuArch, KernelSource, Launch, Part};
 use ops::{DType, OpError};
@@ -102,7 +102,7 @@ impl JoinOwn<'_> {
 ///
 /// # Errors
 /// [`OpError::Device`] when a buffer is too short, the width or the number of ranks is not supported, or the kernel cannot be loaded or compiled.
-pub fn join_own(device: &Device, call: &JoinOwn<'_>) -> Result<Planned, OpError> {
+pub fn join_own(device: &Device, call: &JoinOwn<'_>) -> Result<PlannedLaunches, OpError> {
     let JoinOwn { added, squares, apart, mark, x, factor, norm: (weight, eps), h, .. } = *call;
     let JoinOwn { count, hidden, place: [rank, ranks], .. } = *call;
     if !hidden.is_multiple_of(8) || hidden > JoinOwn::WIDEST || !(2..=PEERS).contains(&ranks) {
@@ -162,7 +162,7 @@ pub fn join_own(device: &Device, call: &JoinOwn<'_>) -> Result<Planned, OpError>
 ///
 /// # Errors
 /// [`OpError::Device`] when the kernel cannot be loaded or compiled.
-pub fn meet(device: &Device, mark: &Mark) -> Result<Planned, OpError> {
+pub fn meet(device: &Device, mark: &Mark) -> Result<PlannedLaunches, OpError> {
     let args = Met { mark: &mark.of, turn: mark.turn.cast_signed() };
     let shape = Launch::new([1, 1, 1], 32, 0);
     launch(device, meet_source, (shape, args.into()), &[&mark.of])
@@ -176,7 +176,7 @@ pub fn narrow(
     device: &Device,
     [from, to]: [&Arc<Buffer>; 2],
     count: usize,
-) -> Result<Planned, OpError> {
+) -> Result<PlannedLaunches, OpError> {
     holds("from", from, 4 * count)?;
     holds("to", to, 2 * count)?;
     let here = Cuda::of(device).map_or(1, |cuda| cuda.capabilities().multiprocessors);

@@ -2,7 +2,7 @@
 //! gather of logits. The contracts are in `spread.cu`, `join.cu`, `join_peers.cu`, `join_many.cu` and `gather.cu`.
 
 use super::{NAME, THREADS, holds, int, launch, launch_apart};
-use crate::{Planned, arguments, source};
+use crate::{PlannedLaunches, arguments, source};
 use device::Device;
 use device::cuda::{Buffer, DeviceError, GpuArch, KernelSource, Launch, Part};
 use ops::{DType, OpError};
@@ -97,7 +97,7 @@ pub struct Spread<'a> {
 ///
 /// # Errors
 /// [`OpError::Device`] when a buffer is too short, the width is no multiple of 8, or the kernel cannot be loaded or compiled.
-pub fn spread(device: &Device, call: &Spread<'_>) -> Result<Planned, OpError> {
+pub fn spread(device: &Device, call: &Spread<'_>) -> Result<PlannedLaunches, OpError> {
     let Spread { dtype, x, w, o, squares, count, width } = *call;
     multiple(width, 8)?;
     for (name, buffer, bytes) in [
@@ -172,7 +172,7 @@ impl<'a> Join<'a> {
 ///
 /// # Errors
 /// [`OpError::Device`] when a buffer is too short, the width is no multiple of 8, or the kernel cannot be loaded or compiled.
-pub fn join(device: &Device, call: &Join<'_>) -> Result<Planned, OpError> {
+pub fn join(device: &Device, call: &Join<'_>) -> Result<PlannedLaunches, OpError> {
     multiple(call.hidden, 4)?;
     let squares = call.squares().map(|of| &**of);
     let args = Joined { added: call.added, squares, x: call.x, onto: call.onto(DType::F32)? };
@@ -316,7 +316,7 @@ pub fn join_peers(
     call: &Join<'_>,
     rows: Option<Rows<'_>>,
     inboxes: &Inboxes,
-) -> Result<Planned, OpError> {
+) -> Result<PlannedLaunches, OpError> {
     multiple(call.hidden, 4)?;
     if !Inboxes::take(call.count, call.hidden) {
         return Err(longer(call));
@@ -350,7 +350,7 @@ pub fn join_many(
     call: &Join<'_>,
     added: DType,
     inboxes: &Inboxes,
-) -> Result<Planned, OpError> {
+) -> Result<PlannedLaunches, OpError> {
     if !inboxes.take_many(call.hidden) {
         return Err(longer(call));
     }
@@ -390,7 +390,7 @@ pub fn gather(
     [from, to]: [&Arc<Buffer>; 2],
     [ranks, room]: [usize; 2],
     [rows, whole]: [usize; 2],
-) -> Result<Planned, OpError> {
+) -> Result<PlannedLaunches, OpError> {
     holds("from", from, 4 * ranks * room)?;
     holds("to", to, 4 * rows * whole)?;
     let most = whole.div_ceil(ranks);

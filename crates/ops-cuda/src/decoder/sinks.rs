@@ -1,7 +1,7 @@
 //! Attention sinks. The contract is in `sinks.cu`.
 
 use super::{NAME, THREADS, holds, int, launch};
-use crate::{Planned, arguments, source};
+use crate::{PlannedLaunches, arguments, source};
 use device::Device;
 use device::cuda::{Buffer, DeviceError, GpuArch, KernelSource, Launch, Part};
 use ops::{DType, OpError};
@@ -52,7 +52,7 @@ pub struct Sinks<'a> {
 ///
 /// # Errors
 /// [`OpError::Device`] when a buffer is too short, `dim` is no multiple of 8, or the kernel cannot be loaded or compiled.
-pub fn sinks(device: &Device, call: &Sinks<'_>) -> Result<Planned, OpError> {
+pub fn sinks(device: &Device, call: &Sinks<'_>) -> Result<PlannedLaunches, OpError> {
     let Sinks { dtype, o, lse, sinks, count, heads, dim, tokens_first } = *call;
     if !dim.is_multiple_of(VECTOR) || dtype.bytes() != 2 {
         let what =

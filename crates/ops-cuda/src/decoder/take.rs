@@ -1,7 +1,7 @@
 //! Row gather. The contract is in `take.cu`.
 
 use super::{THREADS, holds, int, launch};
-use crate::{Planned, arguments, source};
+use crate::{PlannedLaunches, arguments, source};
 use device::Device;
 use device::cuda::{Buffer, GpuArch, KernelSource, Launch, Part};
 use ops::OpError;
@@ -28,7 +28,7 @@ pub fn take(
     [from, rows, to]: [&Arc<Buffer>; 3],
     count: usize,
     width: usize,
-) -> Result<Planned, OpError> {
+) -> Result<PlannedLaunches, OpError> {
     holds("rows", rows, 4 * count)?;
     holds("to", to, 4 * count * width)?;
     let args = DecoderTake { from, rows, to, width: int(width)? };

@@ -4,7 +4,7 @@
 use super::collectives::{Ranks, of_all};
 use super::values::{piled, small, sum};
 use super::{FabricPlan, Gpu, SAMPLES, left, median, millis};
-use crate::Planned;
+use crate::PlannedLaunches;
 use crate::decoder::{Inboxes, Join, PEERS, join_peers};
 use device::cuda::{Buffer, Cuda, DeviceError, Event, Graph, PeerAccess};
 use facts::{FabricReport, RecordedSum};
@@ -155,7 +155,7 @@ impl Sums {
         Ok((Inboxes { of, turns: Arc::clone(&self.turns), rank }, reached))
     }
 
-    fn plan(&self, gpu: &Gpu, inboxes: &Inboxes) -> Result<Planned, DeviceError> {
+    fn plan(&self, gpu: &Gpu, inboxes: &Inboxes) -> Result<PlannedLaunches, DeviceError> {
         let join = Join {
             added: &self.added,
             squares: None,

@@ -6,7 +6,7 @@ mod links;
 use super::record::{self, Linear, Record};
 use super::requirements::KernelRequirements;
 use super::{NAME, PersistentStage};
-use crate::{BUNDLE, Plan, Planned, Planner, arguments, gpu, int};
+use crate::{BUNDLE, Plan, PlannedLaunches, Planner, arguments, gpu, int};
 use device::Device;
 use device::cuda::{Args, Buffer, DeviceError, GpuArch, Stream};
 use launch::Launched;
@@ -37,7 +37,7 @@ pub fn chain(
     device: &Device,
     stream: &Stream,
     stages: &[PersistentStage],
-) -> Result<Planned, OpError> {
+) -> Result<PlannedLaunches, OpError> {
     planned(device, stream, stages).map_err(|error| OpError::Device { op: NAME, error })
 }
 
@@ -45,7 +45,7 @@ fn planned(
     device: &Device,
     stream: &Stream,
     stages: &[PersistentStage],
-) -> Result<Planned, DeviceError> {
+) -> Result<PlannedLaunches, DeviceError> {
     let refused = |what: &str| DeviceError::Refused { what: what.to_owned() };
     let cuda = gpu(device)?;
     let here = cuda.capabilities();
@@ -75,7 +75,10 @@ fn planned(
         planned.push((kernel.clone(), launch, Args::from(launched(&of, count, &launches)?)));
     }
     let held = stages.iter().flat_map(|stage| stage.held.iter().cloned());
-    Ok(Planned::fixed(Plan::of_launches(NAME, planned), held.chain([packets, launches, records])))
+    Ok(PlannedLaunches::fixed(
+        Plan::of_launches(NAME, planned),
+        held.chain([packets, launches, records]),
+    ))
 }
 
 /// Adds the launch of a single stage, for verification. Its records have the tensors' current addresses, so a
