@@ -55,7 +55,8 @@ pub use gpu::{
 };
 pub use memory_test::test_memory;
 pub use plan::{
-    Placed, Plan, PlannedLaunches, Workspace, WorkspaceAllocator, WorkspaceBuffers, WorkspaceSize,
+    BoundPlan, Plan, PlannedLaunches, Workspace, WorkspaceAllocator, WorkspaceBuffers,
+    WorkspaceSize,
 };
 pub use planner::Planner;
 pub(crate) use planner::{int, map_element};

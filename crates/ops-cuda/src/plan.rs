@@ -129,7 +129,11 @@ impl Plan {
     ///
     /// # Errors
     /// [`OpError::Device`] when the memory is too small, or a tensor is in host memory.
-    pub fn at<C: Typed>(&self, call: &C, workspace: Workspace<'_>) -> Result<Placed<'_>, OpError> {
+    pub fn at<C: Typed>(
+        &self,
+        call: &C,
+        workspace: Workspace<'_>,
+    ) -> Result<BoundPlan<'_>, OpError> {
         let given = call.given();
         self.over(&given.inputs, &given.outputs, workspace)
     }
@@ -139,7 +143,7 @@ impl Plan {
         inputs: &Inputs<'_>,
         outputs: &Slots<'_>,
         workspace: Workspace<'_>,
-    ) -> Result<Placed<'p>, OpError> {
+    ) -> Result<BoundPlan<'p>, OpError> {
         let refused = |what| OpError::Device { op: self.op, error: DeviceError::Refused { what } };
         let mut now = [0; OPERANDS];
         for (first, slots) in [(0, inputs.slots()), (OUTPUTS, outputs)] {
@@ -166,7 +170,7 @@ impl Plan {
         &self,
         [inputs, outputs]: [&[u64]; 2],
         workspace: Workspace<'_>,
-    ) -> Result<Placed<'_>, OpError> {
+    ) -> Result<BoundPlan<'_>, OpError> {
         let mut now = [0; OPERANDS];
         for (to, from) in now[..OUTPUTS].iter_mut().zip(inputs) {
             *to = *from;
@@ -181,7 +185,7 @@ impl Plan {
         &self,
         mut now: [u64; OPERANDS],
         workspace: Workspace<'_>,
-    ) -> Result<Placed<'_>, OpError> {
+    ) -> Result<BoundPlan<'_>, OpError> {
         let refused = |what| OpError::Device { op: self.op, error: DeviceError::Refused { what } };
         let of = |buffer: Option<&Arc<Buffer>>, wanted: usize| match buffer {
             Some(buffer) if buffer.bytes() >= wanted => Ok(buffer.address()),
@@ -195,7 +199,7 @@ impl Plan {
         for (now, (start, zeroed)) in now[SCRATCH..].iter_mut().zip(&self.pieces) {
             *now = *start as u64 + if *zeroed { zeros } else { scratch };
         }
-        Ok(Placed { plan: self, now })
+        Ok(BoundPlan { plan: self, now })
     }
 
     fn enqueue(&self, now: &[u64], stream: &Stream) -> Result<(), OpError> {
@@ -214,12 +218,12 @@ impl Plan {
 
 /// A plan and the current addresses of its operands.
 #[derive(Debug)]
-pub struct Placed<'p> {
+pub struct BoundPlan<'p> {
     plan: &'p Plan,
     now: [u64; OPERANDS],
 }
 
-impl Placed<'_> {
+impl BoundPlan<'_> {
     /// Enqueues its launches on a stream, in order, and returns at once.
     ///
     /// # Errors
@@ -262,7 +266,7 @@ impl PlannedLaunches {
     }
 }
 
-impl Placed<'_> {
+impl BoundPlan<'_> {
     /// The current addresses of its operands, by operand number.
     pub(crate) fn now(&self) -> [u64; OPERANDS] {
         self.now
