@@ -7,8 +7,8 @@ mod embed;
 mod gate;
 mod heads;
 mod next;
-mod own;
 mod ranks;
+mod sequence_parallel;
 mod sinks;
 mod states;
 mod take;
@@ -19,8 +19,8 @@ pub use embed::{Embed, embed};
 pub use gate::{GateRows, gate, gate_rows, multiply};
 pub use heads::{Heads, heads};
 pub use next::{Next, next};
-pub use own::{JoinOwn, Made, Mark, join_own, meet, narrow};
 pub use ranks::{Inboxes, Join, PEERS, Rows, Spread, gather, join, join_many, join_peers, spread};
+pub use sequence_parallel::{JoinOwn, Mark, PartialResults, join_own, meet, narrow};
 pub use sinks::{Sinks, sinks};
 pub use states::StatePools;
 pub use take::take;
@@ -61,9 +61,9 @@ pub fn bundled() -> Vec<KernelSource> {
             ranks::join_peers_source(arch.clone()),
             ranks::join_many_source(DType::F32, arch.clone()),
             ranks::join_many_source(DType::Bf16, arch.clone()),
-            own::join_source(arch.clone()),
-            own::meet_source(arch.clone()),
-            own::narrow_source(arch.clone()),
+            sequence_parallel::join_source(arch.clone()),
+            sequence_parallel::meet_source(arch.clone()),
+            sequence_parallel::narrow_source(arch.clone()),
             states::source(arch.clone()),
             ranks::gather_source(arch),
         ]

@@ -31,7 +31,7 @@ use layout::{Layout, Part};
 use ops::linear::{Finish, LinearCall, Out};
 use ops::{DType, OpError, Tensor};
 use ops_cuda::decoder;
-use ops_cuda::decoder::{JoinOwn, Made};
+use ops_cuda::decoder::{JoinOwn, PartialResults};
 use owners::{CopyKind, least, part};
 use std::cell::RefCell;
 use std::ops::Range;
@@ -226,7 +226,7 @@ impl Run<'_> {
         };
         let (sums, both_squares) = (made(&own.sums)?, made(&own.squares)?);
         let [added, their_squares] =
-            [&sums, &both_squares].map(|[own, theirs]| Made { own, theirs });
+            [&sums, &both_squares].map(|[own, theirs]| PartialResults { own, theirs });
         let x = self.x.rows(own.rows.start, own.rows.len())?;
         let join = JoinOwn {
             added,

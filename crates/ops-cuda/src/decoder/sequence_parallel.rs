@@ -58,7 +58,7 @@ impl Mark {
 
 /// All ranks' partial results for the rows that this rank owns.
 #[derive(Debug, Clone, Copy)]
-pub struct Made<'a> {
+pub struct PartialResults<'a> {
     /// This rank's.
     pub own: &'a Arc<Buffer>,
     /// The other ranks', in rank order, [`JoinOwn::apart`] bytes between two ranks.
@@ -69,9 +69,9 @@ pub struct Made<'a> {
 #[derive(Debug)]
 pub struct JoinOwn<'a> {
     /// Partial sums, `[count, hidden]` bf16 per rank.
-    pub added: Made<'a>,
+    pub added: PartialResults<'a>,
     /// Sums of squares of the input rows, `[count]` f32 per rank, the full width of these rows, and the norm's epsilon.
-    pub squares: Option<(Made<'a>, usize, f64)>,
+    pub squares: Option<(PartialResults<'a>, usize, f64)>,
     /// Bytes between the partial results of two other ranks.
     pub apart: usize,
     /// Flag of the first other rank's results; the flags of the others follow, [`Mark::APART`] bytes apart.
