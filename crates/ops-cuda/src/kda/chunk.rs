@@ -1,6 +1,6 @@
 //! `chunk.hopper`: the chunked form. One launch computes the state-independent matrices of all chunks (a package per chunk and
 //! head), then the kernel `walk.cu` runs the recurrence over chunks. The contracts are in `prepare.cu` (one decay per channel),
-//! `prepare_head.cu` (one per head), `package.cuh` and `walk.cu`. [`beside`] computes packages concurrently with `walk.cu`.
+//! `prepare_head.cu` (one per head), `package.cuh` and `walk.cu`. [`concurrent`] computes packages while `walk.cu` runs.
 
 use super::operands::{Gates, Operands, too_many};
 use crate::{CudaVariant, Planner, arguments, int, slots, source};
@@ -10,11 +10,11 @@ use device::cuda::{
 use ops::DType;
 use ops::kda::{Decays, KdaProblem};
 
-mod beside;
+mod concurrent;
 mod kind;
 mod per_channel;
 mod per_head;
-use beside::Beside;
+use concurrent::ConcurrentPrepare;
 use kind::Kind;
 
 pub(super) const VARIANT: CudaVariant<KdaProblem> =
@@ -96,8 +96,8 @@ pub(super) fn bundled(decays: Decays) -> Vec<KernelSource> {
     for dtype in [DType::Bf16, DType::F16] {
         for dim in [64, 128] {
             sources.push(kind.prepare_source(dtype, dim, arch()));
-            if kind.beside {
-                sources.push(beside::source(dtype, dim, arch()));
+            if kind.concurrent {
+                sources.push(concurrent::source(dtype, dim, arch()));
             }
             for warpgroups in 1..=dim / 64 {
                 sources.push(walk_source(kind, dtype, (dim, dim), warpgroups, arch()));
@@ -143,12 +143,16 @@ fn plan(problem: &KdaProblem, planner: &mut Planner<'_>) -> Result<(), DeviceErr
     let blocks = value_dim.div_ceil(64 * warpgroups);
     let walk_grid = [blocks, problem.value_heads, count].map(|size| size as u32);
     // The condition of `EARLY` in `walk.cu`.
-    let waits = kind.beside && warpgroups == 1;
-    let beside =
-        if waits { Beside::of(problem, planner.here().multiprocessors, walk_grid) } else { None };
-    let (first, groups) = beside.map_or((chunks, 0), |beside| (beside.first, beside.groups()));
-    let mark_count = beside.map_or(0, |beside| beside.mark_count(problem));
-    let marks = beside.map(|_| planner.scratch(mark_count)).transpose()?;
+    let waits = kind.concurrent && warpgroups == 1;
+    let concurrent = if waits {
+        ConcurrentPrepare::of(problem, planner.here().multiprocessors, walk_grid)
+    } else {
+        None
+    };
+    let (first, groups) =
+        concurrent.map_or((chunks, 0), |concurrent| (concurrent.first, concurrent.groups()));
+    let mark_count = concurrent.map_or(0, |concurrent| concurrent.mark_count(problem));
+    let marks = concurrent.map(|_| planner.scratch(mark_count)).transpose()?;
 
     let args = Prepare {
         q: &operands.q,
@@ -168,8 +172,8 @@ fn plan(problem: &KdaProblem, planner: &mut Planner<'_>) -> Result<(), DeviceErr
     let grid = [(kind.blocks)(problem), first, count].map(|size| size as u32);
     let launch = Launch::new(grid, kind.threads, (kind.bytes)(key_dim) as u32);
     (kind.launch)(planner, (prepare, launch), args, (marks.as_deref(), int(mark_count)?));
-    if let (Some(beside), Some(marks)) = (beside, &marks) {
-        beside.launch(problem, planner, args, marks)?;
+    if let (Some(concurrent), Some(marks)) = (concurrent, &marks) {
+        concurrent.launch(problem, planner, args, marks)?;
     }
 
     let args = Walk {

@@ -57,7 +57,7 @@ pub(super) struct Kind {
     /// Pipeline stages of `walk.cu` with two consumer warpgroups.
     pub(super) stages_of_two: usize,
     /// Whether packages may be computed concurrently with `walk.cu`.
-    pub(super) beside: bool,
+    pub(super) concurrent: bool,
     /// Whether `walk.cu` may start before the preparation ends (PDL).
     pub(super) overlaps: bool,
 }

@@ -20,7 +20,7 @@ pub(super) static KIND: Kind = Kind {
     launch: |planner, (kernel, launch), args, _| planner.launch(kernel, launch, args),
     per_head: false,
     stages_of_two: 2,
-    beside: false,
+    concurrent: false,
     // With overlap, 64 heads took an eighth longer.
     overlaps: false,
 };

@@ -26,7 +26,7 @@ pub(super) static KIND: Kind = Kind {
     },
     per_head: true,
     stages_of_two: 3,
-    beside: true,
+    concurrent: true,
     overlaps: true,
 };
 

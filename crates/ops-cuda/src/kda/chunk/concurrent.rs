@@ -27,7 +27,7 @@ const START: usize = 16;
 
 /// The split between chunks prepared before `walk.cu` starts and chunks prepared concurrently.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Beside {
+pub(super) struct ConcurrentPrepare {
     /// Chunks per sequence prepared before, and concurrently.
     pub first: usize,
     later: usize,
@@ -35,7 +35,7 @@ pub(super) struct Beside {
     sms: usize,
 }
 
-impl Beside {
+impl ConcurrentPrepare {
     /// The split for a `walk.cu` grid whose blocks occupy one SM each; `None` if preparing all chunks before is better.
     pub(super) fn of(problem: &KdaProblem, sms: u32, walk_grid: [u32; 3]) -> Option<Self> {
         let chunks = problem.sequences.longest().div_ceil(CHUNK);
@@ -115,9 +115,9 @@ mod tests {
     #[test]
     fn slower_preparation_gets_a_head_start() {
         let first = |chunks, packages, idle| {
-            let beside = Beside::of_chunks(chunks, packages, idle)?;
-            assert_eq!([beside.first + beside.later, beside.sms], [chunks, idle]);
-            Some(beside.first)
+            let concurrent = ConcurrentPrepare::of_chunks(chunks, packages, idle)?;
+            assert_eq!([concurrent.first + concurrent.later, concurrent.sms], [chunks, idle]);
+            Some(concurrent.first)
         };
         // 32 value heads of 128 columns on an H200, of 8192 and 65536 tokens: `walk.cu` is slower.
         assert_eq!([first(128, 16, 68), first(1024, 16, 68)], [Some(START); 2]);
@@ -130,7 +130,7 @@ mod tests {
 
     #[test]
     fn each_group_of_later_chunks_has_a_mark() {
-        let groups = |chunks| Beside::of_chunks(chunks, 1, 128).unwrap().groups();
+        let groups = |chunks| ConcurrentPrepare::of_chunks(chunks, 1, 128).unwrap().groups();
         assert_eq!([START + 8, START + 9, START + 16, START + 17].map(groups), [1, 2, 2, 3]);
     }
 }
