@@ -90,7 +90,8 @@ impl Launched {
     /// launch's first stage reads x with other threads, but all blocks have passed it by then.
     fn is_clear(&self, record: &Record, read: Read) -> bool {
         let first = self.records.first().map(Record::read_memory).unwrap_or_default();
-        let overwrites = record.stored().iter().any(|stored| first.iter().any(|x| stored.meets(x)));
+        let overwrites =
+            record.stored().iter().any(|stored| first.iter().any(|x| stored.overlaps(x)));
         (read == Read::Waited || !overwrites)
             && self.records.iter().all(|ahead| record.shares_with(ahead))
     }

@@ -28,24 +28,24 @@ pub(super) type PacketField = (&'static str, usize);
 
 /// Memory that a stage writes, and the first of the columns stored there.
 #[derive(Clone, PartialEq, Eq)]
-pub(super) struct Stored {
-    lies: Range<u64>,
+pub(super) struct StoredRange {
+    range: Range<u64>,
     first: usize,
 }
 
-impl Stored {
+impl StoredRange {
     fn new(address: u64, first: usize, bytes: usize) -> Self {
-        Self { lies: address..address + bytes as u64, first }
+        Self { range: address..address + bytes as u64, first }
     }
 
-    pub(super) fn meets(&self, other: &Range<u64>) -> bool {
-        self.lies.start < other.end && other.start < self.lies.end
+    pub(super) fn overlaps(&self, other: &Range<u64>) -> bool {
+        self.range.start < other.end && other.start < self.range.end
     }
 }
 
 /// The assignment of stored columns to threads, and their element size. Equal values mean the same threads.
 #[derive(PartialEq, Eq)]
-enum Deal {
+enum ThreadAssignment {
     /// By pairs of columns.
     Columns {
         all: usize,
@@ -205,61 +205,64 @@ impl Record {
 
     /// The address ranges of inputs that are read from global memory instead of packets.
     pub(super) fn read_memory(&self) -> Vec<Range<u64>> {
-        let lies = |Read { field, width, wide, .. }: Read| {
+        let range = |Read { field, width, wide, .. }: Read| {
             let size = if wide { DType::F32.bytes() } else { DType::Bf16.bytes() };
             self.address(field)..self.address(field) + (width * size) as u64
         };
-        self.reads().into_iter().map(lies).collect()
+        self.reads().into_iter().map(range).collect()
     }
 
     /// The memory that it writes, except for states, which no other call of a step accesses.
-    pub(super) fn stored(&self) -> Vec<Stored> {
+    pub(super) fn stored(&self) -> Vec<StoredRange> {
         let size = if self.is_wide() { DType::F32.bytes() } else { DType::Bf16.bytes() };
         let made = self.makes().into_iter();
         let mut all: Vec<_> = made
             .map(|OutputColumns { address, first, width }| {
-                Stored::new(address, first, width * size)
+                StoredRange::new(address, first, width * size)
             })
             .collect();
         if self.kind == Kind::Norm && self.address("o") != 0 {
             let bytes = self.number("inputs") * DType::Bf16.bytes();
-            all.push(Stored::new(self.address("o"), 0, bytes));
+            all.push(StoredRange::new(self.address("o"), 0, bytes));
         }
-        all.retain(|stored| stored.lies.start != 0);
+        all.retain(|stored| stored.range.start != 0);
         all
     }
 
     /// The residual that it reads and adds.
-    fn residual(&self) -> Option<Stored> {
+    fn residual(&self) -> Option<StoredRange> {
         if !matches!(self.kind, Kind::Linear | Kind::Down) {
             return None;
         }
         let (address, columns) = (self.address("residual"), self.number("columns"));
-        (address != 0).then(|| Stored::new(address, 0, columns * DType::F32.bytes()))
+        (address != 0).then(|| StoredRange::new(address, 0, columns * DType::F32.bytes()))
     }
 
-    fn deal(&self) -> Deal {
+    fn thread_assignment(&self) -> ThreadAssignment {
         match self.kind {
             Kind::Linear | Kind::Down => {
-                Deal::Columns { all: self.number("columns"), wide: self.is_wide() }
+                ThreadAssignment::Columns { all: self.number("columns"), wide: self.is_wide() }
             }
-            Kind::Scan => {
-                Deal::Heads { all: self.number("heads"), columns: self.number("head_dim") }
-            }
-            Kind::Norm => Deal::Norm { inputs: self.number("inputs") },
-            Kind::Up => Deal::Nothing,
+            Kind::Scan => ThreadAssignment::Heads {
+                all: self.number("heads"),
+                columns: self.number("head_dim"),
+            },
+            Kind::Norm => ThreadAssignment::Norm { inputs: self.number("inputs") },
+            Kind::Up => ThreadAssignment::Nothing,
         }
     }
 
     /// Whether the memory that it shares with an earlier stage's writes or residual is assigned to the same threads.
     /// Blocks share no barrier, so other threads cannot know when that stage is done with it.
     pub(super) fn shares_with(&self, ahead: &Self) -> bool {
-        let alike = self.deal() == ahead.deal();
-        let apart = |one: &Stored, other: &Stored| !one.meets(&other.lies) || alike && one == other;
+        let alike = self.thread_assignment() == ahead.thread_assignment();
+        let disjoint = |one: &StoredRange, other: &StoredRange| {
+            !one.overlaps(&other.range) || alike && one == other
+        };
         let (own, theirs) = (self.stored(), ahead.stored());
-        let written = |one: &Stored| theirs.iter().all(|other| apart(one, other));
+        let written = |one: &StoredRange| theirs.iter().all(|other| disjoint(one, other));
         let added = ahead.residual();
-        own.iter().all(|one| written(one) && added.iter().all(|other| apart(one, other)))
+        own.iter().all(|one| written(one) && added.iter().all(|other| disjoint(one, other)))
             && self.residual().iter().all(written)
     }
 }
