@@ -1,8 +1,8 @@
 //! `decode`: few tokens, each weight read once. The contracts are in `decode_gate_up.cu` and `decode_down.cu`.
 
 use super::operands::{
-    self, AMPERE, CHOOSE, Factors, HOPPER, Held, NARROW, Weighing, clamping, group_shift,
-    overlapping, weighing, words,
+    self, AMPERE, CHOOSE, GroupScales, HOPPER, NARROW, ScaleBuffers, Weighing, clamping,
+    group_shift, overlapping, weighing, words,
 };
 use super::route::{self, CHUNK, List};
 use crate::{CudaVariant, Planner, arguments, int, source};
@@ -241,7 +241,7 @@ pub(super) fn bundled(
 arguments! {
     GateUp: moe_decode_gate_up {
         x: Pointer, w_gate_up: Pointer, logits: Nullable, correction: Nullable, chosen: Nullable, weights: Pointer,
-        tiles: Nullable, pairs: Nullable, made: Pointer, hidden: i32, inner: i32, weighing: (Weighing), factors: (Factors),
+        tiles: Nullable, pairs: Nullable, made: Pointer, hidden: i32, inner: i32, weighing: (Weighing), scales: (GroupScales),
         bias: Nullable, limit: f32, alpha: f32,
     }
 }
@@ -250,7 +250,7 @@ arguments! {
     WayDown: moe_decode_down {
         made: Pointer, w_down: Pointer, logits: Nullable, correction: Nullable, tiles: Nullable, pairs: Nullable,
         residual: Nullable, o: Pointer, tokens: i32, hidden: i32, inner: i32, experts: i32, first_held: i32, held: i32, top_k: i32,
-        always: i32, sigmoid: i32, scale: f32, factors: (Factors), bias: Nullable, chosen: Pointer, weights: Pointer,
+        always: i32, sigmoid: i32, scale: f32, scales: (GroupScales), bias: Nullable, chosen: Pointer, weights: Pointer,
     }
 }
 
@@ -275,8 +275,8 @@ fn plan(problem: &MoeProblem, planner: &mut Planner<'_>) -> Result<(), DeviceErr
     let (chosen, weights) = (planner.output("chosen")?, planner.output("weights")?);
     let [limit, alpha] = clamping(problem);
 
-    let factors_up = Held::new(problem, planner, "w_gate_up", form.depth())?;
-    let factors_down = Held::new(problem, planner, "w_down", form.depth())?;
+    let scales_up = ScaleBuffers::new(problem, planner, "w_gate_up", form.depth())?;
+    let scales_down = ScaleBuffers::new(problem, planner, "w_down", form.depth())?;
     let args = Args::from(GateUp {
         x: &*planner.required("x")?,
         w_gate_up: &*planner.required("w_gate_up")?,
@@ -290,7 +290,7 @@ fn plan(problem: &MoeProblem, planner: &mut Planner<'_>) -> Result<(), DeviceErr
         hidden: int(problem.hidden)?,
         inner: int(inner)?,
         weighing: weighing(problem)?,
-        factors: factors_up.args()?,
+        scales: scales_up.args()?,
         bias: planner.input("gate_up_bias")?.as_deref(),
         limit,
         alpha,
@@ -324,7 +324,7 @@ fn plan(problem: &MoeProblem, planner: &mut Planner<'_>) -> Result<(), DeviceErr
         always,
         sigmoid,
         scale: problem.scale as f32,
-        factors: factors_down.args()?,
+        scales: scales_down.args()?,
         bias: planner.input("down_bias")?.as_deref(),
         chosen: &chosen,
         weights: &weights,

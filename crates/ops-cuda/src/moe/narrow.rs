@@ -2,7 +2,9 @@
 //! operand is dequantized to bf16 in registers. The contract is in `hopper_narrow.cu`.
 
 use super::hopper::{self, GATHER_THREADS, TILE, WORK, tokens_map};
-use super::operands::{self, AMPERE, Factors, Held, NARROW, group_shift, overlapping, words};
+use super::operands::{
+    self, AMPERE, GroupScales, NARROW, ScaleBuffers, group_shift, overlapping, words,
+};
 use super::route::{self, List};
 use super::{clamp, sum};
 use crate::{CudaVariant, Planner, arguments, int, source};
@@ -133,7 +135,7 @@ fn plan(problem: &MoeProblem, planner: &mut Planner<'_>) -> Result<(), DeviceErr
 
 arguments! {
     Narrow: moe_hopper_narrow {
-        map_from: Map, map_w: Map, tiles: Pointer, made: Pointer, columns: i32, channels: i32, factors: (Factors),
+        map_from: Map, map_w: Map, tiles: Pointer, made: Pointer, columns: i32, channels: i32, scales: (GroupScales),
     }
 }
 
@@ -154,7 +156,7 @@ impl Product<'_> {
         (columns, channels, up): (usize, usize, bool),
     ) -> Result<(), DeviceError> {
         let kernel = planner.kernel(&product_source(narrow, self.w, up, &planner.arch()))?;
-        let factors = Held::new(problem, planner, self.w, BLOCK_K)?;
+        let scales = ScaleBuffers::new(problem, planner, self.w, BLOCK_K)?;
         let rows = if up { 2 * columns } else { columns };
         let map_from = tokens_map(planner, problem, self.from, channels)?;
         let row = narrow.dtype.bytes_of(channels) as u64;
@@ -175,7 +177,7 @@ impl Product<'_> {
             made: self.to,
             columns: int(columns)?,
             channels: int(channels)?,
-            factors: factors.args()?,
+            scales: scales.args()?,
         };
         let blocks = if problem.tokens == 0 { 0 } else { planner.here().multiprocessors };
         let launch = Launch::new([blocks, 1, 1], 384, shared_bytes(narrow) as u32);

@@ -149,18 +149,18 @@ pub(super) fn group_shift(group: usize, step: usize) -> Option<u32> {
 
 arguments! {
     /// Scales and offsets of quantized weights; a group is 2^group_shift steps.
-    pub(super) Factors { w_scale: Nullable, w_offset: Nullable, groups: i32, group_shift: i32 }
+    pub(super) GroupScales { w_scale: Nullable, w_offset: Nullable, groups: i32, group_shift: i32 }
 }
 
-/// Scale and offset buffers of quantized weights, from which [`Factors`] are made.
-pub(super) struct Held {
+/// Scale and offset buffers of quantized weights, from which [`GroupScales`] are made.
+pub(super) struct ScaleBuffers {
     scale: Option<Arc<Buffer>>,
     offset: Option<Arc<Buffer>>,
     groups: usize,
     shift: u32,
 }
 
-impl Held {
+impl ScaleBuffers {
     /// Those of `w_gate_up` or `w_down`, for a kernel whose steps have `step` channels.
     pub(super) fn new(
         problem: &MoeProblem,
@@ -179,8 +179,8 @@ impl Held {
         Ok(Self { scale, offset, groups, shift: of_groups.unwrap_or(31) })
     }
 
-    pub(super) fn args(&self) -> Result<Factors<'_>, DeviceError> {
-        Ok(Factors {
+    pub(super) fn args(&self) -> Result<GroupScales<'_>, DeviceError> {
+        Ok(GroupScales {
             w_scale: self.scale.as_deref(),
             w_offset: self.offset.as_deref(),
             groups: int(self.groups)?,
