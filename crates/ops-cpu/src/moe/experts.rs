@@ -25,7 +25,7 @@ pub(super) fn run(
     device: &Device,
     outputs: &mut TensorMap,
 ) {
-    let of_type = match (problem.dtype, problem.narrow.map(|narrow| narrow.dtype)) {
+    let of_type = match (problem.dtype, problem.quantized.map(|narrow| narrow.dtype)) {
         (_, Some(DType::U4)) => launch::<bf16, U4Pair>,
         (_, Some(DType::I8)) => launch::<bf16, i8>,
         (_, Some(_)) => launch::<bf16, E4m3>,
@@ -191,7 +191,7 @@ impl<'a, W: Element> Weights<'a, W> {
     fn new(problem: &MoeProblem, inputs: Inputs<'a>, name: &str) -> Self {
         let tensor = inputs.tensor(name);
         let (rows, depth) = (tensor.shape()[1], tensor.shape()[2]);
-        let factors = problem.narrow.map(|narrow| {
+        let factors = problem.quantized.map(|narrow| {
             let [scale, offset] = scale_names(name);
             let groups = inputs.tensor(scale).shape()[1];
             let offset = inputs.get(offset).map(elements);

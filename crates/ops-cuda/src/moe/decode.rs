@@ -164,7 +164,7 @@ fn form(problem: &MoeProblem) -> Form {
         _ => Tokens::More,
     };
     let share = problem.held < problem.experts;
-    let (gated, narrow) = (problem.gated, problem.narrow);
+    let (gated, narrow) = (problem.gated, problem.quantized);
     Form { tokens, gated, dtype: problem.dtype, share, narrow }
 }
 
@@ -186,7 +186,7 @@ fn why_not(problem: &MoeProblem, here: &CudaCapabilities) -> Option<String> {
         return Some(reason);
     }
     let form = form(problem);
-    if let Some(narrow) = problem.narrow {
+    if let Some(narrow) = problem.quantized {
         for (name, channels, scales) in [
             ("H", problem.hidden, narrow.scales_per_row[0]),
             ("I", problem.intermediate, narrow.scales_per_row[1]),

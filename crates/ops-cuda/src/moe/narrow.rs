@@ -29,7 +29,7 @@ const ROWS: usize = 128;
 const STAGES: usize = 5;
 
 fn why_not(problem: &MoeProblem, here: &CudaCapabilities) -> Option<String> {
-    let Some(narrow) = problem.narrow else {
+    let Some(narrow) = problem.quantized else {
         return Some(format!("needs weights in e4m3, i8 or u4, got {}", problem.dtype));
     };
     for (name, channels, scales) in [
@@ -95,7 +95,7 @@ arguments! {
 }
 
 fn plan(problem: &MoeProblem, planner: &mut Planner<'_>) -> Result<(), DeviceError> {
-    let Some(narrow) = problem.narrow else {
+    let Some(narrow) = problem.quantized else {
         return Err(DeviceError::Refused { what: "weights that are not narrow".to_owned() });
     };
     let (list, places) = route::plan(problem, planner, TILE)?;

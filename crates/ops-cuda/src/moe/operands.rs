@@ -119,7 +119,7 @@ pub(super) fn expanded(
     name: &'static str,
 ) -> Result<Arc<Buffer>, DeviceError> {
     let w = planner.required(name)?;
-    let Some(narrow) = problem.narrow else { return Ok(w) };
+    let Some(narrow) = problem.quantized else { return Ok(w) };
     let [scale, offset] = scale_names(name);
     let (scale, offset) = (planner.required(scale)?, planner.input(offset)?);
     let (hidden, inner) = (problem.hidden, problem.intermediate);
@@ -170,7 +170,7 @@ impl ScaleBuffers {
     ) -> Result<Self, DeviceError> {
         let [scale, offset] = scale_names(w);
         let (scale, offset) = (planner.input(scale)?, planner.input(offset)?);
-        let Some(narrow) = problem.narrow else {
+        let Some(narrow) = problem.quantized else {
             return Ok(Self { scale, offset, groups: 1, shift: 0 });
         };
         let groups = narrow.scales_per_row[usize::from(w == "w_down")];

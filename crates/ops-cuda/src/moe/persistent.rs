@@ -30,7 +30,7 @@ fn weights(problem: &MoeProblem) -> Option<Weights> {
         hidden: problem.hidden,
     };
     let working = warps_of_stream(problem.hidden)?;
-    let narrow = problem.narrow.filter(|narrow| narrow.dtype == DType::E4m3)?;
+    let narrow = problem.quantized.filter(|narrow| narrow.dtype == DType::E4m3)?;
     let by_rows = narrow.scales_per_row == [1; 2] && !narrow.offset;
     let by_rows = by_rows.then_some(Weights::by_rows(narrow.dtype))?;
     Some(Weights { working, experts: Some(experts), ..by_rows })

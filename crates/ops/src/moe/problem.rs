@@ -170,7 +170,7 @@ impl QuantizedExperts {
         if inputs.tensor("w_down").dtype() != dtype {
             return Err(inputs.dtype_error("w_down", &format!("{dtype}, like `w_gate_up`")));
         }
-        let is_narrow = matches!(dtype, DType::E4m3 | DType::I8 | DType::U4);
+        let is_quantized = matches!(dtype, DType::E4m3 | DType::I8 | DType::U4);
         if options.w_group == 0 || !options.w_group.is_multiple_of(GROUPED) {
             let wanted = format!("a multiple of {GROUPED}");
             return Err(refused(SPEC.name, "w_group", options.w_group, wanted));
@@ -180,7 +180,7 @@ impl QuantizedExperts {
         let mut scales_per_row = [1; 2];
         for ((w, rows, columns), scales) in of.into_iter().zip(&mut scales_per_row) {
             let [scale, offset] = scale_names(w);
-            if !is_narrow {
+            if !is_quantized {
                 if let Some(given) = [scale, offset].into_iter().find(|of| inputs.get(of).is_some())
                 {
                     return Err(inputs.value_error(given, "is for weights in e4m3, i8 or u4"));
@@ -224,7 +224,7 @@ impl QuantizedExperts {
             return Err(inputs.value_error(there, format!("comes without `{missing}`")));
         }
         let group = options.w_group;
-        Ok(is_narrow.then_some(Self { dtype, scales_per_row, group, offset }))
+        Ok(is_quantized.then_some(Self { dtype, scales_per_row, group, offset }))
     }
 }
 
@@ -245,7 +245,7 @@ pub struct MoeProblem {
     /// Storage type of x, and of the experts' weights unless they are quantized.
     pub dtype: DType,
     /// Quantized weights: e4m3, i8 or u4.
-    pub narrow: Option<QuantizedExperts>,
+    pub quantized: Option<QuantizedExperts>,
     /// Tokens, T.
     pub tokens: usize,
     /// Channels of a token, H.
@@ -358,12 +358,12 @@ impl MoeProblem {
         if let Some(Clamp { limit, .. }) = clamp.filter(|clamp| clamp.limit <= 0.0) {
             return Err(refused(SPEC.name, "limit", limit.to_string(), "a number above 0"));
         }
-        let narrow = QuantizedExperts::parse(inputs, options, [held, hidden, intermediate])?;
-        match narrow {
+        let quantized = QuantizedExperts::parse(inputs, options, [held, hidden, intermediate])?;
+        match quantized {
             None => inputs.same_storage(&["w_gate_up", "w_down"], dtype)?,
-            Some(narrow) if dtype != DType::Bf16 => {
+            Some(quantized) if dtype != DType::Bf16 => {
                 return Err(
-                    inputs.dtype_error("x", &format!("bf16 with weights in {}", narrow.dtype))
+                    inputs.dtype_error("x", &format!("bf16 with weights in {}", quantized.dtype))
                 );
             }
             Some(_) => {}
@@ -396,7 +396,7 @@ impl MoeProblem {
         }
         let mut problem = Self {
             dtype,
-            narrow,
+            quantized,
             tokens,
             hidden,
             experts,
@@ -455,7 +455,7 @@ impl Problem for MoeProblem {
     fn bytes(&self) -> f64 {
         let (i, h) = (self.intermediate, self.hidden);
         let rows = self.ups() + i; // of H values each; the down projection counted transposed
-        let of_expert = match self.narrow {
+        let of_expert = match self.quantized {
             None => rows * h * self.dtype.bytes(),
             Some(QuantizedExperts { dtype, scales_per_row: [up, down], offset, .. }) => {
                 let each = DType::F32.bytes() * if offset { 2 } else { 1 };

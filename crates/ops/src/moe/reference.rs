@@ -105,7 +105,7 @@ fn one(problem: &MoeProblem, inputs: Inputs<'_>, w: &str, expert: usize) -> Vec<
     };
     let tensor = inputs.tensor(w);
     let mut values = part(tensor);
-    let Some(narrow) = problem.narrow else { return values };
+    let Some(narrow) = problem.quantized else { return values };
     let [scale, offset] = scale_names(w).map(|name| inputs.get(name));
     let Some(scale) = scale else { return values };
     let (groups, rows, columns) = (scale.shape()[1], tensor.shape()[1], tensor.shape()[2]);

@@ -46,7 +46,7 @@ fn unsupported_problems_are_refused_with_a_reason() {
         ),
         (|of| of.held = 4, "needs the weights of all experts"),
         (|of| of.residual = false, "adds to a residual"),
-        (|of| of.narrow = None, "needs weights in e4m3 by rows"),
+        (|of| of.quantized = None, "needs weights in e4m3 by rows"),
         (
             |of| of.top_k = 5,
             "takes an even number up to 16 experts of a token, not all of them every token's, got 7 of which 2 are",
