@@ -14,7 +14,7 @@ use crate::program::{
     convolve, exactly,
 };
 use device::cuda::DeviceError;
-use ops::linear::{Convolved, Finish, LinearCall, NormPrologue, Out};
+use ops::linear::{ConvStep, Epilogue, LinearCall, NormPrologue, Out};
 use ops::rmsnorm::{Activation, RmsNormCall, RmsNormOptions};
 use ops::{DType, OpError, RecurrentCall, States, Tensor, TokenRangeCall, Typed};
 use ops_cuda::decoder;
@@ -132,8 +132,8 @@ impl Run<'_> {
         let group = &self.pass.groups[0];
         let states = self.memory.states[conv.states.0].in_place(group);
         let (weight, bias) = (&conv.weight, conv.bias.as_ref());
-        let convolved = Convolved { weight, bias, first, silu: conv.silu, states };
-        let convolving = LinearCall { finish: Finish::Convolved(convolved), ..*project };
+        let convolved = ConvStep { weight, bias, first, silu: conv.silu, states };
+        let convolving = LinearCall { epilogue: Epilogue::ConvStep(convolved), ..*project };
         if self.is_possible(&convolving)? {
             self.call(&convolving)?;
             return Ok(projected.clone());
@@ -191,7 +191,7 @@ impl Executor<Cuda> for Run<'_> {
     ) -> Result<[Tensor; N], OpError> {
         let made = parts.iter().map(|part| self.rows(width(part)));
         let made = made.collect::<Result<Vec<_>, _>>()?;
-        self.project_rows(of, x, (Finish::Stored, None), &made)?;
+        self.project_rows(of, x, (Epilogue::Identity, None), &made)?;
         let shaped = made.iter().zip(parts).map(|(made, part)| self.by_token(made, part));
         Ok(exactly(shaped.collect::<Result<_, _>>()?))
     }
@@ -215,7 +215,7 @@ impl Executor<Cuda> for Run<'_> {
         part: &[usize],
     ) -> Result<Tensor, OpError> {
         let made = [self.tensor(&[self.pass.tokens, width(part)], DType::F32)?];
-        self.project_rows(of, x, (Finish::Stored, Some(Out::F32)), &made)?;
+        self.project_rows(of, x, (Epilogue::Identity, Some(Out::F32)), &made)?;
         self.by_token(&made[0], part)
     }
 
@@ -246,7 +246,7 @@ impl Executor<Cuda> for Run<'_> {
             let columns = columns.map(|(at, part)| mixed.columns(part.0, part.1, &shape(at)));
             columns.collect::<Result<Vec<_>, _>>()?
         } else {
-            run.project_rows(of, x, (Finish::Stored, None), &made)?;
+            run.project_rows(of, x, (Epilogue::Identity, None), &made)?;
             let mixed =
                 mixing.iter().map(|part| run.rows(part.1)).collect::<Result<Vec<_>, _>>()?;
             for group in &run.pass.groups {
@@ -297,13 +297,13 @@ impl Executor<Cuda> for Run<'_> {
 
     fn project_gated(&mut self, of: &CudaProjection, x: Input<'_>) -> Result<Tensor, OpError> {
         let gated = self.rows(of.outputs() / 2)?;
-        self.project_rows(of, x, (Finish::Gated, None), std::slice::from_ref(&gated))?;
+        self.project_rows(of, x, (Epilogue::SwiGlu, None), std::slice::from_ref(&gated))?;
         Ok(gated)
     }
 
     fn project_squared(&mut self, of: &CudaProjection, x: Input<'_>) -> Result<Tensor, OpError> {
         let squared = self.rows(of.outputs())?;
-        self.project_rows(of, x, (Finish::Squared, None), std::slice::from_ref(&squared))?;
+        self.project_rows(of, x, (Epilogue::SquaredRelu, None), std::slice::from_ref(&squared))?;
         Ok(squared)
     }
 
@@ -327,9 +327,9 @@ impl Executor<Cuda> for Run<'_> {
             self.share = Some(share);
             return added;
         }
-        let (finish, scale) = (Finish::Added(&self.x), self.residual * x.factor);
+        let (epilogue, scale) = (Epilogue::Residual(&self.x), self.residual * x.factor);
         let (x, norm) = self.taken(x)?;
-        self.call(&LinearCall { norm, finish, scale, ..of.of(&x) }.into([&self.x]))
+        self.call(&LinearCall { norm, epilogue, scale, ..of.of(&x) }.into([&self.x]))
     }
 
     fn adds_more(&mut self) {

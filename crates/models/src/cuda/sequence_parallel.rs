@@ -28,7 +28,7 @@ use super::weights::CudaProjection;
 use crate::program::{Input, RmsNorm};
 use device::cuda::{Buffer, DeviceError, Event};
 use layout::{Layout, Part};
-use ops::linear::{Finish, LinearCall, Out};
+use ops::linear::{Epilogue, LinearCall, Out};
 use ops::{DType, OpError, Tensor};
 use ops_cuda::decoder;
 use ops_cuda::decoder::{JoinOwn, PartialResults};
@@ -275,17 +275,17 @@ impl Run<'_> {
         &self,
         of: &CudaProjection,
         x: Input<'_>,
-        (finish, out): (Finish<'_>, Option<Out>),
+        (epilogue, out): (Epilogue<'_>, Option<Out>),
         made: &[Tensor],
     ) -> Result<(), OpError> {
         let scale = x.factor;
         let Some((owned, h)) = self.owned(x)? else {
             let (x, norm) = self.taken(x)?;
-            return self.call(&LinearCall { norm, scale, finish, out, ..of.of(&x) }.into(made));
+            return self.call(&LinearCall { norm, scale, epilogue, out, ..of.of(&x) }.into(made));
         };
         // An earlier projection has waited for all rows already.
         if owned.has_all_norms() {
-            return self.call(&LinearCall { scale, finish, out, ..of.of(&h) }.into(made));
+            return self.call(&LinearCall { scale, epilogue, out, ..of.of(&h) }.into(made));
         }
         let own = owned.owners.rank;
         for rank in [own].into_iter().chain(owned.owners.others().rev()) {
@@ -296,7 +296,7 @@ impl Run<'_> {
             let of_rows = |all: &Tensor| all.rows(rows.start, rows.len());
             let x = of_rows(&h)?;
             let made = made.iter().map(of_rows).collect::<Result<Vec<_>, _>>()?;
-            self.call(&LinearCall { scale, finish, out, ..of.of(&x) }.into(&made))?;
+            self.call(&LinearCall { scale, epilogue, out, ..of.of(&x) }.into(&made))?;
         }
         self.mark_norms_received(owned);
         Ok(())

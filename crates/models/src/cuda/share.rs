@@ -11,7 +11,7 @@ use crate::{Architecture, ModelError, Ranks};
 use device::cuda::{
     Buffer, Communicator, Cuda, NCCL_ID_BYTES, Nccl, PeerBuffer, SHARED_HANDLE_BYTES, Stream,
 };
-use ops::linear::{Finish, LinearCall, NormPrologue, Out};
+use ops::linear::{Epilogue, LinearCall, NormPrologue, Out};
 use ops::{DType, OpError, Tensor};
 use ops_cuda::decoder;
 use ops_cuda::decoder::{Inboxes, PEERS};
@@ -268,8 +268,8 @@ impl Run<'_> {
         };
         let (x, norm) = self.finished_later(share, x, std::slice::from_ref(&added.squares))?;
         let call = LinearCall { norm, scale, ..of.of(&x) };
-        let finish = Finish::Added(before.as_ref().unwrap_or(&added.sums));
-        let call = if narrow { call } else { LinearCall { finish, ..call } };
+        let epilogue = Epilogue::Residual(before.as_ref().unwrap_or(&added.sums));
+        let call = if narrow { call } else { LinearCall { epilogue, ..call } };
         self.call(&call.into([&added.sums]))?;
         share.added = Some(added);
         Ok(())
@@ -395,7 +395,7 @@ impl Run<'_> {
         };
         let made = places.iter().map(|place| of_part(&sums, place));
         let made = made.collect::<Result<Vec<_>, _>>()?;
-        self.project_rows(of, x, (Finish::Stored, Some(Out::F32)), &made)?;
+        self.project_rows(of, x, (Epilogue::Identity, Some(Out::F32)), &made)?;
         self.together(share, Collective::Sum(Arc::clone(sums.on()?), count))?;
         self.push(decoder::narrow(self.device, [sums.on()?, narrowed.on()?], count)?)?;
         let shaped = places.iter().zip(parts);

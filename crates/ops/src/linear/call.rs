@@ -121,7 +121,7 @@ pub struct NormPrologue<'a> {
 /// One decode step of a causal convolution over some of the columns in the epilogue; each row is the next token of a different
 /// sequence.
 #[derive(Debug, Clone, Copy)]
-pub struct Convolved<'a> {
+pub struct ConvStep<'a> {
     /// Taps `[C, W]`, the newest token last.
     pub weight: &'a Tensor,
     /// `[C]`.
@@ -136,17 +136,17 @@ pub struct Convolved<'a> {
 
 /// Epilogue of the product.
 #[derive(Debug, Clone, Copy)]
-pub enum Finish<'a> {
+pub enum Epilogue<'a> {
     /// None: the columns are the outputs.
-    Stored,
+    Identity,
     /// SwiGLU, `silu(gate) * up`: the first half of the columns is the gate.
-    Gated,
+    SwiGlu,
     /// Squared ReLU.
-    Squared,
+    SquaredRelu,
     /// Adds the residual `[T, M]`, f32.
-    Added(&'a Tensor),
+    Residual(&'a Tensor),
     /// A convolution step over some of the columns.
-    Convolved(Convolved<'a>),
+    ConvStep(ConvStep<'a>),
 }
 
 /// Linear projection with a fused prologue (RMSNorm) and epilogue (bias, activation, scale, residual, convolution step).
@@ -173,7 +173,7 @@ pub struct LinearCall<'a> {
     /// Factor of the result, before a residual is added.
     pub scale: f64,
     /// Epilogue.
-    pub finish: Finish<'a>,
+    pub epilogue: Epilogue<'a>,
     /// Type of the outputs. If `None`, the storage type, or f32 with a residual.
     pub out: Option<Out>,
     /// Widths of the outputs, up to the first 0; all 0 for a single output.
@@ -197,7 +197,7 @@ impl<'a> LinearCall<'a> {
             bias: None,
             norm: None,
             scale: 1.0,
-            finish: Finish::Stored,
+            epilogue: Epilogue::Identity,
             out: None,
             split,
             outputs,
@@ -228,21 +228,21 @@ impl Typed for LinearCall<'_> {
 
     fn given(&self) -> CallTensors<'_, LinearOp> {
         let default = LinearOptions::default();
-        let Self { scale, out, split, finish, w_group, .. } = *self;
+        let Self { scale, out, split, epilogue, w_group, .. } = *self;
         let norm = self.norm.map_or(default.norm, |norm| norm.norm);
-        let swiglu = matches!(finish, Finish::Gated);
-        let squared = matches!(finish, Finish::Squared);
+        let swiglu = matches!(epilogue, Epilogue::SwiGlu);
+        let squared = matches!(epilogue, Epilogue::SquaredRelu);
         let options =
             LinearOptions { swiglu, squared, w_group, scale, norm, out, split, ..default };
-        let (options, convolved) = match finish {
-            Finish::Convolved(convolved) => {
-                let Convolved { first: conv_first, silu: conv_silu, .. } = convolved;
+        let (options, convolved) = match epilogue {
+            Epilogue::ConvStep(convolved) => {
+                let ConvStep { first: conv_first, silu: conv_silu, .. } = convolved;
                 (LinearOptions { conv_first, conv_silu, ..options }, Some(convolved))
             }
             _ => (options, None),
         };
-        let residual = match finish {
-            Finish::Added(residual) => Some(residual),
+        let residual = match epilogue {
+            Epilogue::Residual(residual) => Some(residual),
             _ => None,
         };
         let [o, o1, o2, o3, o4, o5] = self.outputs;

@@ -3,7 +3,7 @@
 use super::machine;
 use device::{Device, Queue};
 use facts::BackendKind;
-use ops::linear::{Convolved, Finish, LinearCall, Norm, NormPrologue};
+use ops::linear::{ConvStep, Epilogue, LinearCall, Norm, NormPrologue};
 use ops::ssd::{SsdCall, SsdOptions};
 use ops::{DType, RecurrentCall, States, Tensor, Typed};
 use ops_cuda::persistent::{PersistentStage, chain};
@@ -118,7 +118,7 @@ fn stages(of: &Tensors, device: &Device) -> Vec<PersistentStage> {
         ..LinearCall::new(&of.x, &of.w).into(&of.parts)
     };
     let states = States { before: Some(&of.pool), slots: Some(&of.slots), after: Some(&of.pool) };
-    let convolved = Convolved { weight: &of.taps, bias: None, first: 128, silu: true, states };
+    let convolved = ConvStep { weight: &of.taps, bias: None, first: 128, silu: true, states };
     let z = of.parts[0].shaped(&[1, 1, 8, 16]).unwrap();
     let channels = |first, shape: &[usize]| of.parts[1].columns(first, 128, shape).unwrap();
     let (x, one) = (channels(0, &[1, 1, 8, 16]), [1, 1, 1, 128]);
@@ -143,7 +143,7 @@ fn stages(of: &Tensors, device: &Device) -> Vec<PersistentStage> {
     let scan = |states| RecurrentCall { call: &call, offsets: None, states, o: Some(&of.made) };
     let add = LinearCall {
         w_scale: Some(&of.down_scale),
-        finish: Finish::Added(&of.x),
+        epilogue: Epilogue::Residual(&of.x),
         ..LinearCall::new(&of.inner, &of.down).into([&of.x])
     };
     let made = [
@@ -159,10 +159,10 @@ fn stages(of: &Tensors, device: &Device) -> Vec<PersistentStage> {
     let apart = Tensors::new(ops_cuda::stream(device).unwrap());
     let elsewhere = States { after: Some(&apart.pool), ..convolved.states };
     let why = [
-        try_stage(&convolving(&project, Convolved { states: elsewhere, ..convolved }), device),
+        try_stage(&convolving(&project, ConvStep { states: elsewhere, ..convolved }), device),
         try_stage(&scan(States { after: Some(&apart.states), ..states }), device),
         try_stage(&LinearCall { outputs: [None; 6], split: [0; 6], ..project }, device),
-        try_stage(&LinearCall { x: &of.rows, finish: Finish::Stored, ..add }, device),
+        try_stage(&LinearCall { x: &of.rows, epilogue: Epilogue::Identity, ..add }, device),
         try_stage(&LinearCall { w: &of.plain, w_scale: None, ..add }, device),
     ];
     let why = why.map(|stage| stage.unwrap_err());
@@ -177,8 +177,8 @@ fn stages(of: &Tensors, device: &Device) -> Vec<PersistentStage> {
     made.map(Result::unwrap).into()
 }
 
-fn convolving<'a>(project: &LinearCall<'a>, by: Convolved<'a>) -> LinearCall<'a> {
-    LinearCall { finish: Finish::Convolved(by), ..*project }
+fn convolving<'a>(project: &LinearCall<'a>, by: ConvStep<'a>) -> LinearCall<'a> {
+    LinearCall { epilogue: Epilogue::ConvStep(by), ..*project }
 }
 
 fn try_stage<C: Typed>(call: &C, device: &Device) -> Result<PersistentStage, String> {
