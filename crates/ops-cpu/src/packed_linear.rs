@@ -48,10 +48,10 @@ enum Sums {
 
 /// Epilogue of a strip's products.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Finish {
-    Stored,
-    Gated,
-    Squared,
+enum Epilogue {
+    Identity,
+    SwiGlu,
+    SquaredRelu,
 }
 
 impl Linear {
@@ -185,7 +185,7 @@ impl Linear {
         widths: &[usize],
     ) -> Vec<HostBuffer<f32>> {
         assert_eq!(widths.iter().sum::<usize>(), self.outputs, "columns of {widths:?}");
-        self.product(device, rows, x, (widths, Finish::Stored))
+        self.product(device, rows, x, (widths, Epilogue::Identity))
     }
 
     /// `silu(gate) * up`, half as wide as the product x W^T. Rows of W alternate: [`GATES`] gates, then their ups; the last, shorter
@@ -200,7 +200,7 @@ impl Linear {
         x: impl Fn(usize, &mut [f32]) + Sync,
     ) -> HostBuffer<f32> {
         assert!(self.outputs.is_multiple_of(2), "{} gates and ups", self.outputs);
-        let made = self.product(device, rows, x, (&[self.outputs / 2], Finish::Gated));
+        let made = self.product(device, rows, x, (&[self.outputs / 2], Epilogue::SwiGlu));
         made.into_iter().next().unwrap_or_else(|| HostBuffer::filled(0.0, 0))
     }
 
@@ -211,7 +211,7 @@ impl Linear {
         rows: usize,
         x: impl Fn(usize, &mut [f32]) + Sync,
     ) -> HostBuffer<f32> {
-        let made = self.product(device, rows, x, (&[self.outputs], Finish::Squared));
+        let made = self.product(device, rows, x, (&[self.outputs], Epilogue::SquaredRelu));
         made.into_iter().next().unwrap_or_else(|| HostBuffer::filled(0.0, 0))
     }
 
@@ -220,7 +220,7 @@ impl Linear {
         device: &Device,
         rows: usize,
         x: impl Fn(usize, &mut [f32]) + Sync,
-        into: (&[usize], Finish),
+        into: (&[usize], Epilogue),
     ) -> Vec<HostBuffer<f32>> {
         match &self.strips {
             Strips::Integers(packed) => self.integers(packed, (device, rows), x, into),
@@ -245,7 +245,7 @@ impl Linear {
                     dispatch(Isa::Avx512Bf16, Round { from: wide, to });
                 });
                 // With one row a core has only a few strips, and half strips balance better. A gated strip needs gates and ups.
-                let width = if rows == 1 && into.1 != Finish::Gated { STRIP / 2 } else { STRIP };
+                let width = if rows == 1 && into.1 != Epilogue::SwiGlu { STRIP / 2 } else { STRIP };
                 let of_strip = PanelsBf16::words(self.inputs, width);
                 let walked = (walk, &words[..], of_strip * size_of::<u32>());
                 self.run(
@@ -275,14 +275,14 @@ impl Linear {
         kernel: &str,
         [rows, strip]: [usize; 2],
         walked: Option<(&Walk, &[u32], usize)>,
-        (widths, finish): (&[usize], Finish),
+        (widths, epilogue): (&[usize], Epilogue),
         multiply: impl Fn(Range<usize>, usize, MatMut<'_>) + Sync,
     ) -> Vec<HostBuffer<f32>> {
         let runs = rows.div_ceil(ROWS);
         // Columns of x W^T that become one of y.
-        let share = match finish {
-            Finish::Stored | Finish::Squared => 1,
-            Finish::Gated => 2,
+        let share = match epilogue {
+            Epilogue::Identity | Epilogue::SquaredRelu => 1,
+            Epilogue::SwiGlu => 2,
         };
         // Not cleared: for a prompt, clearing costs a good part of the product's own time.
         let unwritten = |width: &usize| HostBuffer::<f32>::unwritten(rows * width);
@@ -299,11 +299,11 @@ impl Linear {
             multiply(rows.clone(), nth, MatMut::new(tile, rows.len(), width, strip));
             for (from, row) in tile.chunks_mut(strip).zip(rows) {
                 let (gates, from) = from[..width].split_at_mut(width - width / share);
-                match finish {
-                    Finish::Stored => {}
-                    Finish::Gated => gate(device, GateActivation::Silu, from, gates),
+                match epilogue {
+                    Epilogue::Identity => {}
+                    Epilogue::SwiGlu => gate(device, GateActivation::Silu, from, gates),
                     // NaN stays NaN.
-                    Finish::Squared => from.iter_mut().for_each(|x| *x *= x.max(0.0)),
+                    Epilogue::SquaredRelu => from.iter_mut().for_each(|x| *x *= x.max(0.0)),
                 }
                 let (first, mut start) = (first / share, 0);
                 for (width, part) in widths.iter().zip(&shared) {

@@ -1,6 +1,6 @@
 //! Quantized weights, dequantized in registers by every call.
 
-use super::{Finish, Linear, Round, Rows, STRIP, Strips};
+use super::{Epilogue, Linear, Round, Rows, STRIP, Strips};
 use crate::gemm::{IntegerPanels, IntegerRows, Integers, PANEL, PackedB};
 use crate::simd::dispatch;
 use device::{Device, HostBuffer, Isa, Walk};
@@ -75,7 +75,7 @@ impl Linear {
         of: &Packed,
         (device, rows): (&Device, usize),
         x: impl Fn(usize, &mut [f32]) + Sync,
-        into: (&[usize], Finish),
+        into: (&[usize], Epilogue),
     ) -> Vec<HostBuffer<f32>> {
         let (form, inputs) = (of.form, self.inputs);
         let kernel = if form.bits == 4 { "linear.int4" } else { "linear.int8" };
@@ -111,7 +111,7 @@ impl Linear {
         let sums = if form.zeros { of_groups(&made, rows, form.group) } else { Vec::new() };
         let groups = form.groups(inputs);
         // As for bfloat16: with one row a core has only a few strips.
-        let width = if rows == 1 && into.1 != Finish::Gated { PANEL } else { STRIP };
+        let width = if rows == 1 && into.1 != Epilogue::SwiGlu { PANEL } else { STRIP };
         let of_strip = width / PANEL * each * size_of::<u32>();
         let walked = Some((&of.walk, &of.words[..], of_strip)).filter(|_| of_strip > 0);
         self.run(device, kernel, [rows, width], walked, into, |range, strip, into| {
