@@ -52,7 +52,7 @@ enum StreamState {
     Parts(Parts, u32, Option<(usize, f64)>),
     /// This GPU's rows are summed and normalized, identified by the address of the norm's weight. Sent buffers are kept
     /// until the other GPUs' rows have arrived, which implies that they were received.
-    Normed { by: u64, theirs: Option<(u32, Parts)> },
+    Normalized { by: u64, theirs: Option<(u32, Parts)> },
 }
 
 /// This GPU's partial sums of all rows, until its own are summed.
@@ -81,7 +81,7 @@ impl DividedRows {
 
     /// Whether all rows of the norm have arrived.
     fn has_all_norms(&self) -> bool {
-        matches!(&*self.stream.borrow(), StreamState::Normed { theirs: None, .. })
+        matches!(&*self.stream.borrow(), StreamState::Normalized { theirs: None, .. })
     }
 
     /// This GPU's rows.
@@ -196,10 +196,10 @@ impl Run<'_> {
                     let to = owners.places[rank].rows(own.clone())?;
                     owners.send((CopyKind::Norms, turn), rank, [&from, &to])?;
                 }
-                *kept = StreamState::Normed { by, theirs: Some((turn, parts)) };
+                *kept = StreamState::Normalized { by, theirs: Some((turn, parts)) };
             }
             // A second norm would overwrite rows that other GPUs may still read.
-            StreamState::Normed { by: other, .. } if other != by => {
+            StreamState::Normalized { by: other, .. } if other != by => {
                 return Err(refused("two norms read the same parts of a stream"));
             }
             normed => *kept = normed,
@@ -246,7 +246,8 @@ impl Run<'_> {
 
     /// Waits in the stream for another GPU's normalized rows.
     fn wait_for_norm(&self, owned: &DividedRows, rank: usize) -> Result<(), OpError> {
-        let StreamState::Normed { theirs: Some((turn, _)), .. } = &*owned.stream.borrow() else {
+        let StreamState::Normalized { theirs: Some((turn, _)), .. } = &*owned.stream.borrow()
+        else {
             return Ok(());
         };
         let owners = &owned.owners;
@@ -256,7 +257,7 @@ impl Run<'_> {
 
     /// Marks all rows as arrived. Later work in the stream may reuse the memory of the partial sums.
     fn mark_norms_received(&self, owned: &DividedRows) {
-        if let StreamState::Normed { theirs, .. } = &mut *owned.stream.borrow_mut() {
+        if let StreamState::Normalized { theirs, .. } = &mut *owned.stream.borrow_mut() {
             *theirs = None;
         }
     }
