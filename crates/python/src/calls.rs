@@ -2,7 +2,7 @@
 #![allow(unsafe_code)] // The caller's memory and streams, by the promise of its records.
 
 use crate::abi::{RANK, RawPlace, RawTensor, number};
-use crate::known::Known;
+use crate::plan_cache::PlanCache;
 use crate::processor;
 use crate::tensors::{give_back, on_gpu, on_host};
 use device::{Device, DeviceError};
@@ -48,7 +48,7 @@ thread_local! {
 #[derive(Default)]
 struct Kept {
     plans: Plans,
-    known: Known,
+    known: PlanCache,
 }
 
 /// Opens an op with settings, a line of `name=value` each, and gives its handle, above 0.

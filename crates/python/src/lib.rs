@@ -8,7 +8,7 @@
 mod abi;
 mod calls;
 mod fast;
-mod known;
+mod plan_cache;
 mod processor;
 mod tensors;
 

@@ -11,7 +11,7 @@ const MOST: usize = 4096;
 
 /// Plans by all that records say but addresses, of which the alignment counts and which of them are the same.
 #[derive(Default)]
-pub(crate) struct Known {
+pub(crate) struct PlanCache {
     plans: HashMap<Box<[u64]>, Arc<Plan>, BuildHasherDefault<Words>>,
     words: Vec<u64>,
     /// Whether the last call's tensors are all that it depends on.
@@ -20,7 +20,7 @@ pub(crate) struct Known {
     addresses: [Vec<u64>; 2],
 }
 
-impl Known {
+impl PlanCache {
     /// The plan of a call, and the addresses of its inputs and outputs.
     pub(crate) fn find(
         &mut self,
