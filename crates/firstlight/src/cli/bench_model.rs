@@ -1,7 +1,7 @@
 //! Arguments of `bench model`.
 
 use super::{
-    BackendArg, BenchFabric, Gpus, NarrowWeights, PythonPeers, Split, States, WeightType, number,
+    BackendArg, BenchFabric, Gpus, PythonPeers, Split, States, WeightFormat, WeightType, number,
     one_or_more,
 };
 use clap::{Args, Subcommand};
@@ -60,7 +60,7 @@ pub(crate) struct BenchModel {
     pub(crate) layers: Option<usize>,
     /// Store the random weights of projections in this format.
     #[arg(long, value_enum, requires = "random")]
-    pub(crate) weights: Option<NarrowWeights>,
+    pub(crate) weights: Option<WeightFormat>,
     /// Samples of each test, after one cold run.
     #[arg(short, long, value_name = "N", default_value_t = 5, value_parser = one_or_more::<u32>)]
     pub(crate) repeats: u32,

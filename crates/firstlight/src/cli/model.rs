@@ -93,7 +93,7 @@ pub(crate) struct Fit {
     pub(crate) gpu_memory: Option<u64>,
     /// Count the weights as `model quantize` would store them.
     #[arg(long, value_enum)]
-    pub(crate) weights: Option<NarrowWeights>,
+    pub(crate) weights: Option<WeightFormat>,
     #[command(flatten)]
     pub(crate) states: States,
     #[command(flatten)]
@@ -125,12 +125,12 @@ pub(crate) struct Synth {
     pub(crate) seed: u64,
     /// Store the weights of projections in this format.
     #[arg(long, value_enum, requires = "name")]
-    pub(crate) weights: Option<NarrowWeights>,
+    pub(crate) weights: Option<WeightFormat>,
 }
 
 /// Storage formats of quantized projections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum NarrowWeights {
+pub(crate) enum WeightFormat {
     /// float8 E4M3 with one scale per row, as in compressed-tensors.
     Fp8,
     /// 8-bit integers with one scale per 128 columns, packed as in compressed-tensors.
@@ -139,17 +139,17 @@ pub(crate) enum NarrowWeights {
     Int4,
 }
 
-impl From<NarrowWeights> for models::QuantizedFormat {
-    fn from(weights: NarrowWeights) -> Self {
+impl From<WeightFormat> for models::QuantizedFormat {
+    fn from(weights: WeightFormat) -> Self {
         match weights {
-            NarrowWeights::Fp8 => Self::Fp8,
-            NarrowWeights::Int8 => Self::Int8,
-            NarrowWeights::Int4 => Self::Int4,
+            WeightFormat::Fp8 => Self::Fp8,
+            WeightFormat::Int8 => Self::Int8,
+            WeightFormat::Int4 => Self::Int4,
         }
     }
 }
 
-impl NarrowWeights {
+impl WeightFormat {
     /// The config of a model with such weights.
     pub(crate) fn of(self, config: models::Config) -> Result<models::Config, models::ModelError> {
         models::QuantizedFormat::from(self).of(config)
@@ -174,7 +174,7 @@ pub(crate) struct Quantize {
     pub(crate) output: PathBuf,
     /// Target format.
     #[arg(long, value_enum)]
-    pub(crate) to: NarrowWeights,
+    pub(crate) to: WeightFormat,
 }
 
 #[derive(Debug, Args)]

@@ -1,7 +1,7 @@
 //! A model's folder: its config.json and the headers of its safetensors files, which give parameters and bytes exactly.
 //! Or a GGUF file, whose header has both.
 
-use crate::cli::{NarrowWeights, Wanted, as_typed};
+use crate::cli::{Wanted, WeightFormat, as_typed};
 use crate::failure::Failure;
 use architectures::{Config, ConfigError};
 use diagnose::{ModelOptions, Weights};
@@ -34,7 +34,7 @@ impl Model {
     }
 
     /// The model that `quantize` would write.
-    pub(in crate::commands) fn rounded(self, to: NarrowWeights) -> anyhow::Result<Self> {
+    pub(in crate::commands) fn rounded(self, to: WeightFormat) -> anyhow::Result<Self> {
         let config = to.of(self.config()?)?.to_text();
         Ok(Self { config, weights: None, ..self })
     }
