@@ -81,7 +81,7 @@ struct Verdict {
 }
 
 /// This rank's identity and settings.
-struct Own {
+struct RankSettings {
     rank: Rank,
     hello: Hello,
     /// The end of the budget.
@@ -90,8 +90,8 @@ struct Own {
     stop: Arc<AtomicBool>,
 }
 
-impl Own {
-    fn meets_until(&self) -> Instant {
+impl RankSettings {
+    fn meeting_deadline(&self) -> Instant {
         Instant::now() + self.limit.map_or(MEETING, |limit| limit / 3)
     }
 
@@ -119,7 +119,7 @@ pub(super) fn run(out: &Path, arguments: &Check, output: &Output) -> anyhow::Res
         drawn: hex(&wire::drawn()),
         proof: String::new(),
     };
-    let own = Own { rank, hello, end, limit, stop };
+    let own = RankSettings { rank, hello, end, limit, stop };
     match own.rank.rank {
         0 => leader::run(own, out, output),
         _ => follower::run(&own),

@@ -1,7 +1,9 @@
 //! Every rank except 0: connects to rank 0, checks, sends its run folder, and exits with the fleet's result.
 
 use super::wire::{Kind, Link, read, record, same};
-use super::{Checking, Done, Ends, LOOK, Own, Start, Verdict, folder, of_done, of_hello, of_start};
+use super::{
+    Checking, Done, Ends, LOOK, RankSettings, Start, Verdict, folder, of_done, of_hello, of_start,
+};
 use crate::Outcome;
 use crate::failure::Failure;
 use anyhow::anyhow;
@@ -15,7 +17,7 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// Maximum bytes of rank 0's challenge.
 const CHALLENGE: usize = 64;
 
-pub(super) fn run(own: &Own) -> anyhow::Result<Outcome> {
+pub(super) fn run(own: &RankSettings) -> anyhow::Result<Outcome> {
     let (stream, challenge) = meet(own)?;
     let link = Link::over(stream)?;
     let start: Start = match wait(own, &link, || None::<()>)? {
@@ -60,8 +62,8 @@ pub(super) fn run(own: &Own) -> anyhow::Result<Outcome> {
 }
 
 /// Connects to rank 0, which may start later than this rank, and sends this rank's identity.
-fn meet(own: &Own) -> anyhow::Result<(TcpStream, Vec<u8>)> {
-    let until = own.meets_until();
+fn meet(own: &RankSettings) -> anyhow::Result<(TcpStream, Vec<u8>)> {
+    let until = own.meeting_deadline();
     let (leader, port) = (&own.rank.leader, own.rank.port);
     loop {
         let last = match attempt(own, until) {
@@ -79,7 +81,7 @@ fn meet(own: &Own) -> anyhow::Result<(TcpStream, Vec<u8>)> {
     }
 }
 
-fn attempt(own: &Own, until: Instant) -> Result<(TcpStream, Vec<u8>), String> {
+fn attempt(own: &RankSettings, until: Instant) -> Result<(TcpStream, Vec<u8>), String> {
     let address = (own.rank.leader.as_str(), own.rank.port);
     let said = |error: std::io::Error| error.to_string();
     let mut last = "its name has no address".to_owned();
@@ -115,7 +117,7 @@ enum FirstMessage<T> {
 }
 
 fn wait<T>(
-    own: &Own,
+    own: &RankSettings,
     link: &Link,
     mut other: impl FnMut() -> Option<T>,
 ) -> anyhow::Result<FirstMessage<T>> {
@@ -145,7 +147,7 @@ fn wait<T>(
     }
 }
 
-fn lost(own: &Own, why: &str) -> anyhow::Error {
+fn lost(own: &RankSettings, why: &str) -> anyhow::Error {
     let what = format!(
         "rank 0 ({}) was lost: {why}; rank {} ended with it",
         own.rank.leader, own.rank.rank

@@ -2,7 +2,7 @@
 
 mod connection;
 
-use super::{Checking, Ends, LOOK, Own, Start, Verdict, compare, of_start, shares};
+use super::{Checking, Ends, LOOK, RankSettings, Start, Verdict, compare, of_start, shares};
 use crate::Outcome;
 use crate::failure::Failure;
 use crate::output::Output;
@@ -33,7 +33,7 @@ pub(super) struct Known {
 
 /// The state of rank 0.
 struct Fleet<'a> {
-    own: Own,
+    own: RankSettings,
     out: &'a Path,
     far: BTreeMap<u32, Far>,
     events: Receiver<Event>,
@@ -44,7 +44,7 @@ struct Fleet<'a> {
 /// Why the fleet stops early, in one sentence that names the lost rank.
 struct Lost(String);
 
-pub(super) fn run(own: Own, out: &Path, output: &Output) -> anyhow::Result<Outcome> {
+pub(super) fn run(own: RankSettings, out: &Path, output: &Output) -> anyhow::Result<Outcome> {
     run_folder::look(out)?;
     let listener = listen(own.rank.port)?;
     let mut folder = RunFolder::create(Some(out), &own.hello.host, Redaction::from_environment())?;
@@ -63,7 +63,7 @@ pub(super) fn run(own: Own, out: &Path, output: &Output) -> anyhow::Result<Outco
         events,
         began: Instant::now(),
     };
-    let until = fleet.own.meets_until();
+    let until = fleet.own.meeting_deadline();
     let (launcher, size) = (fleet.own.rank.launcher, fleet.own.rank.size);
     if !output.json {
         let (leader, port) = (&fleet.own.rank.leader, fleet.own.rank.port);

@@ -5,7 +5,7 @@ use crate::commands::check::fleet::folder::{Arriving, seal};
 use crate::commands::check::fleet::wire::{
     Frame, Kind, Link, SILENCE, drawn, read, record, same, write,
 };
-use crate::commands::check::fleet::{Done, Ends, Hello, Own, of_done, of_hello};
+use crate::commands::check::fleet::{Done, Ends, Hello, RankSettings, of_done, of_hello};
 use serde::Serialize;
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
@@ -48,7 +48,7 @@ struct Known {
 }
 
 /// Accepts connections for the lifetime of this process.
-pub(super) fn accept(listener: TcpListener, own: &Own, out: &Path, send: Sender<Event>) {
+pub(super) fn accept(listener: TcpListener, own: &RankSettings, out: &Path, send: Sender<Event>) {
     let known = Arc::new(Known {
         version: own.hello.version.clone(),
         size: own.rank.size,
