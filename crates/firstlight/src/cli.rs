@@ -18,7 +18,7 @@ mod states;
 
 pub(crate) use bench_fabric::BenchFabric;
 pub(crate) use bench_model::{BenchCommand, BenchModel};
-pub(crate) use check::{Check, CheckGpu, Emitted, FleetChoice, Together, Wanted};
+pub(crate) use check::{Check, CheckGpu, Emitted, FleetChoice, ModelArguments, Together};
 pub(crate) use foreign::as_typed;
 pub(crate) use gate::Gate;
 pub(crate) use mcp::Mcp;
@@ -267,7 +267,7 @@ pub(crate) struct Doctor {
     #[command(flatten)]
     pub(crate) environment: Environment,
     #[command(flatten)]
-    pub(crate) wanted: Wanted,
+    pub(crate) wanted: ModelArguments,
     /// Show the evidence and links of each finding, and all facts.
     #[arg(short, long)]
     pub(crate) verbose: bool,

@@ -33,7 +33,7 @@ pub(crate) struct Check {
     #[command(flatten)]
     pub(crate) environment: Environment,
     #[command(flatten)]
-    pub(crate) wanted: Wanted,
+    pub(crate) wanted: ModelArguments,
     #[command(flatten)]
     pub(crate) peers: PeerChoice,
     /// Fewer cases and shorter measurements.
@@ -150,7 +150,7 @@ pub(crate) enum Emitted {
 
 /// A model, and the lengths that have to fit.
 #[derive(Debug, Args)]
-pub(crate) struct Wanted {
+pub(crate) struct ModelArguments {
     /// Also check a model: the kernels that its layers need, which of them are missing here, and whether it fits.
     #[arg(long, value_name = "DIR|config.json|SHAPE")]
     pub(crate) model: Option<PathBuf>,

@@ -4,7 +4,7 @@
 use super::ask_nvml::live;
 use super::doctor::model::{self, DEFAULT_CONTEXT, Model};
 use crate::Outcome;
-use crate::cli::{Fit, Wanted};
+use crate::cli::{Fit, ModelArguments};
 use crate::failure::Failure;
 use crate::hub;
 use crate::loading;
@@ -30,7 +30,8 @@ pub(super) fn run(arguments: &Fit, output: &Output) -> anyhow::Result<Outcome> {
     let source = live(&arguments.waiting);
     let machine = probe::machine(&probe::ProbeOptions { source, site_packages: Vec::new() });
     let mut report = DoctorReport::new(machine, Vec::new(), Vec::new());
-    let wanted = Wanted { model: None, context: arguments.context, sequences: arguments.batch };
+    let wanted =
+        ModelArguments { model: None, context: arguments.context, sequences: arguments.batch };
     model::judge(&read, &wanted, &mut report)?;
     // A config.json alone may be checked before the weights are downloaded; a folder is checked with its weights.
     if named.is_dir() || models::is_gguf(&named) {

@@ -1,7 +1,7 @@
 //! A model's folder: its config.json and the headers of its safetensors files, which give parameters and bytes exactly.
 //! Or a GGUF file, whose header has both.
 
-use crate::cli::{Wanted, WeightFormat, as_typed};
+use crate::cli::{ModelArguments, WeightFormat, as_typed};
 use crate::failure::Failure;
 use architectures::{Config, ConfigError};
 use diagnose::{ModelOptions, Weights};
@@ -93,7 +93,7 @@ pub(in crate::commands) fn read(named: &Path) -> anyhow::Result<Model> {
 /// Adds the model's requirements to the report.
 pub(in crate::commands) fn judge(
     model: &Model,
-    arguments: &Wanted,
+    arguments: &ModelArguments,
     report: &mut DoctorReport,
 ) -> anyhow::Result<()> {
     let options = ModelOptions {
