@@ -40,7 +40,8 @@ fn bar(seen: &Seen, _: &'static str) -> Option<Entity> {
 }
 
 fn firmware(seen: &Seen, _: &'static str) -> Option<Entity> {
-    // The driver tries for log buffers that it does not ship, and continues without them. A terminal may have broken the name.
+    // The driver also requests log buffers that it does not ship, and continues without them. A terminal may have
+    // broken the name.
     let squeezed: String = seen.text.split_whitespace().collect();
     let loads = squeezed.matches("firmwareloadfornvidia/").count();
     if loads > 0 && loads == squeezed.matches("gsp_log_").count() {
