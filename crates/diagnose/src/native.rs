@@ -130,7 +130,7 @@ impl<'a> Native<'a> {
         self.owner_name().is_some_and(|name| name.starts_with("nvidia-"))
     }
 
-    /// Whether torch's own package installed it.
+    /// Whether it belongs to torch's own package.
     pub(crate) fn is_torch(&self) -> bool {
         self.owner_name().as_deref() == Some("torch")
     }

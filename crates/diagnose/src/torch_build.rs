@@ -59,7 +59,7 @@ pub(crate) fn by_conda(dist: &Dist) -> bool {
     dist.installer.as_deref().is_some_and(|word| word.trim() == "conda")
 }
 
-/// The architecture of a Linux machine's wheels; `None` on other systems, where torch comes without CUDA.
+/// The architecture of a Linux machine's wheels; `None` on other systems, where torch has no CUDA builds.
 pub(crate) fn linux_arch(machine: &Machine) -> Option<Arch> {
     match machine.platform {
         Platform::LinuxX86_64 => Some(Arch::X86_64),

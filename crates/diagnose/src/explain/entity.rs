@@ -42,7 +42,7 @@ pub struct Entity {
     pub kind: &'static str,
     /// The thing itself: `flash_attn.flash_attn_func`, `Xid 145`.
     pub name: String,
-    /// Meaning and cause in sentences; empty where the text only names it.
+    /// Meaning and cause in sentences; empty if the text only names the entity.
     pub meaning: String,
     /// Facts of this machine and its environments about it.
     pub evidence: Vec<Evidence>,
@@ -148,7 +148,7 @@ impl Entity {
     }
 }
 
-/// The kind of the entity that states what the root error says, where no other kind explains it.
+/// The kind of the entity that restates the root error if no other kind explains it.
 pub(super) const STATED: &str = "exception";
 
 /// The kind of a process that a signal ended, which anything else in the text explains better.
@@ -162,7 +162,7 @@ struct Form {
     pattern: Cow<'static, str>,
     /// A row of the kind's table, for kinds that have one.
     key: &'static str,
-    /// Resolves one mention; `None` where the mention turns out to be something else.
+    /// Resolves one mention; `None` if the mention is something else.
     read: fn(&Seen, &'static str) -> Option<Entity>,
 }
 
@@ -180,7 +180,7 @@ fn keyed(
     Form { pattern: pattern.into(), key, read }
 }
 
-/// The kinds; within one kind, forms that say more come first.
+/// The kinds. Within a kind, more specific forms come first.
 const KINDS: [fn() -> Vec<Form>; 20] = [
     message::forms,
     driver_log::forms,

@@ -1,5 +1,5 @@
-//! The first error of a compiler, a linker or CMake that no other kind knows: its file, the owner of that file, and the causes
-//! that it leaves possible.
+//! The first error of a compiler, a linker or CMake that no other kind explains: its file, the package that owns the
+//! file, and the possible causes.
 
 use super::super::error_lines::ErrorLine;
 use super::Entity;

@@ -167,7 +167,7 @@ fn of_torch(seen: &Seen, name: &str) -> Entity {
     entity
 }
 
-/// Namespaces of libraries that the CUDA toolkit brings, whose names change between its releases.
+/// Namespaces of libraries in the CUDA toolkit, whose names change between its releases.
 const TOOLKIT_NAMESPACES: [&str; 6] =
     ["cub", "thrust", "cuda", "cooperative_groups", "cg", "nvcuda"];
 

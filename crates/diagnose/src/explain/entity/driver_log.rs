@@ -56,7 +56,7 @@ fn unsupported(_: &Seen, _: &'static str) -> Option<Entity> {
     rule("gpu-init-failed", "GPU not supported by this driver")
 }
 
-/// nvidia-smi's answer where the driver runs and initialized no GPU.
+/// nvidia-smi's message if the driver runs and initialized no GPU.
 fn no_devices(_: &Seen, _: &'static str) -> Option<Entity> {
     rule("gpu-init-failed", "no devices").map(|entity| entity.rank(1))
 }

@@ -1,5 +1,5 @@
-//! A Python exception that no other kind knows: the package that raised it, the package that called that one, and the
-//! causes that the exception's class leaves possible.
+//! A Python exception that no other kind explains: the package that raised it, the package that called that one, and
+//! the possible causes by the exception's class.
 
 use super::super::cause::Cause;
 use super::super::error_lines::{ErrorLine, Frame, Kind};

@@ -67,7 +67,7 @@ fn jetson(seen: &Seen, _: &'static str) -> Option<Entity> {
     Some(entity)
 }
 
-/// PyTorch's allocator asks NVML about the processes on the GPU while it writes its out-of-memory message.
+/// PyTorch's allocator queries NVML for the processes on the GPU while it writes its out-of-memory message.
 fn nvml_assert(seen: &Seen, _: &'static str) -> Option<Entity> {
     if seen.text.contains("NvMap") || seen.machine().kind == MachineKind::Jetson {
         return jetson(seen, "");

@@ -35,7 +35,7 @@ fn importer(seen: &Seen, package: &str) -> Option<String> {
     frames(seen.text).iter().rev().map(of).find(other)
 }
 
-/// The release of a package that goes with the torch here or in the text, by the table of torch's series.
+/// The release of a package for the torch here or in the text, by the table of torch's series.
 fn with_torch(seen: &Seen, package: &str) -> Option<(String, String)> {
     let here = seen.env().and_then(|env| env.torch.as_ref()).map(|torch| torch.version.clone());
     let version = here.or_else(|| version_in(seen.text, "torch"))?;
@@ -49,7 +49,7 @@ fn with_torch(seen: &Seen, package: &str) -> Option<(String, String)> {
     Some((format!("torch {version}"), constraint))
 }
 
-/// The version that a text gives a package: `torch 2.8.0`, `torch==2.8.0`, `PyTorch 2.8.0`.
+/// The version of a package in a text: `torch 2.8.0`, `torch==2.8.0`, `PyTorch 2.8.0`.
 pub(super) fn version_in(text: &str, package: &str) -> Option<String> {
     let lower = text.to_ascii_lowercase();
     for (at, _) in lower.match_indices(package) {
