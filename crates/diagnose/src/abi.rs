@@ -1,4 +1,4 @@
-//! Extensions compiled against another torch than the one beside them: what their undefined symbols tell.
+//! Extensions compiled against a torch other than the installed one, recognized by their undefined symbols.
 
 use crate::data::torch_symbols;
 use crate::extension::{EXTENSIONS, has_source, wheel_for_torch, wheel_label};
@@ -10,22 +10,22 @@ use crate::torch_build::{by_conda, installed};
 use facts::CompactSort;
 use facts::{Confidence, Dist, Finding, Machine, MissingSymbol, RemedyStep, Severity};
 
-/// In what an extension and torch differ.
+/// The difference between the torch that an extension was built for and the installed one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mismatch {
     /// The extension has the new C++ ABI (`std::__cxx11::string`), torch the old.
     NewAbi,
-    /// The reverse.
+    /// The extension has the old C++ ABI, torch the new.
     OldAbi,
     /// `c10::optional` on one side, `std::optional` on the other.
     Optional,
-    /// c10::cuda::SetDevice with other arguments.
+    /// Another signature of `c10::cuda::SetDevice`.
     SetDevice,
-    /// Anything else of torch's that is not there.
+    /// Any other symbol that torch does not export.
     Other,
 }
 
-/// The findings of one kind of mismatch, one for each package that has it.
+/// The findings of one kind of mismatch, one per package.
 pub(crate) fn findings(
     rule: &Rule,
     context: &Context,
@@ -34,7 +34,7 @@ pub(crate) fn findings(
 ) -> Vec<Finding> {
     let lacks = |native: &Native<'_>| {
         let lacking = !native.is_torch() && !symbols(native).is_empty();
-        // A package with a build for each torch takes the one that fits.
+        // A package that ships one build per torch loads the build that fits.
         lacking
             && !native.is_left_to_choice()
             && !native.has_sibling(|other| other.elf.missing_symbols_total == 0)
@@ -48,9 +48,9 @@ pub(crate) fn findings(
         .collect()
 }
 
-/// The missing symbols of a file that only torch's libraries can have.
+/// The missing symbols of a file that only torch's libraries can export; empty if the file loads no torch library.
 fn symbols<'a>(native: &Native<'a>) -> Vec<&'a MissingSymbol> {
-    // Without torch's libraries in the process nothing can be said about what they export.
+    // Without a loaded torch library, its exports are unknown.
     let loaded = |name: &str| {
         native
             .elf
@@ -77,7 +77,7 @@ pub(crate) fn is_torch_symbol(symbol: &str) -> bool {
 
 fn mismatch(group: &[Native<'_>]) -> Mismatch {
     let all: Vec<&MissingSymbol> = group.iter().flat_map(symbols).collect();
-    // Only a like function of the other ABI in torch's exports proves an ABI: a function that is gone takes strings too.
+    // Only a similar exported symbol of the other ABI proves an ABI mismatch: a removed function may take strings too.
     let abi = all.iter().find_map(|symbol| {
         let own = is_new_abi(&symbol.symbol)?;
         let theirs = symbol.instead.iter().find_map(|exported| is_new_abi(&exported.symbol))?;
@@ -106,12 +106,12 @@ fn mismatch(group: &[Native<'_>]) -> Mismatch {
     }
 }
 
-/// The C++ ABI of the strings in a symbol: new (`__cxx11`) or old (`Ss`); `None` where there are none.
+/// The C++ ABI of the strings in a symbol: `true` for new (`__cxx11`), `false` for old (`Ss`), `None` without strings.
 fn is_new_abi(symbol: &str) -> Option<bool> {
     if symbol.contains("__cxx11") || symbol.contains("B5cxx11") {
         return Some(true);
     }
-    // `Ss` is the old std::string where a type can stand: behind the scope's end, another type or a qualifier.
+    // `Ss` is the old std::string only where a type is possible: after the end of a scope, another type or a qualifier.
     let string = |(at, _): (usize, &str)| {
         symbol[..at].ends_with(|c: char| "EKRPO_IJSabcdefhijlmstvwxy".contains(c))
     };
@@ -183,7 +183,7 @@ fn proves(symbol: &MissingSymbol, kind: Mismatch) -> bool {
     }
 }
 
-/// A symbol as evidence shows it: its C++ name, with the symbol itself behind it.
+/// A symbol as evidence prints it: the demangled C++ name, then the mangled symbol in brackets.
 pub(crate) fn words(symbol: &str, demangled: Option<&str>) -> String {
     const STRING: &str =
         "std::__cxx11::basic_string<char, std::char_traits<char>, std::allocator<char> >";
@@ -193,13 +193,13 @@ pub(crate) fn words(symbol: &str, demangled: Option<&str>) -> String {
     }
 }
 
-/// Commands that bring a package built for the installed torch: another release where each is bound to one torch by
-/// its metadata, else the wheel whose name fits, else the build.
+/// Steps that replace a package by its build for the installed torch: with conda if conda installed it, else the
+/// release whose metadata pins this torch, else a published wheel, else a build from source.
 pub(crate) fn match_torch(machine: &Machine, native: &Native<'_>) -> Vec<RemedyStep> {
     let installer = Installer::of(native.env);
     let (Some(dist), Some(torch)) = (native.owner(), installed(native.env)) else {
         return vec![
-            "# it belongs to no installed package: build it anew against the torch here, or remove it:".into(),
+            "# it belongs to no installed package: rebuild it against the torch here, or remove it:".into(),
             format!("rm {}", quote(&native.file.path)).into(),
         ];
     };
@@ -239,14 +239,15 @@ pub(crate) fn match_torch(machine: &Machine, native: &Native<'_>) -> Vec<RemedyS
     lines
 }
 
-/// The command that builds a file's package from source against what is installed; none for a file of no package.
+/// The step that builds a file's package from source against the installed torch, or reinstalls it with conda if conda
+/// installed it; `None` for a file without a package.
 pub(crate) fn build_here(native: &Native<'_>) -> Option<RemedyStep> {
     build(native)
 }
 
-/// The commands that build a file's package for one architecture, written as TORCH_CUDA_ARCH_LIST wants it.
+/// The steps that build a file's package for one architecture in the syntax of `TORCH_CUDA_ARCH_LIST`.
 pub(crate) fn build_for(native: &Native<'_>, architecture: &str) -> Vec<RemedyStep> {
-    // Switches of packages that leave code out unless told otherwise.
+    // ffpa-attn compiles its Hopper kernels only if this variable is set.
     let hopper = native.owner_name().as_deref() == Some("ffpa-attn") && architecture == "9.0";
     match build(native) {
         Some(step) => {
@@ -255,7 +256,7 @@ pub(crate) fn build_for(native: &Native<'_>, architecture: &str) -> Vec<RemedySt
         }
         None => vec![
             format!(
-                "# it belongs to no installed package: build it anew for {architecture}, or remove it:"
+                "# it belongs to no installed package: rebuild it for {architecture}, or remove it:"
             )
             .into(),
             format!("rm {}", quote(&native.file.path)).into(),

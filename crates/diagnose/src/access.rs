@@ -1,4 +1,4 @@
-//! What keeps programs from the GPU: one answer for a machine, so that one fault is one finding.
+//! The reason why programs have no NVIDIA GPU: one per machine, so that one fault gives one finding.
 
 use crate::draft::Draft;
 use crate::rules::Context;
@@ -10,24 +10,24 @@ use facts::{DeviceNode, Machine, MachineKind, PciGpu, PyEnv, Torch};
 pub(crate) enum Obstacle {
     /// The user may not open the device files.
     Permissions,
-    /// WSL without what Windows shares.
+    /// WSL without the driver files that Windows mounts.
     Wsl,
-    /// A container that had its GPUs once.
+    /// A container that lost access to its GPUs.
     LostGpus,
-    /// A container that was not given them.
+    /// A container that was started without GPUs.
     NotPassed,
-    /// The kernel gave the GPU to nouveau.
+    /// The kernel bound the GPU to nouveau.
     Nouveau,
-    /// The module is here and Secure Boot keeps it out.
+    /// The kernel module is installed, and Secure Boot refuses to load it.
     SecureBoot,
-    /// A GPU, or a driver's library, and no driver that answers.
+    /// A GPU or a driver library is present, and no driver answers.
     NoDriver,
-    /// A CUDA torch and no sign of a GPU: nothing to mend.
+    /// A CUDA build of torch on a machine without a GPU: nothing to repair.
     NoGpu,
 }
 
-/// The first obstacle that explains the others; `None` where the driver answers, where nobody wants a GPU, and where
-/// another rule has the reason (two versions of the driver, a call that never came back).
+/// The first obstacle that explains the others. `None` if the driver answers, if no environment uses a GPU, or if
+/// another rule reports the reason (two driver versions, a driver call that did not return).
 pub(crate) fn obstacle(context: &Context) -> Option<Obstacle> {
     let machine = context.machine;
     let driver = machine.driver.as_ref();
@@ -57,7 +57,7 @@ pub(crate) fn obstacle(context: &Context) -> Option<Obstacle> {
             match (wanted, asks) {
                 (true, true) => Some(Obstacle::NotPassed),
                 (true, false) => Some(Obstacle::NoGpu),
-                // An image with the driver's tools, on a host with a GPU, that nobody wants one in.
+                // The image has the driver's tools and the host has a GPU, but no environment uses one.
                 (false, _) => None,
             }
         }
@@ -70,7 +70,7 @@ pub(crate) fn obstacle(context: &Context) -> Option<Obstacle> {
             if gpu_here && bound("nouveau") && (wanted || driver.is_some()) {
                 Some(Obstacle::Nouveau)
             } else if gpu_here && bound("vfio-pci") {
-                // Given to a virtual machine on purpose.
+                // The GPU is reserved for a virtual machine.
                 wanted.then_some(Obstacle::NoGpu)
             } else if gpu_here && !loaded(machine) && !off && machine.access.module_file.is_some() {
                 Some(Obstacle::SecureBoot)
@@ -99,7 +99,7 @@ pub(crate) fn gpus_on_bus(machine: &Machine) -> &[PciGpu] {
 
 /// The device files of the driver that this process may not open.
 pub(crate) fn closed(machine: &Machine) -> Vec<&DeviceNode> {
-    // What only the driver's own daemons and the display open keeps nobody from computing.
+    // Only the driver's daemons and the display open the other device files; CUDA does not need them.
     let computing = |path: &str| {
         let name = path.strip_prefix("/dev/nvidia").unwrap_or_default();
         name == "ctl"
@@ -109,13 +109,13 @@ pub(crate) fn closed(machine: &Machine) -> Vec<&DeviceNode> {
     machine.access.nodes.iter().filter(|node| computing(&node.path) && !node.opens).collect()
 }
 
-/// Whether NVIDIA's kernel module is loaded, by the kernel's own files.
+/// Whether NVIDIA's kernel module is loaded, according to the kernel's own files.
 pub(crate) fn loaded(machine: &Machine) -> bool {
     let module = machine.driver.as_ref().and_then(|driver| driver.kernel_module.as_ref());
     module.is_some_and(|module| module.source.starts_with('/'))
 }
 
-/// What was seen of the GPU and of who wants one, as evidence.
+/// Adds the NVML error, the GPUs, their drivers and the environments with a CUDA torch as evidence.
 pub(crate) fn evidence(mut draft: Draft, context: &Context) -> Draft {
     let machine = context.machine;
     if let Some(error) = machine.driver.as_ref().and_then(|driver| driver.nvml_error.as_ref()) {
@@ -148,9 +148,9 @@ mod tests {
     use crate::test_support::{env, machines};
     use facts::Fact;
 
-    /// One machine gives one answer, whatever is wrong with it.
+    /// A machine has at most one obstacle, and one finding for it.
     #[test]
-    fn one_obstacle_for_a_machine() {
+    fn each_machine_has_one_obstacle() {
         let torch = [env("/v").torch("2.11.0", Some("13.0")).build()];
         let cpu = [env("/v").torch("2.11.0+cpu", None).build()];
         let check = |machine: &Machine, envs: &[PyEnv], expect: Option<Obstacle>| {

@@ -1,16 +1,16 @@
-//! The names of CUDA's libraries: which of NVIDIA's packages brings each, and of which release it is.
+//! Names of CUDA libraries: the NVIDIA package that ships each one, and the CUDA release that it belongs to.
 
 use crate::native::Native;
 use crate::requirement;
 use std::collections::BTreeSet;
 
-/// The nvidia package's name for a library; `None` for what is none of CUDA's.
+/// The name of a library's NVIDIA package; `None` for a library that is not part of CUDA.
 pub(crate) fn known(name: &str) -> Option<&'static str> {
     let stem = name.split(".so").next()?;
     PACKAGES.iter().find(|(file, _)| *file == stem).map(|(_, package)| *package)
 }
 
-/// Libraries and the nvidia packages that bring them. A longer name stands before one it begins with.
+/// Libraries and the NVIDIA packages that ship them. A name precedes its own prefixes, since the first match counts.
 const PACKAGES: [(&str, &str); 16] = [
     ("libcublasLt", "cublas"),
     ("libcublas", "cublas"),
@@ -30,7 +30,7 @@ const PACKAGES: [(&str, &str); 16] = [
     ("libcudart", "cuda-runtime"),
 ];
 
-/// The nvidia package's name for the library a text names.
+/// The NVIDIA package of the library that a text names; `cuda-runtime` if it names none.
 pub(crate) fn library(text: &str) -> &'static str {
     let named = PACKAGES.iter().find(|(file, _)| text.contains(file));
     named.map_or("cuda-runtime", |(_, package)| package)
@@ -46,8 +46,8 @@ pub(crate) fn soname(text: &str) -> Option<&str> {
     names.filter(|name| known(name).is_some()).find(|name| major(name).is_some())
 }
 
-/// The distribution that brings a library for a CUDA release: from CUDA 13 on only those with versions of their own have its
-/// number in their names.
+/// The distribution of a library for a CUDA release. From CUDA 13 on, only packages with version numbers other than
+/// CUDA's keep the `-cuNN` suffix.
 pub(crate) fn distribution(package: &str, cuda: u32) -> String {
     match (package, cuda) {
         ("cudnn" | "nccl" | "cusparselt" | "nvshmem", _) | (_, ..=12) => {
@@ -62,7 +62,8 @@ pub(crate) fn major(name: &str) -> Option<u32> {
     name.split_once(".so.")?.1.split('.').next()?.parse().ok()
 }
 
-/// The CUDA release that a library is of, by its name: some count their versions with CUDA's, some are one behind.
+/// The CUDA release of a library, from the major version in its name. Some libraries use CUDA's major version, some are
+/// one lower.
 pub(crate) fn cuda_of_library(name: &str) -> Option<u32> {
     let number = major(name)?;
     match known(name)? {
@@ -72,7 +73,7 @@ pub(crate) fn cuda_of_library(name: &str) -> Option<u32> {
     }
 }
 
-/// A package with its extras that bring NVIDIA's libraries: `onnxruntime-gpu[cuda,cudnn]==1.31.1`.
+/// A package with those of its extras that install NVIDIA's libraries: `onnxruntime-gpu[cuda,cudnn]==1.31.1`.
 pub(crate) fn own_extras(native: &Native<'_>) -> Option<String> {
     let dist = native.owner()?;
     let lines = dist.requires.iter().filter_map(|line| requirement::parse(line));
@@ -89,7 +90,7 @@ pub(crate) fn own_extras(native: &Native<'_>) -> Option<String> {
         .then(|| Some(format!("{}[{}]=={public}", native.owner_name()?, extras.join(","))))?
 }
 
-/// Whether it is torch's own, or its package requires torch, or it needs torch's libraries.
+/// Whether a file belongs to torch or to an NVIDIA package, needs torch's libraries, or its package requires torch.
 pub(crate) fn is_for_torch(native: &Native<'_>) -> bool {
     let library = |name: &str| name.starts_with("libtorch") || name.starts_with("libc10");
     let requires = |line: &String| requirement::parse(line).is_some_and(|it| it.name == "torch");
@@ -99,12 +100,12 @@ pub(crate) fn is_for_torch(native: &Native<'_>) -> bool {
         || native.owner().is_some_and(|dist| dist.requires.iter().any(requires))
 }
 
-/// Whether its search path leads to NVIDIA's packages.
+/// Whether the library search path of a file includes NVIDIA's packages.
 pub(crate) fn looks_into_packages(native: &Native<'_>) -> bool {
     native.elf.search.iter().any(|folder| folder.contains("nvidia"))
 }
 
-/// Whether torch's own search finds a library: in `nvidia/<package>/lib` of a folder of packages.
+/// Whether torch preloads a library: its path is `nvidia/<package>/lib` in a site-packages folder.
 pub(crate) fn is_preloaded(path: &str) -> bool {
     let mut parts = path.rsplit('/').skip(1);
     parts.next() == Some("lib") && parts.nth(1) == Some("nvidia")

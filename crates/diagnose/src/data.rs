@@ -1,4 +1,4 @@
-//! Tables that only the rules need, which read files and not choose releases: each carries where it was read and when.
+//! Tables that only the rules use. They help to read files, not to choose releases; each records its source and date.
 
 pub(crate) mod moved_files;
 pub(crate) mod newer_torch;

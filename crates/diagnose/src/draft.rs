@@ -1,11 +1,11 @@
 use crate::rules::Rule;
 use facts::{Confidence, Evidence, Fact, Finding, RemedyStep, Severity};
 
-/// A finding being written: evidence first, then why, then what to do.
+/// A finding under construction: evidence, then the cause, then the fix.
 pub(crate) struct Draft(Finding);
 
 impl Rule {
-    /// Begins a finding of this rule.
+    /// Starts a finding of this rule.
     pub(crate) fn finding(
         &self,
         severity: Severity,
@@ -27,13 +27,13 @@ impl Rule {
 }
 
 impl Draft {
-    /// Adds what was seen and where.
+    /// Adds an observation and its source.
     pub(crate) fn evidence(mut self, what: impl Into<String>, source: impl Into<String>) -> Self {
         self.0.evidence.push(Evidence { what: what.into(), source: source.into() });
         self
     }
 
-    /// Adds a recorded fact under a name.
+    /// Adds a recorded fact with its name; nothing if the fact is unknown.
     pub(crate) fn fact<T: std::fmt::Display>(self, name: &str, fact: Option<&Fact<T>>) -> Self {
         match fact {
             Some(fact) => self.evidence(format!("{name} {}", fact.value), fact.source.clone()),
@@ -41,13 +41,13 @@ impl Draft {
         }
     }
 
-    /// Says why it is so.
+    /// Sets the cause.
     pub(crate) fn cause(mut self, cause: impl Into<String>) -> Self {
         self.0.cause = cause.into();
         self
     }
 
-    /// Adds steps, in the order in which they are taken.
+    /// Adds steps, in execution order.
     pub(crate) fn fix<S: Into<RemedyStep>>(mut self, steps: impl IntoIterator<Item = S>) -> Self {
         for step in steps {
             let step = step.into();
@@ -57,7 +57,7 @@ impl Draft {
         self
     }
 
-    /// The finding.
+    /// Returns the finding.
     pub(crate) fn done(self) -> Finding {
         self.0
     }

@@ -1,25 +1,25 @@
-//! The meaning of the driver's own lines in the kernel's log: one check over one table, for the rules of the single troubles.
+//! Errors that NVIDIA's driver writes to the kernel log: one table and one check for the rules about single errors.
 
 use crate::host;
 use crate::rules::{Context, Rule};
 use facts::{Confidence, DriverTrouble, Finding, Machine, Severity};
 
-/// One kind of line: its finding and its remedy.
+/// One kind of log line: its finding and its remedy.
 pub(crate) struct Trouble {
     pub(crate) trouble: DriverTrouble,
     pub(crate) confidence: Confidence,
     pub(crate) title: &'static str,
     pub(crate) cause: &'static str,
-    /// A driver that lists GPUs has passed what an earlier line says; the open kernel modules are seen for themselves.
+    /// Whether the driver has recovered since the line: it lists GPUs, or has loaded the open kernel modules.
     passed: fn(&Context) -> bool,
     steps: fn(&Machine) -> Vec<String>,
     /// Kinds of lines that are consequences of this one.
     consequences: &'static [DriverTrouble],
-    /// Kinds of lines that are causes of this one: where they are in the log, this one says nothing more.
+    /// Kinds of lines that cause this one; this kind is not reported if the log has one of them.
     causes: &'static [DriverTrouble],
 }
 
-/// By kind. A failed initialization is the consequence of each of the others.
+/// One row per kind. Each other kind can cause a failed initialization.
 const TROUBLES: [Trouble; 4] = [
     Trouble {
         trouble: DriverTrouble::OpenModulesRequired,
@@ -105,13 +105,13 @@ fn of(trouble: DriverTrouble) -> Option<&'static Trouble> {
     TROUBLES.iter().find(|row| row.trouble == trouble)
 }
 
-/// The commands for a kind of line, on this machine.
+/// The steps of the remedy for a kind of line, on this machine.
 pub(crate) fn commands(machine: &Machine, trouble: DriverTrouble) -> Vec<String> {
     let steps = of(trouble).map(|row| (row.steps)(machine)).unwrap_or_default();
     host::where_the_driver_is(machine).into_iter().chain(steps).collect()
 }
 
-/// The finding of a rule that is about one kind of line.
+/// The finding of the rule for one kind of line.
 pub(crate) fn check(rule: &Rule, context: &Context, trouble: DriverTrouble) -> Vec<Finding> {
     let (Some(row), Some(log)) = (of(trouble), &context.machine.driver_lines) else {
         return Vec::new();
@@ -153,7 +153,7 @@ fn open_modules(machine: &Machine) -> Vec<String> {
     vec![install, "sudo reboot".to_owned(), check.to_owned()]
 }
 
-/// The cases of a rule that is about one kind of line.
+/// The test cases of the rule for one kind of line.
 #[cfg(test)]
 pub(crate) fn cases(trouble: DriverTrouble) -> Vec<crate::test_support::Case> {
     use crate::test_support::{Case, machines};
@@ -181,7 +181,7 @@ pub(crate) fn cases(trouble: DriverTrouble) -> Vec<crate::test_support::Case> {
         DriverTrouble::Bar => DriverTrouble::Firmware,
         _ => DriverTrouble::Bar,
     };
-    // A line of an earlier attempt stays in the log.
+    // The line of an earlier attempt remains in the log after the driver works.
     let mut works = logged(&[trouble]);
     works.gpus = machines::h200().gpus;
     if let (Some(driver), DriverTrouble::OpenModulesRequired) = (&mut works.driver, trouble) {

@@ -1,5 +1,5 @@
-//! Explains a pasted text: the rules whose sentences it has, the entities that it names, and the doctor's findings about the
-//! packages among them. A rule is found by a sentence of its own or by an entity, such as an Xid number.
+//! Explains a pasted text: the rules whose messages it contains, the entities that it names, and the doctor's findings
+//! about the packages among them. A rule is found by its own message or by an entity, such as an Xid number.
 
 mod cause;
 mod entity;
@@ -22,18 +22,18 @@ pub use cause::{Cause, Certainty};
 pub use entity::Entity;
 pub(crate) use modules::{PARTS, provider};
 
-/// All that is known about a text.
+/// The explanation of a text.
 #[derive(Debug)]
 pub struct Explanation {
-    /// The rules that it shows.
+    /// The rules that the text matches.
     pub matches: Vec<Match>,
     /// The entities that it names, except those that a match explains; those with a meaning come first.
     pub entities: Vec<Entity>,
     /// The doctor's errors and warnings about packages that the text names, except those of a match.
     pub findings: Vec<Finding>,
-    /// The most similar rules, where nothing else is known.
+    /// The most similar rules, if nothing else is known.
     pub similar: Vec<&'static Rule>,
-    /// The root error and the others of the text.
+    /// The errors of the text, in its order.
     errors: Vec<ErrorLine>,
 }
 
@@ -56,28 +56,29 @@ impl Leader<'_> {
     }
 }
 
-/// How well an answer explains the root error of its text; the least value is shown first.
+/// How well an answer explains the root error of its text; the lowest value is shown first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Standing {
-    /// The files here show its cause.
+    /// The files here confirm its cause.
     Confirmed,
-    /// It is about the root error, its message or its chain.
+    /// It is about the root error, its message or its exception chain.
     Root,
     /// It is about another error of a text whose root error has no traceback.
     OtherError,
     /// It is about a line that reports no error and no notice.
     Plain,
-    /// It states what the root error itself says.
+    /// It restates the root error.
     Stated,
     /// It is about an error after the root error.
     Later,
-    /// It is about a notice, or a step that reports the failure of another one.
+    /// It is about a notice or a step that reports the failure of another one, or the files here refute it.
     Aside,
 }
 
 impl Explanation {
-    /// The answer to show first: one whose cause the files here confirm, else one about the root error of the text. Among these an
-    /// entity whose words have one meaning comes before a rule that the files do not refute, an entity with a meaning, and any rule.
+    /// The answer to show first: one whose cause the files here confirm, else one about the root error of the text.
+    /// Among equals, an entity whose words have one meaning comes before a rule that the files do not refute, another
+    /// entity with a meaning, and any other rule.
     pub fn leader(&self) -> Option<Leader<'_>> {
         let root = error_lines::root(&self.errors);
         let chain = root.map_or_else(Vec::new, |root| error_lines::chain(&self.errors, root));
@@ -133,29 +134,29 @@ impl Explanation {
     }
 }
 
-/// One rule that a pasted text shows.
+/// One rule that a pasted text matches.
 #[derive(Debug)]
 pub struct Match {
     /// The rule.
     pub rule: &'static Rule,
-    /// The case of the rule that an entity of the text is, such as the Xid with this number; `None` for the rule as a whole.
+    /// The case of the rule that an entity of the text names, such as one Xid number; `None` for the rule as a whole.
     pub meaning: Option<String>,
-    /// The pattern of the rule that fits best; empty when the rule was asked for by name.
+    /// The best matching pattern of the rule; empty if the rule was requested by name.
     pub pattern: &'static str,
-    /// What the rule finds here, worst first.
+    /// The findings of the rule on this machine, worst first.
     pub findings: Vec<Finding>,
-    /// What was seen here, for or against.
+    /// The observations on this machine, for or against the cause.
     pub evidence: Vec<Evidence>,
-    /// Whether the files here agree: `Some(true)` when the rule finds something, `Some(false)` when it looked and found
-    /// nothing, `None` when it cannot see this in files, or what it would look at is not here.
+    /// Whether the files here agree: `Some(true)` if the rule finds something, `Some(false)` if it checked and found
+    /// nothing, `None` if it cannot see the cause in files, or if the files that it checks are not here.
     pub confirmed_here: Option<bool>,
     /// Commands for this machine and environment.
     pub fix: Vec<String>,
-    /// The usual commands, for the machine that the text is from, where this machine's files refute it.
+    /// The usual commands for the machine that the text is from, if this machine's files refute the cause.
     pub fix_elsewhere: Vec<String>,
-    /// Other causes that print the same words; empty where the files here confirm this one.
+    /// Other causes with the same message; empty if the files here confirm this one.
     pub causes: Vec<Cause>,
-    /// First letter in the squeezed text, and one past the last.
+    /// The first byte in the squeezed text, and one past the last.
     span: (usize, usize),
 }
 
@@ -201,9 +202,9 @@ pub fn explain_text(
     explanation
 }
 
-/// Every rule that a text shows, by its sentences or by its entities. What the files here refute comes last; before it
-/// causes, remarks and consequences, each in the order of the text; of rules with the same words those with more words,
-/// then those the files here agree with. Empty when no rule knows the text.
+/// Every rule that a text matches, by its messages or by its entities. Rules that the files here refute come last;
+/// before them causes, remarks and consequences, each in the order of the text. Rules at the same place are sorted by
+/// their matched bytes, then those that the files here confirm come first. Empty if no rule knows the text.
 pub fn explain(text: &str, machine: &Machine, envs: &[PyEnv]) -> Vec<Match> {
     read(&Pasted::new(text), machine, envs).0
 }
@@ -218,7 +219,7 @@ fn read(pasted: &Pasted, machine: &Machine, envs: &[PyEnv]) -> (Vec<Match>, Vec<
         .chunk_by(|one, next| one.0 == next.0)
         .filter_map(|texts| Hit::best(&RULES[texts[0].0], texts, pasted))
         .collect();
-    // Words inside another rule's longer words are a part of that error, not another one.
+    // A message within a longer message of another rule is part of that error, not another one.
     let inside = |hit: &Hit, other: &Hit| {
         other.weight > hit.weight && other.start <= hit.start && hit.end <= other.end
     };
@@ -252,7 +253,7 @@ fn read(pasted: &Pasted, machine: &Machine, envs: &[PyEnv]) -> (Vec<Match>, Vec<
     (matches.into_iter().map(|(.., found)| found).collect(), entities)
 }
 
-/// Rules with the same words are causes that the text leaves open, except where the files here decide.
+/// Rules with the same message become alternatives of each other, unless the files here decide.
 fn offer_alternatives(matches: &mut [(usize, usize, Match)]) {
     let open = |found: &Match| {
         found.confirmed_here.is_none()
@@ -283,13 +284,14 @@ fn offer_alternatives(matches: &mut [(usize, usize, Match)]) {
     }
 }
 
-/// A title as a sentence: its first letter in upper case.
+/// A title as a sentence: its first character in upper case.
 fn sentence(title: &str) -> String {
     let mut letters = title.chars();
     letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }
 
-/// Gives a match what its entities say: their meaning, and the commands of the gravest one.
+/// Gives a match the meaning of its entities. If the rule itself found nothing, it also gets the evidence and commands
+/// of the gravest one.
 fn take_meaning(found: &mut Match, entities: &[Entity]) {
     let mut own: Vec<&Entity> =
         entities.iter().filter(|entity| entity.rule == Some(found.rule.id)).collect();
@@ -297,7 +299,7 @@ fn take_meaning(found: &mut Match, entities: &[Entity]) {
     let Some(first) = own.first().filter(|entity| entity.answers()) else { return };
     let meanings: Vec<&str> = own.iter().map(|entity| entity.meaning.as_str()).collect();
     found.meaning = Some(meanings.join("\n\n"));
-    // A rule that looks for what its words mean knows better than the words.
+    // A rule that checks the files for its cause knows more than the message.
     if found.findings.is_empty() && found.rule.look.is_none() {
         found.confirmed_here = first.confirmed_here;
         found.evidence.clone_from(&first.evidence);
@@ -306,7 +308,7 @@ fn take_meaning(found: &mut Match, entities: &[Entity]) {
     }
 }
 
-/// The doctor's errors and warnings about packages: those of the entities, and installed ones whose name is a word of the text.
+/// The doctor's errors and warnings about packages: those of the entities, and installed ones that the text names.
 fn about<'a>(
     findings: &'a [Finding],
     named: &[&String],
@@ -327,7 +329,7 @@ fn about<'a>(
     })
 }
 
-/// Whether a text has a rule's sentence or an entity that is more than a name.
+/// Whether a text contains the message of a rule, or an entity that is more than a name.
 pub fn knows(text: &str) -> bool {
     let pasted = Pasted::new(text);
     if known().iter().any(|(.., pattern)| pasted.find(pattern).is_some()) {
@@ -339,7 +341,7 @@ pub fn knows(text: &str) -> bool {
     entity::entities(&pasted, &seen).iter().any(|entity| entity.answers() || entity.rule.is_some())
 }
 
-/// Every pattern of every rule, read once: the rule's place in the list, the words, the pattern.
+/// Every pattern of every rule, parsed once, with the index of its rule.
 fn known() -> &'static [(usize, &'static Text, Pattern)] {
     static KNOWN: OnceLock<Vec<(usize, &'static Text, Pattern)>> = OnceLock::new();
     KNOWN.get_or_init(|| {
@@ -350,14 +352,14 @@ fn known() -> &'static [(usize, &'static Text, Pattern)] {
     })
 }
 
-/// What one rule says of this machine and its environments, asked for by name.
+/// Applies one rule, requested by name, to this machine and its environments.
 pub fn explain_rule(rule: &'static Rule, machine: &Machine, envs: &[PyEnv]) -> Match {
     let words = Vec::new();
     let hit = Hit { rule, pattern: "", first: 0, start: 0, end: 0, weight: 0, score: 0, words };
     judge(hit, &Context { machine, envs }, "")
 }
 
-/// Which memory a text says ran out (row R1-05).
+/// The memory that a text reports as exhausted (row R1-05).
 pub fn out_of_memory_in(text: &str) -> Option<OutOfMemory> {
     oom::first_in(&Pasted::new(text).spaced())
 }
@@ -365,12 +367,12 @@ pub fn out_of_memory_in(text: &str) -> Option<OutOfMemory> {
 struct Hit {
     rule: &'static Rule,
     pattern: &'static str,
-    /// Where the first of all patterns of the rule that fit begins.
+    /// The start of the first match among the rule's patterns.
     first: usize,
     start: usize,
     end: usize,
     weight: usize,
-    /// The weights of the patterns of the rule that fit: two signs of one rule say more than one.
+    /// The sum of the weights of the rule's matches at different places: two messages are better evidence than one.
     score: usize,
     words: Vec<(String, String)>,
 }
@@ -382,7 +384,7 @@ impl Also {
 }
 
 impl Hit {
-    /// A rule that an entity leads to.
+    /// A match of the rule that an entity leads to.
     fn of_entity(rule: &'static Rule, entity: &Entity) -> Self {
         let (start, end) = entity.span;
         let weight = end - start;
@@ -406,7 +408,7 @@ impl Hit {
         let found =
             texts.iter().filter_map(|(_, text, pattern)| Some((text, pasted.find(pattern)?)));
         let found: Vec<_> = found.collect();
-        // Patterns that begin at the same letter are one sign, told more or less exactly.
+        // Patterns that match at the same byte are one message; the longest counts.
         let mut signs: BTreeMap<usize, usize> = BTreeMap::new();
         for (_, found) in &found {
             let sign = signs.entry(found.start).or_default();
@@ -414,7 +416,7 @@ impl Hit {
         }
         let score = signs.values().sum();
         let first = found.iter().map(|(_, found)| found.start).min()?;
-        // What any of the patterns names may be asked for: a log has the address in one line and the failure in another.
+        // The remedy may need a word of any pattern: a log has the address in one line and the failure in another.
         let words = found.iter().flat_map(|(_, found)| found.words.clone()).collect();
         let (text, found) = found.into_iter().max_by_key(|(_, found)| found.weight)?;
         let (start, end, weight) = (found.start, found.end, found.weight);
@@ -427,7 +429,7 @@ fn judge(hit: Hit, context: &Context, text: &str) -> Match {
     let findings = rule.check.map_or_else(Vec::new, |check| check(context));
     let able = rule.check.is_some() && rule.needs.iter().all(|need| need.met(context));
     let seen = Seen { context: *context, text, words: hit.words };
-    // Information is no fault: whether someone's words come from it, only a look tells.
+    // A finding of severity info is not a fault; only the rule's `look` shows whether it caused the message.
     let fault = findings.iter().any(|finding| finding.severity != Severity::Info);
     let look = if fault { None } else { rule.look.and_then(|look| look(&seen)) };
     let confirmed_here = match (&look, findings.is_empty(), able) {
@@ -438,7 +440,7 @@ fn judge(hit: Hit, context: &Context, text: &str) -> Match {
     };
     let found: Vec<String> = findings.iter().flat_map(|finding| finding.fix.clone()).collect();
     let fix = match confirmed_here {
-        // What these files refute is mended elsewhere, or was already.
+        // A cause that these files refute is fixed on another machine, or was fixed before.
         Some(false) if !hit.pattern.is_empty() => Vec::new(),
         _ if found.is_empty() => (rule.remedy)(&seen),
         _ => found,

@@ -1,4 +1,4 @@
-//! Packages that are compiled against one torch: which one an error names, and how to get the one that fits here.
+//! Packages that are compiled against one torch: which one an error names, and how to install the build that fits.
 
 use crate::gpu;
 use crate::remedy::Installer;
@@ -7,13 +7,13 @@ use crate::torch_build::installed;
 use facts::{Machine, Platform, PyEnv, RemedyStep};
 use knowledge::{dotted, torch_series};
 
-/// A package whose setup first looks for a prebuilt wheel, and what makes it compile.
+/// A package that is compiled against one torch.
 pub(crate) struct Extension {
     /// The distribution.
     pub(crate) package: &'static str,
-    /// Words of its compiled files' names.
+    /// Substrings of the paths of its compiled files.
     files: &'static [&'static str],
-    /// The variable that forbids the prebuilt wheel, which is what failed.
+    /// The variable that makes its setup ignore the prebuilt wheel, if its setup looks for one.
     pub(crate) force: Option<&'static str>,
 }
 
@@ -25,7 +25,7 @@ const fn row(
     Extension { package, files, force }
 }
 
-/// The extensions people meet in errors, by their compiled files.
+/// Packages that errors name, by their compiled files.
 pub(crate) const EXTENSIONS: &[Extension] = &[
     row("flash-attn", &["flash_attn_2_cuda", "flash_attn"], Some("FLASH_ATTENTION_FORCE_BUILD")),
     row(
@@ -46,8 +46,8 @@ pub(crate) const EXTENSIONS: &[Extension] = &[
     row("sageattention", &["sageattention", "_qattn"], None),
 ];
 
-/// Packages that PyPI has as wheels alone: asked for a build from source, an installer finds nothing at all.
-/// Source: a dry run of each with `--no-binary`, 2026-11-22.
+/// Packages that PyPI has only as wheels: a build from source finds no distribution. Source: a dry run of each with
+/// `--no-binary`, 2026-11-22.
 const WHEELS_ONLY: [&str; 12] = [
     "fbgemm-gpu",
     "jaxlib",
@@ -63,21 +63,22 @@ const WHEELS_ONLY: [&str; 12] = [
     "transformer-engine-cu12",
 ];
 
-/// Packages each release of which requires exactly one torch release: their wheels' Requires-Dist on PyPI, read on 2026-11-28.
+/// Packages that pin one torch in each release: the Requires-Dist of their wheels on PyPI, read on 2026-11-28.
 const PINS_TORCH: [&str; 4] = ["vllm", "xformers", "torchvision", "torchaudio"];
 
-/// Whether a package can be built from what PyPI has.
+/// Whether PyPI has a source distribution of a package.
 pub(crate) fn has_source(name: &str) -> bool {
     !WHEELS_ONLY.contains(&name) && !name.starts_with("nvidia-") && name != "triton"
 }
 
 impl Seen<'_> {
-    /// The extension an error is about, by the compiled file or package it names.
+    /// The extension that the error names by a compiled file or a package.
     pub(crate) fn extension(&self) -> Option<&'static Extension> {
         EXTENSIONS.iter().find(|row| row.files.iter().any(|file| self.text.contains(file)))
     }
 
-    /// The package that owns the compiled file in the text: by RECORD where the file is here, else by its folder in site-packages.
+    /// The package that owns the compiled file in the text: from RECORD if the file is installed here, else from its
+    /// folder in site-packages.
     fn owner_of_file(&self) -> Option<String> {
         let word = self
             .text
@@ -91,7 +92,7 @@ impl Seen<'_> {
         Some(listed.unwrap_or_else(|| crate::explain::provider(top, self.context.envs)))
     }
 
-    /// Gets an extension that fits the torch here: the wheel's label where one is published, and the build.
+    /// Steps that install an extension built for the torch here: the label of a published wheel, then the build.
     pub(crate) fn fitting_extension(&self) -> Vec<RemedyStep> {
         let known = self.extension();
         let owner = self.owner_of_file();
@@ -150,12 +151,14 @@ impl Seen<'_> {
     }
 }
 
-/// Whether PyPI has a package's compiled code as source alone, so that the wheel for another Python or processor is made here.
+/// Whether PyPI has a package's compiled code only as source, so that a build for another Python or processor is
+/// compiled here.
 pub(crate) fn is_compiled_here(name: &str) -> bool {
     EXTENSIONS.iter().any(|row| row.package == name && row.force.is_some())
 }
 
-/// The release of a package without sources that goes with the torch here, by name where a table of releases has it.
+/// Steps that install the release of a wheel-only package for the torch here. If no table has the pair, they list the
+/// releases.
 pub(crate) fn wheel_for_torch(
     installer: &Installer<'_>,
     env: Option<&PyEnv>,
@@ -190,13 +193,13 @@ pub(crate) fn wheel_for_torch(
     }
 }
 
-/// The command that compiles one of the [`EXTENSIONS`] against an environment's torch.
+/// The step that compiles one of the [`EXTENSIONS`] against an environment's torch.
 pub(crate) fn build_here(machine: &Machine, env: &PyEnv, package: &str) -> RemedyStep {
     let force = EXTENSIONS.iter().find(|row| row.package == package).and_then(|row| row.force);
     build_command(machine, &Installer::of(env), package, force)
 }
 
-/// Compiles for the GPUs here alone, which takes a fraction of the time that all architectures take.
+/// Compiles only for the GPUs of this machine, which takes a fraction of the time for all architectures.
 fn build_command(
     machine: &Machine,
     installer: &Installer,
@@ -213,7 +216,7 @@ fn build_command(
     }
 }
 
-/// The architectures of the GPUs here as TORCH_CUDA_ARCH_LIST wants them: `8.6;9.0`.
+/// The compute capabilities of the GPUs here in the syntax of `TORCH_CUDA_ARCH_LIST`: `8.6;9.0`.
 fn arch_list(machine: &Machine) -> Option<String> {
     let mut all: Vec<String> =
         gpu::capabilities(machine).iter().map(|(_, sm)| dotted(*sm)).collect();
@@ -221,7 +224,7 @@ fn arch_list(machine: &Machine) -> Option<String> {
     (!all.is_empty()).then(|| all.join(";"))
 }
 
-/// What the name of a wheel for this torch and Python has: `cu12torch2.9cxx11abiTRUE-cp312-cp312-linux_x86_64`.
+/// The label in the name of a wheel for this torch and Python: `cu12torch2.9cxx11abiTRUE-cp312-cp312-linux_x86_64`.
 pub(crate) fn wheel_label(machine: &Machine, env: &PyEnv) -> Option<String> {
     let torch = installed(env)?;
     let cuda = torch.cuda?;
@@ -231,8 +234,8 @@ pub(crate) fn wheel_label(machine: &Machine, env: &PyEnv) -> Option<String> {
         _ => return None,
     };
     let minor = torch.version.minor();
-    // PyTorch's x86-64 wheels have the new C++ ABI from 2.7 on, and in 2.6 those for CUDA 12.6; its aarch64 wheels from
-    // 2.6 on (read from the wheels' metadata, 2026-11-21). Older aarch64 ones differ among themselves.
+    // PyTorch's x86-64 wheels use the new C++ ABI from 2.7 on; of 2.6, only those for CUDA 12.6 do. Its aarch64 wheels
+    // use it from 2.6 on (read from the wheels' metadata, 2026-11-21); older aarch64 wheels vary.
     let new_abi = match (arch, minor) {
         (_, minor) if minor >= (2, 7) => true,
         ("x86_64", (2, 6)) => cuda == (12, 6),
@@ -254,7 +257,7 @@ mod tests {
     use crate::test_support::{env, machines};
 
     #[test]
-    fn the_label_of_a_wheel_that_fits() {
+    fn wheel_label_follows_torch_cuda_and_platform() {
         let check = |machine: &Machine, torch: &str, cuda: &str, expect: Option<&str>| {
             let env = env("/v").torch(torch, Some(cuda)).build();
             assert_eq!(wheel_label(machine, &env).as_deref(), expect, "{torch}");
@@ -290,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn the_extension_an_error_names_is_built_for_the_gpu_here() {
+    fn builds_the_named_extension_for_the_gpu_here() {
         let machine = machines::a10();
         let envs = [env("/v").uv().torch("2.6.0+cu124", Some("12.4")).build()];
         let seen = |text| Seen {

@@ -1,12 +1,13 @@
-//! What the links between GPUs carry at most, by their number and rate.
+//! Bandwidth limits of the links between GPUs, from their number and rate.
 
 use facts::{FabricReport, Gpu, GpuPath, LinkLimit, Machine};
 
-/// Units of 1e9 bytes a second that a PCIe lane carries each way, of generations 1 to 6: transfers a second less the line code (PCI
-/// Express base specification 6.0, section 4.2).
+/// GB/s (1e9 bytes) per lane and direction of PCIe generations 1 to 6: the transfer rate less the line code's overhead
+/// (PCI Express base specification 6.0, section 4.2).
 const LANE: [f64; 6] = [0.25, 0.5, 0.985, 1.969, 3.938, 7.563];
 
-/// Sets beside what was measured what the links allow, as far as NVML told of them.
+/// Sets the link limits of a measured fabric: of each copy, and of all GPUs together (their slowest link). A limit that
+/// NVML does not report is `None`.
 pub fn links(machine: &Machine, fabric: &mut FabricReport) {
     let limit = |from: u32, to: u32| {
         let path = path(machine, from, to)?;
@@ -53,11 +54,11 @@ fn nvlinks(gpu: &Gpu, count: u32) -> Option<LinkLimit> {
     Some(LinkLimit { gbps: f64::from(count) * each, words, source: links.source.clone() })
 }
 
-/// The narrowest PCIe link of these GPUs: what crosses the host crosses each of them.
+/// The slowest PCIe link of these GPUs: a transfer through the host crosses all of them.
 fn pcie(machine: &Machine, gpus: &[u32]) -> Option<LinkLimit> {
     let of = |index: &u32| {
         let link = gpu(machine, *index)?.health.pcie.as_ref()?;
-        // At rest the generation is lower than under load; the number of lanes stays.
+        // The current generation is lower at idle than under load; the number of lanes does not change.
         let generation = link.value.generation_most.unwrap_or(link.value.generation);
         let lane = LANE.get(generation.checked_sub(1)? as usize)?;
         let (gbps, width) = (lane * f64::from(link.value.width), link.value.width);
@@ -71,7 +72,7 @@ fn slowest(limits: Vec<LinkLimit>) -> Option<LinkLimit> {
     limits.into_iter().min_by(|one, other| one.gbps.total_cmp(&other.gbps))
 }
 
-/// Records of fabrics for tests.
+/// Fabric records for tests.
 #[cfg(test)]
 pub(crate) mod records {
     use facts::{
@@ -82,7 +83,7 @@ pub(crate) mod records {
         LinkLimit { gbps: 478.1, words: "18 NVLinks of 26.6 GB/s".into(), source: "NVML".into() }
     }
 
-    /// GPUs that copy to each other at this rate.
+    /// A fabric of `count` GPUs that copy to each other at `gbps` GB/s.
     pub(crate) fn fabric(count: u32, gbps: f64) -> FabricReport {
         let copy = |from, to| PeerCopy {
             from,
@@ -134,8 +135,8 @@ mod tests {
     use facts::{Fact, NvLink, PcieLink, PciePath};
 
     #[test]
-    fn limits_are_number_times_rate_of_what_joins_a_pair() {
-        // NVLinks between GPU 0 and 1; GPU 2 hangs on eight lanes.
+    fn link_limit_is_count_times_rate() {
+        // NVLink joins GPUs 0 and 1; GPU 2 has eight PCIe lanes.
         let mut machine = machines::h200();
         let one = machine.gpus[0].clone();
         machine.gpus = (0..3).map(|index| Gpu { index, ..one.clone() }).collect();
@@ -166,12 +167,12 @@ mod tests {
         };
         assert_eq!(of(1, 0), ("17 NVLinks of 26.6 GB/s", 451.6));
         assert_eq!(of(0, 2), ("PCIe 5.0 x8", 31.5));
-        // What all do together goes over the slowest.
+        // The slowest link limits a collective.
         assert_eq!(fabric.links.as_ref().unwrap().words, "PCIe 5.0 x8");
         let mut two = records::fabric(2, 1.0);
         links(&machine, &mut two);
         assert_eq!(two.links.unwrap().words, "17 NVLinks of 26.6 GB/s");
-        // What NVML does not tell limits nothing.
+        // Without NVML's facts there are no limits.
         let mut blank = records::fabric(2, 1.0);
         links(&Machine::unknown(), &mut blank);
         assert!(blank.links.is_none() && blank.copies.iter().all(|copy| copy.links.is_none()));

@@ -1,4 +1,4 @@
-//! The ranks of a fleet beside each other: whose files, whose bits and whose speed are not the others'.
+//! Compares the ranks of a fleet: files, output bits and speed that differ from the other ranks'.
 
 use crate::gpus::{GpuRows, gpus};
 use facts::{
@@ -8,14 +8,14 @@ use facts::{
 use facts::{CompactCollect, CompactSort};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What arrived of one rank.
+/// The results of one rank.
 #[derive(Debug, Clone)]
 pub struct RankRows<'a> {
-    /// Which, and what is known of it beside its rows; what is counted from rows is filled in here.
+    /// The rank and its metadata; `fleet` fills in the counts of rows.
     pub part: RankPart,
-    /// Its GPUs and its processor. The numbers of their parts are the driver's.
+    /// Its GPUs and its processor, numbered as by the driver.
     pub devices: Vec<GpuRows<'a>>,
-    /// The files of its stack.
+    /// The files of its software stack.
     pub stack: Option<&'a StackReport>,
     /// Its own findings.
     pub doctor: Option<&'a DoctorReport>,
@@ -63,7 +63,7 @@ pub fn fleet(launcher: &str, ranks: &[RankRows<'_>]) -> FleetReport {
     fleet
 }
 
-/// What a device is called, by its number in the comparison: `GPU 1 of rank 3 (node-b)`.
+/// The name of a device by its index in the comparison: `GPU 1 of rank 3 (node-b)`.
 pub(crate) fn device(fleet: &FleetReport, at: u32) -> String {
     let Some(FleetDevice { rank, host, gpu, .. }) = fleet.devices.get(at as usize) else {
         return format!("device {at}");
@@ -72,13 +72,13 @@ pub(crate) fn device(fleet: &FleetReport, at: u32) -> String {
     format!("{what} of rank {rank} ({host})")
 }
 
-/// What the devices of a kind are.
+/// The backend of the devices of a kind.
 pub(crate) fn of_what(fleet: &FleetReport, kind: &GpuKind) -> BackendKind {
     let first = kind.gpus.first().and_then(|at| fleet.devices.get(*at as usize));
     first.map_or(BackendKind::Cpu, |device| device.backend)
 }
 
-/// How many files were compared, and those that are not the same on all ranks whose stacks are known.
+/// The number of compared files, and the files that differ between the ranks whose stacks are known.
 fn stacks(ranks: &[RankRows<'_>]) -> (u32, Vec<StackDifference>) {
     let known: Vec<(u32, BTreeMap<&str, &StackFile>)> = ranks
         .iter()
@@ -91,7 +91,7 @@ fn stacks(ranks: &[RankRows<'_>]) -> (u32, Vec<StackDifference>) {
         known.iter().flat_map(|(_, files)| files.keys().copied()).compact_set();
     let (mut compared, mut differing) = (0, Vec::new());
     for what in names {
-        // What one of them had no time to read is no evidence for or against it.
+        // A rank that had no time to read a file is left out of the file's comparison.
         let read = |file: Option<&&StackFile>| file.is_none_or(|file| file.sha256.is_some());
         let here = known.iter().filter(|(_, files)| read(files.get(what)));
         let here: Vec<(u32, Option<&StackFile>)> =
@@ -120,14 +120,14 @@ fn stacks(ranks: &[RankRows<'_>]) -> (u32, Vec<StackDifference>) {
     (compared, differing)
 }
 
-/// The ranks' own findings, those of one rule together; worst first. Remarks are left to the ranks' own reports.
+/// The ranks' own errors and warnings, grouped by rule, worst first.
 fn found(ranks: &[RankRows<'_>]) -> Vec<RankFinding> {
     let mut all: BTreeMap<(Severity, &str), BTreeMap<u32, String>> = BTreeMap::new();
     for rank in ranks {
         let findings = rank.doctor.into_iter().flat_map(|doctor| &doctor.findings);
         for finding in findings.filter(|finding| finding.severity != Severity::Info) {
             let titles = all.entry((finding.severity, &finding.rule)).or_default();
-            // The first of a rule's findings stands for all of them on one rank.
+            // Only the first finding of a rule on a rank is listed.
             titles.entry(rank.part.rank).or_insert_with(|| finding.title.clone());
         }
     }

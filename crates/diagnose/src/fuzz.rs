@@ -1,4 +1,4 @@
-//! Pasted text, requirements and versions that nobody checked before: no panic, and no answer without a remedy.
+//! Property tests on altered texts, requirements and versions: no panic, and no answer without a remedy.
 
 use crate::requirement;
 use crate::rules::RULES;
@@ -8,11 +8,11 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::Index;
 
-/// What stands between and inside the words of a log.
+/// Fragments that are inserted between and inside the words of a log.
 const PIECES: [&str; 12] =
     ["\n", "\r\n", "\u{1b}[31m", "\u{1b}[", "\t", "\0", "`", "\u{e9}", "\u{fffd}", "(", "*", "{x}"];
 
-/// A text that a rule knows, after a few changes.
+/// A sample text of a rule after random edits.
 fn pasted() -> impl Strategy<Value = String> {
     let samples: Vec<&str> =
         RULES.iter().flat_map(|rule| rule.texts).map(|text| text.sample).collect();
@@ -37,7 +37,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 4_000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn pasted_text(text in pasted()) {
+    fn altered_samples_do_not_panic(text in pasted()) {
         let machine = machines::a10();
         let matches = crate::explain(&text, &machine, &[]);
         prop_assert!(matches.len() <= RULES.len());
@@ -51,7 +51,7 @@ proptest! {
     }
 
     #[test]
-    fn requirements_and_versions(
+    fn arbitrary_requirements_and_versions_do_not_panic(
         line in "[A-Za-z0-9_.-]{0,8}[ \\[\\]a-z,]{0,6}[<>=!~]{0,3}[0-9.a-z*+-]{0,12}[ ;a-z_'\"=]{0,20}",
         text in "[v0-9.!a-z+*_-]{0,20}",
     ) {

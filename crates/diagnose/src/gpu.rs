@@ -7,7 +7,7 @@ pub(crate) fn nvidia(machine: &Machine) -> impl Iterator<Item = &Gpu> {
     machine.gpus.iter().filter(|gpu| gpu.vendor == GpuVendor::Nvidia)
 }
 
-/// The NVIDIA GPUs whose compute capability is known, one for each product.
+/// The NVIDIA GPUs whose compute capability is known, one per product.
 pub(crate) fn capabilities(machine: &Machine) -> Vec<(&Gpu, Sm)> {
     let mut seen = Vec::new();
     for gpu in nvidia(machine) {
@@ -23,7 +23,7 @@ pub(crate) fn capabilities(machine: &Machine) -> Vec<(&Gpu, Sm)> {
     seen
 }
 
-/// `NVIDIA H200 (compute capability 9.0)`.
+/// A GPU as text: `NVIDIA H200 (compute capability 9.0)`.
 pub(crate) fn describe(gpu: &Gpu) -> String {
     match &gpu.compute_capability {
         Some(fact) => format!("{} (compute capability {})", gpu.name.value, dotted(fact.value)),

@@ -1,4 +1,4 @@
-//! Whether GPU code in a file runs on a GPU: the driver's own rule, applied to each container of images.
+//! Whether the GPU code of a file runs on a GPU: the driver's rule, applied to each container (fatbin) of images.
 
 use crate::data::ptx_isa;
 use crate::gpu::Sm;
@@ -8,30 +8,30 @@ use facts::{GpuCode, GpuImage, GpuImageKind, GpuReach, Machine, MachineKind};
 use knowledge::Minor;
 use std::collections::BTreeSet;
 
-/// A GPU with what decides which code it runs.
+/// A GPU and the facts that decide which code it runs.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Target {
     pub(crate) sm: Sm,
-    /// On Tegra, machine code runs on its own architecture only.
+    /// On Tegra, a cubin runs only on its own architecture.
     pub(crate) tegra: bool,
-    /// The newest PTX ISA the driver compiles; `None` when that is not known, and then any is taken to be.
+    /// The newest PTX ISA that the driver compiles; `None` if unknown, in which case every version counts as supported.
     pub(crate) ptx_isa: Option<Minor>,
 }
 
-/// How a GPU gets at a container's kernels, best first.
+/// How a GPU runs the kernels of a container, best first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Way {
-    /// Machine code.
+    /// Machine code (cubin).
     Native,
-    /// PTX, which the driver compiles when it is loaded.
+    /// PTX that the driver compiles when it is loaded.
     Compiled,
-    /// PTX of an ISA the driver does not know.
+    /// PTX of an ISA that the driver does not support.
     TooNew,
-    /// Not at all.
+    /// No image runs.
     None,
 }
 
-/// How many containers a GPU reaches in which way.
+/// The number of containers by how a GPU runs them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Coverage {
     pub(crate) native: u32,
@@ -50,7 +50,7 @@ impl Target {
         }
     }
 
-    /// How one image runs here.
+    /// How one image runs on this GPU.
     fn way(&self, image: &GpuImage) -> Way {
         let family = image.sm.0 == self.sm.0 && image.sm.1 <= self.sm.1;
         let fits = match (image.reach, image.kind) {
@@ -72,7 +72,7 @@ impl Target {
         }
     }
 
-    /// How the containers of a file are reached.
+    /// Counts the containers of a file by their best image.
     pub(crate) fn coverage(&self, code: &[GpuCode]) -> Coverage {
         let mut coverage = Coverage::default();
         for group in code {
@@ -99,20 +99,20 @@ impl Coverage {
         }
     }
 
-    /// All containers.
+    /// The number of containers.
     pub(crate) fn total(self) -> u32 {
         let sum = self.native.saturating_add(self.compiled);
         sum.saturating_add(self.too_new).saturating_add(self.none)
     }
 
-    /// Containers that run.
+    /// The number of containers that run.
     pub(crate) fn runs(self) -> u32 {
         self.native.saturating_add(self.compiled)
     }
 }
 
-/// Whether the files of a package are each for other GPU generations than the others: special kernels, of which the package opens
-/// those of the GPU, if there are any (torchao).
+/// Whether each file of a package has code for GPU generations that no other file has. Such a package (torchao) loads
+/// only the files for the GPU, if there are any.
 pub(crate) fn are_special(one: &Native<'_>) -> bool {
     let owner = one.owner_name();
     let mine = crate::native::files(one.env).filter(|native| {
@@ -129,7 +129,7 @@ pub(crate) fn are_special(one: &Native<'_>) -> bool {
             .all(|at| generations[..at].iter().all(|other| other.is_disjoint(&generations[at])))
 }
 
-/// Every architecture in a file, as torch lists them: `sm_80 sm_90a compute_90 (PTX 8.7)`.
+/// The architectures in a file as torch lists them: `sm_80 sm_90a compute_90 (PTX 8.7)`.
 pub(crate) fn architectures(code: &[GpuCode]) -> String {
     let images: BTreeSet<(GpuImageKind, Sm, GpuReach, Option<Minor>)> = code
         .iter()
@@ -147,8 +147,8 @@ pub(crate) fn architectures(code: &[GpuCode]) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
-/// Whether a file's GPU code says something about its package. NVIDIA's own libraries choose among several libraries
-/// for each task, and a package's builds for several CUDA releases are never all loaded.
+/// Whether a file's GPU code is evidence about its package. NVIDIA's libraries select one of several libraries per
+/// operation, and a package never loads all its builds for several CUDA releases.
 pub(crate) fn counts(native: &Native<'_>) -> bool {
     let by_nvidia = native.owner_name().is_some_and(|name| name.starts_with("nvidia-"));
     !native.elf.gpu_code.is_empty() && !by_nvidia && !native.is_one_of_several()
@@ -160,31 +160,31 @@ mod tests {
     use crate::test_support::image;
 
     #[test]
-    fn what_runs_on_which_gpu() {
+    fn images_run_by_architecture_and_ptx_isa() {
         let target = |sm| Target { sm, tegra: false, ptx_isa: Some((8, 7)) };
         let check = |words: &str, target: Target, expect| {
             assert_eq!(target.way(&image(words)), expect, "{words} on {target:?}");
         };
         use Way::{Compiled, Native, TooNew};
-        // Machine code runs on its major version, from its minor version on.
+        // A cubin runs on GPUs of its major version from its minor version on.
         check("sm_80", target((8, 6)), Native);
         check("sm_86", target((8, 0)), Way::None);
         check("sm_80", target((9, 0)), Way::None);
         check("sm_120", target((12, 1)), Native);
         check("sm_100", target((10, 3)), Native);
-        // `a` code runs on exactly its architecture, `f` code in its family.
+        // `a` code runs only on its own architecture, `f` code in its family.
         check("sm_90a", target((9, 0)), Native);
         check("sm_100a", target((10, 3)), Way::None);
         check("sm_100f", target((10, 3)), Native);
         check("sm_103f", target((10, 0)), Way::None);
         check("sm_100f", target((12, 0)), Way::None);
-        // PTX is compiled for anything newer, when the driver knows its version.
+        // The driver compiles PTX for newer GPUs if it supports the ISA version.
         check("compute_80 8.7", target((12, 0)), Compiled);
         check("compute_80 8.8", target((12, 0)), TooNew);
         check("compute_90 7.8", target((8, 9)), Way::None);
         check("compute_90a 8.0", target((10, 0)), Way::None);
         check("compute_90a 8.0", target((9, 0)), Compiled);
-        // Tegra takes no code of a smaller minor version, but compiles PTX.
+        // Tegra runs no cubin of a lower minor version, but compiles PTX.
         let orin = Target { sm: (8, 7), tegra: true, ptx_isa: None };
         check("sm_80", orin, Way::None);
         check("sm_87", orin, Native);
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_container_is_reached_by_its_best_image() {
+    fn a_container_counts_by_its_best_image() {
         let group = |containers, words: &[&str]| GpuCode {
             containers,
             images: words.iter().map(|words| image(words)).collect(),

@@ -1,25 +1,25 @@
-//! The GPUs of a check beside each other: whose outputs are the odd ones, and who is slow.
+//! Compares the GPUs of a check: GPUs whose outputs differ from the majority, and slow GPUs.
 
 mod bits;
 mod speed;
 
 use facts::{BackendKind, BenchReport, GpuKind, GpuPart, GpusReport, ParityRow, SCHEMA, Status};
 
-/// What a check made of one GPU, or of a processor.
+/// The results of a check on one GPU or processor.
 #[derive(Debug, Clone)]
 pub struct GpuRows<'a> {
-    /// Which, and what is known of it beside its rows; what is counted from rows is filled in here.
+    /// The device and its metadata; the comparison fills in the counts of rows.
     pub part: GpuPart,
-    /// What it is; rows of other backends are passed over.
+    /// Its backend; rows of other backends are ignored.
     pub backend: BackendKind,
     /// Its parity rows.
     pub parity: &'a [ParityRow],
-    /// Its timings, where it came to them.
+    /// Its timings, if it was timed.
     pub bench: Option<&'a BenchReport>,
 }
 
 impl GpuRows<'_> {
-    /// firstlight's own rows on it.
+    /// The parity rows of firstlight's own kernels on it.
     fn own(&self) -> impl Iterator<Item = &ParityRow> {
         let own = |row: &&ParityRow| row.peer.is_none() && row.backend == self.backend;
         self.parity.iter().filter(own)
@@ -70,7 +70,7 @@ pub fn gpus(rows: &[GpuRows<'_>]) -> GpusReport {
     }
 }
 
-/// Records of GPUs for tests.
+/// GPU records for tests.
 #[cfg(test)]
 pub(crate) mod records {
     use super::*;
@@ -101,7 +101,7 @@ pub(crate) mod records {
         }
     }
 
-    /// Kernels with these median times in milliseconds, and a ceiling.
+    /// A bench report with these median times in milliseconds, and a copy ceiling in GB/s.
     pub(crate) fn timed(millis: &[(&str, &str, f64)], copy_gbps: f64) -> BenchReport {
         let row = |&(op, case, millis): &(&str, &str, f64)| facts::BenchRow {
             op: op.into(),

@@ -3,13 +3,13 @@ use crate::remedy::quote;
 use facts::Machine;
 use knowledge::{Minor, dotted};
 
-/// The container's name when the machine is seen from inside one.
+/// The container's name, if the machine is seen from inside one.
 pub(crate) fn container(machine: &Machine) -> Option<&str> {
     let container = machine.virtualisation.as_ref()?.container.as_ref()?;
     Some(container.value.as_str())
 }
 
-/// How to say that a command is not for this shell: a container gets its driver from the host, WSL from Windows.
+/// A remark that the next command is for the host or Windows, if this is a container or WSL.
 pub(crate) fn where_the_driver_is(machine: &Machine) -> Option<String> {
     match container(machine)? {
         "wsl" => Some("# in Windows, not here: WSL uses the driver of Windows".into()),
@@ -17,7 +17,7 @@ pub(crate) fn where_the_driver_is(machine: &Machine) -> Option<String> {
     }
 }
 
-/// Commands that bring the NVIDIA driver to a branch, ending in the check that it took.
+/// Steps that update the NVIDIA driver to a branch, ending in a reboot of the machine or of WSL.
 pub(crate) fn update_driver(machine: &Machine, branch: u32) -> Vec<String> {
     let mut lines: Vec<String> = where_the_driver_is(machine).into_iter().collect();
     if container(machine) == Some("wsl") {
@@ -37,7 +37,8 @@ pub(crate) fn update_driver(machine: &Machine, branch: u32) -> Vec<String> {
     lines
 }
 
-/// Commands that make an nvcc of a CUDA release the one builds use: one that is here, else from NVIDIA's packages.
+/// Steps that select the nvcc of a CUDA release for builds: an installed toolkit of the same major version, else one
+/// from NVIDIA's packages.
 pub(crate) fn use_toolkit(machine: &Machine, cuda: Minor) -> Vec<String> {
     let here = machine.toolkits.iter().filter(|toolkit| toolkit.has_nvcc).find(|toolkit| {
         let version = toolkit.version.as_ref().and_then(|v| knowledge::minor_of(&v.value));
@@ -49,7 +50,7 @@ pub(crate) fn use_toolkit(machine: &Machine, cuda: Minor) -> Vec<String> {
     install_toolkit(machine, cuda)
 }
 
-/// Commands that install a CUDA toolkit from NVIDIA's packages and make its nvcc the one builds use.
+/// Steps that install a CUDA toolkit from NVIDIA's packages and select its nvcc for builds.
 pub(crate) fn install_toolkit(machine: &Machine, cuda: Minor) -> Vec<String> {
     let package = format!("cuda-toolkit-{}-{}", cuda.0, cuda.1);
     let id = machine.os.id.as_ref().map_or("", |id| id.value.as_str());
@@ -68,7 +69,7 @@ pub(crate) fn install_toolkit(machine: &Machine, cuda: Minor) -> Vec<String> {
     ]
 }
 
-/// The command that installs a system package, by its names on Debian's and on Red Hat's side.
+/// The command that installs a system package, by its names on Debian and on Red Hat.
 pub(crate) fn install_package(machine: &Machine, debian: &str, red_hat: &str) -> String {
     let id = machine.os.id.as_ref().map_or("", |id| id.value.as_str());
     match id {
@@ -80,7 +81,7 @@ pub(crate) fn install_package(machine: &Machine, debian: &str, red_hat: &str) ->
     }
 }
 
-/// The container runtime that a text tells of.
+/// The container runtime that a text names.
 pub(crate) fn runtime_in(text: &str) -> Option<&'static str> {
     let text = text.to_ascii_lowercase();
     let has = |word: &str| text.contains(word);
@@ -95,7 +96,8 @@ pub(crate) fn runtime_in(text: &str) -> Option<&'static str> {
     }
 }
 
-/// How GPUs get into a container: the one a text tells of, else the one that this is, else Docker's.
+/// Steps that pass GPUs into a container: of the runtime that a text names, else of the one detected here, else of
+/// Docker.
 pub(crate) fn pass_gpus(machine: &Machine, named: Option<&str>) -> Vec<String> {
     let lines: &[&str] = match named.or(container(machine)).unwrap_or("docker") {
         "podman" => &[
@@ -104,13 +106,13 @@ pub(crate) fn pass_gpus(machine: &Machine, named: Option<&str>) -> Vec<String> {
             "podman run --device nvidia.com/gpu=all ...",
         ],
         "kubernetes" => &[
-            "# in the pod: resources: {limits: {nvidia.com/gpu: 1}}; what the nodes have to give:",
+            "# in the pod: resources: {limits: {nvidia.com/gpu: 1}}; GPUs that the nodes offer:",
             "kubectl describe nodes | grep --ignore-case nvidia.com/gpu",
             "# where that is 0 or missing, NVIDIA's device plugin does not run there:",
             "kubectl get pods --all-namespaces | grep --ignore-case nvidia",
         ],
         "apptainer" => &[
-            "# with the driver on the host; --nv stands before the image's name:",
+            "# with the driver on the host; --nv comes before the image's name:",
             "apptainer exec --nv IMAGE nvidia-smi",
         ],
         "lxc" => &[
@@ -129,7 +131,7 @@ pub(crate) fn pass_gpus(machine: &Machine, named: Option<&str>) -> Vec<String> {
     lines.iter().map(|line| (*line).to_owned()).collect()
 }
 
-/// How a container keeps its GPUs when systemd writes its device rules anew.
+/// Steps that keep a container's GPUs when systemd rewrites its device rules.
 pub(crate) fn keep_gpus(machine: &Machine) -> Vec<String> {
     let lines: &[&str] = match container(machine) {
         Some("podman") => &[
@@ -155,7 +157,7 @@ pub(crate) fn keep_gpus(machine: &Machine) -> Vec<String> {
     lines.iter().map(|line| (*line).to_owned()).collect()
 }
 
-/// How WSL gets to the GPU of Windows.
+/// Steps that give WSL access to the GPU of Windows.
 pub(crate) fn mend_wsl() -> Vec<String> {
     [
         "# in Windows: install the current NVIDIA driver (GPUs with TCC: nvidia-smi -dm 0), then:",
@@ -170,7 +172,7 @@ pub(crate) fn mend_wsl() -> Vec<String> {
     .into()
 }
 
-/// How a user gets to open the GPU's device files, by their group where it is known.
+/// Steps that let a user open the GPU's device files, by their group if it is known.
 pub(crate) fn open_devices(machine: &Machine, group: Option<&str>) -> Vec<String> {
     let group = group.unwrap_or("video");
     let lines: &[&str] = match container(machine) {
@@ -196,7 +198,7 @@ pub(crate) fn open_devices(machine: &Machine, group: Option<&str>) -> Vec<String
     lines.iter().map(|line| (*line).to_owned()).collect()
 }
 
-/// How the kernel comes to trust the NVIDIA module.
+/// Steps that make the kernel trust the NVIDIA module.
 pub(crate) fn sign_module(machine: &Machine) -> Vec<String> {
     let mut lines: Vec<String> = where_the_driver_is(machine).into_iter().collect();
     let id = machine.os.id.as_ref().map_or("", |id| id.value.as_str());
@@ -216,7 +218,7 @@ pub(crate) fn sign_module(machine: &Machine) -> Vec<String> {
     lines
 }
 
-/// How nouveau leaves the GPU to NVIDIA's driver.
+/// Steps that blacklist nouveau, so that NVIDIA's driver gets the GPU.
 pub(crate) fn blacklist_nouveau(machine: &Machine) -> Vec<String> {
     let mut lines: Vec<String> = where_the_driver_is(machine).into_iter().collect();
     let file = "/etc/modprobe.d/blacklist-nouveau.conf";
@@ -234,7 +236,7 @@ pub(crate) fn blacklist_nouveau(machine: &Machine) -> Vec<String> {
     lines
 }
 
-/// How /dev/shm gets larger.
+/// Steps that enlarge /dev/shm.
 pub(crate) fn enlarge_shared_memory(machine: &Machine) -> Vec<String> {
     let lines: &[&str] = match container(machine) {
         Some("podman") => &["podman run --shm-size=16g ...", "# or the host's own: --ipc=host"],
@@ -255,10 +257,11 @@ pub(crate) fn enlarge_shared_memory(machine: &Machine) -> Vec<String> {
     lines.iter().map(|line| (*line).to_owned()).collect()
 }
 
-/// What one nvcc thread takes while it compiles attention kernels (flash-attention's README and its issue 1736).
+/// Memory of one nvcc thread that compiles attention kernels (flash-attention's README and its issue 1736).
 const BYTES_A_COMPILER: u64 = 5_000_000_000;
 
-/// How many compilers fit into memory at once, by the container's limit where there is one; at least one.
+/// The number of compilers that fit into memory at once, at least one and at most the cores; a container's limits come
+/// first. `None` if the memory is unknown.
 pub(crate) fn build_jobs(machine: &Machine) -> Option<u32> {
     let memory = machine.memory.limit_bytes.as_ref().or(machine.memory.total_bytes.as_ref())?;
     let fit = u32::try_from(memory.value / BYTES_A_COMPILER).unwrap_or(u32::MAX).max(1);
@@ -272,7 +275,7 @@ mod tests {
     use crate::test_support::machines;
 
     #[test]
-    fn a_driver_is_updated_where_it_lives() {
+    fn driver_updates_name_the_host_of_a_container() {
         let check = |machine: Machine, expect: &[&str]| {
             assert_eq!(update_driver(&machine, 580), expect);
         };
@@ -306,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a_toolkit_that_is_here_comes_before_one_to_install() {
+    fn prefers_an_installed_toolkit() {
         let both = machines::with_toolkit(machines::h200(), "12.8", "/usr/local");
         assert_eq!(use_toolkit(&both, (12, 6)), ["export CUDA_HOME=/usr/local/cuda-12.8"]);
         let lines = use_toolkit(&machines::a10(), (13, 0));

@@ -1,10 +1,10 @@
-//! Pure rules from facts to findings: what is wrong with a machine or a Python environment, on which evidence, why,
-//! and the commands that put it right there.
+//! Pure rules from facts to findings: what is wrong with a machine or a Python environment, the evidence, the cause,
+//! and the commands that fix it there.
 //!
-//! Invariant: this crate does no I/O. It reads only the records of `probe`, so each rule is tested on records of
-//! machines that no developer needs to own, and a finding can be reproduced from the `facts.json` of a run.
+//! Invariant: this crate does no I/O. It sees only the records that `probe` made, so each rule is tested on records of
+//! machines that are not at hand, and a finding can be reproduced from the `facts.json` of a run.
 //!
-//! Invariant: nothing is judged by a label where a file told more. A rule that rests on a table of published wheels
+//! Invariant: the contents of a file take precedence over its label. A rule that rests on a table of published wheels
 //! instead of bytes says so in its confidence and names the table's source in its evidence.
 
 mod abi;
@@ -60,7 +60,7 @@ use facts::CompactSort;
 use facts::{Finding, FleetReport, GpusReport, Machine, PyEnv};
 use rayon::prelude::*;
 
-/// Every finding of every rule, worst first and by rule id among equals. Findings about an environment name its folder.
+/// Every finding of every rule, worst first, then by rule id. A finding about an environment names its folder.
 pub fn run(machine: &Machine, envs: &[PyEnv]) -> Vec<Finding> {
     let context = Context { machine, envs };
     let mut findings: Vec<Finding> = RULES
@@ -72,7 +72,7 @@ pub fn run(machine: &Machine, envs: &[PyEnv]) -> Vec<Finding> {
     findings
 }
 
-/// What the rules find between the ranks of a fleet, worst first and by rule id among equals.
+/// The findings of the rules that compare the ranks of a fleet, worst first, then by rule id.
 fn run_on_fleet(fleet: &FleetReport) -> Vec<Finding> {
     let rules = RULES.iter().filter_map(|rule| rule.check_fleet);
     let mut findings: Vec<Finding> = rules.flat_map(|check| check(fleet)).collect();
@@ -80,7 +80,7 @@ fn run_on_fleet(fleet: &FleetReport) -> Vec<Finding> {
     findings
 }
 
-/// What the rules find on the GPUs that a check ran on, beside each other; worst first and by rule id among equals.
+/// The findings of the rules that compare the GPUs of a check, worst first, then by rule id.
 pub fn run_on_gpus(gpus: &GpusReport) -> Vec<Finding> {
     let rules = RULES.iter().filter_map(|rule| rule.check_gpus);
     let mut findings: Vec<Finding> = rules.flat_map(|check| check(gpus)).collect();
@@ -88,7 +88,7 @@ pub fn run_on_gpus(gpus: &GpusReport) -> Vec<Finding> {
     findings
 }
 
-/// The rule with this id, in any case and with `_` for `-`; `None` when there is none ([`nearest`] suggests one).
+/// The rule with this id, in any case and with `_` for `-`; `None` if there is none ([`nearest`] suggests one).
 pub fn rule(id: &str) -> Option<&'static Rule> {
     let wanted = suggest::normalise(id);
     RULES.iter().find(|rule| rule.id == wanted)

@@ -1,4 +1,4 @@
-//! What works on which platform (row R1-08): the table behind `firstlight plan --matrix`.
+//! The platform support matrix of `firstlight plan --matrix` (row R1-08).
 
 use facts::{
     Machine, MachineKind, PlanTarget, SCHEMA, Support, SupportCell, SupportMatrix, SupportRow,
@@ -55,7 +55,7 @@ const fn no(reason: &'static str, source: Citation) -> Cell {
     (Support::No, reason, source)
 }
 
-/// Component, then one cell for each platform.
+/// One row per component: its name, then one cell per platform.
 const ROWS: &[(&str, [Cell; 3])] = &[
     (
         "PyTorch",
@@ -155,13 +155,13 @@ const ROWS: &[(&str, [Cell; 3])] = &[
     ),
 ];
 
-/// The matrix, with the platform of a machine marked.
+/// The matrix, with the column of the machine's platform marked.
 pub fn matrix(machine: &Machine) -> SupportMatrix {
     let here = match machine.kind {
         MachineKind::X86Cuda => Some(PLATFORMS[0]),
         MachineKind::ArmCuda => Some(PLATFORMS[1]),
         MachineKind::AppleSilicon => Some(PLATFORMS[2]),
-        // A Jetson is not a server Arm, and without a GPU none of the columns is about the machine.
+        // A Jetson is not an Arm server, and no column describes a machine without a GPU.
         _ => None,
     };
     let row = |(component, cells): &(&str, [Cell; 3])| SupportRow {
@@ -186,7 +186,7 @@ fn cell(platform: &str, (support, reason, source): &Cell) -> SupportCell {
     }
 }
 
-/// The column of a machine that is named: its platform's, under its own name. Without a GPU it has no backend but the processor.
+/// The column of a named target's platform, under the target's own name. Without a GPU its only backend is the CPU.
 pub fn matrix_of(target: &PlanTarget) -> SupportMatrix {
     let column = match (target.os.as_str(), target.arch.as_str()) {
         ("macos", _) => 2,
@@ -217,7 +217,7 @@ pub fn matrix_of(target: &PlanTarget) -> SupportMatrix {
     }
 }
 
-/// The package that a row is about, where it is about one.
+/// The package of a row; `None` if the row is not about a package.
 pub fn package_of(component: &str) -> Option<&'static str> {
     match component {
         "PyTorch" => Some("torch"),

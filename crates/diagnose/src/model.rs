@@ -1,4 +1,4 @@
-//! What a model's layers need here: kernels by layer type, the slow path taken where one is missing, and memory.
+//! A model's needs on this machine: kernels per layer type, slow paths where a kernel is missing, and memory.
 
 mod kernels;
 mod memory;
@@ -12,34 +12,34 @@ use facts::{
     Severity,
 };
 
-/// What is asked about a model.
+/// Options of a model check.
 #[derive(Debug, Clone)]
 pub struct ModelOptions {
-    /// The config's path, for the report.
+    /// Path of the config, for the report.
     pub source: String,
-    /// Tokens of each sequence; the config's own limit cuts it.
+    /// Tokens per sequence, limited by the config's own maximum.
     pub context_tokens: u64,
-    /// Sequences at once.
+    /// Concurrent sequences.
     pub sequences: u64,
-    /// The weight files' own count, where they are there.
+    /// Sizes from the weight files, if they exist.
     pub weights: Option<Weights>,
 }
 
-/// Parameters and bytes by the headers of the weight files.
+/// Parameters and bytes from the headers of the weight files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Weights {
     /// Elements of all tensors.
     pub parameters: u64,
     /// Bytes of all tensors.
     pub bytes: u64,
-    /// Where they were read.
+    /// The source of the sizes.
     pub source: String,
 }
 
-/// Reads a model's needs from the text of its config.json, and holds them against the machine.
+/// Reads a model's needs from the text of its config.json and compares them with the machine.
 ///
 /// # Errors
-/// [`ConfigError`] when the text is no config, or not one of a known family.
+/// [`ConfigError`] if the text is not a config, or not one of a known model family.
 pub fn model(
     config: &str,
     options: &ModelOptions,
@@ -65,10 +65,10 @@ pub fn model(
     Ok((report, found))
 }
 
-/// The kinds of layers a config.json describes, each once, in the order of the model.
+/// The kinds of layers in a config.json, each once, in model order.
 ///
 /// # Errors
-/// [`ConfigError`] when the text is no config, or not one of a known family.
+/// [`ConfigError`] if the text is not a config, or not one of a known model family.
 pub fn layer_kinds(config: &str, path: &str) -> Result<Vec<&'static str>, ConfigError> {
     let mut kinds = Vec::new();
     for layer in Architecture::describe(&Config::parse(path, config)?)?.layers {
@@ -79,8 +79,9 @@ pub fn layer_kinds(config: &str, path: &str) -> Result<Vec<&'static str>, Config
     Ok(kinds)
 }
 
-/// The finding of a model that does not fit, by the memory that its report has. `held_weights` are the bytes of the weights as the
-/// engine holds them, if that is not as they are stored. `processes` says whether `firstlight ps` can show who has the memory.
+/// The finding for a model that does not fit into the memory of its report. `held_weights` is the size in bytes of the
+/// weights as the engine holds them, if it differs from the stored size. `processes` says whether `firstlight ps` can
+/// list the processes that use the memory.
 pub fn memory_finding(
     report: &ModelReport,
     held_weights: Option<u64>,
@@ -101,7 +102,7 @@ fn groups(described: &Architecture) -> Vec<LayerGroup> {
     groups
 }
 
-/// The slow paths that would be taken in each environment, and a model that does not fit.
+/// The findings: the slow paths in each environment, and a model that does not fit.
 fn judge(report: &ModelReport, machine: &Machine, envs: &[PyEnv]) -> Vec<Finding> {
     let mut found: Vec<Finding> = Vec::new();
     for env in envs {
@@ -135,7 +136,7 @@ fn slow_path(
         .sum();
     let total: usize = report.layers.iter().map(|group| group.indices.len()).sum();
     let rule = crate::rule("slow-hybrid-path")?;
-    // What cannot be installed here, or would not run, is nothing to warn of: the model belongs on another machine.
+    // Packages that cannot be installed or run here give no warning: the model belongs on another machine.
     let elsewhere = kernels::why_not_here(machine, env, &report.config);
     let mut draft = rule.finding(
         if elsewhere.is_some() { Severity::Info } else { Severity::Warning },

@@ -1,4 +1,4 @@
-//! What rules ask of the compiled files of an environment.
+//! Queries of the rules about the compiled files of an environment.
 
 use crate::torch_build::live_dist;
 use facts::{Dist, Elf, Machine, NativeFile, Platform, PyEnv};
@@ -18,7 +18,7 @@ pub(crate) fn files(env: &PyEnv) -> impl Iterator<Item = Native<'_>> {
         .filter_map(move |file| Some(Native { env, file, elf: file.elf.as_ref()? }))
 }
 
-/// The files that are of interest, by the distribution they belong to: one package gives one finding.
+/// The files that pass a test, grouped by distribution: one package gives one finding.
 pub(crate) fn by_owner<'a>(
     env: &'a PyEnv,
     wanted: impl Fn(&Native<'a>) -> bool,
@@ -40,12 +40,12 @@ impl<'a> Native<'a> {
         self.file.dist.as_deref().map(Dist::normalise)
     }
 
-    /// Its distribution.
+    /// Its distribution, if that is installed.
     pub(crate) fn owner(&self) -> Option<&'a Dist> {
         live_dist(self.env, self.file.dist.as_deref()?)
     }
 
-    /// `flash_attn 2.8.3`, or the file where nobody owns it.
+    /// Its distribution and version, such as `flash_attn 2.8.3`, or the path of a file without a distribution.
     pub(crate) fn what(&self) -> String {
         match self.owner() {
             Some(dist) => format!("{} {}", dist.name, dist.version),
@@ -53,12 +53,12 @@ impl<'a> Native<'a> {
         }
     }
 
-    /// Whether it is one of several builds of one library that a package chooses from when it is imported, such as
-    /// libbitsandbytes_cuda118.so among libbitsandbytes_cuda128.so: most of them are meant not to load here.
+    /// Whether it is one of several builds of a library from which a package selects one at import, such as
+    /// libbitsandbytes_cuda118.so and libbitsandbytes_cuda128.so. Most of them are not meant to load here.
     pub(crate) fn is_one_of_several(&self) -> bool {
         let own = stem(self.file.name());
         let numbered = self.file.name().split(".so").next().is_some_and(|name| name != own);
-        // What stands before the last underscore is the library: its builds for other accelerators count as well.
+        // The part before the last underscore names the library, so builds for other accelerators count as well.
         let family = own.rsplit_once('_').map_or(own, |(family, _)| family);
         numbered
             && self.env.native_files.iter().any(|other| {
@@ -68,15 +68,16 @@ impl<'a> Native<'a> {
             })
     }
 
-    /// Whether another build of the same library, for another torch, CUDA or processor by its name, lies beside it and
-    /// passes this test: the package takes that one.
+    /// Whether the same folder has another build of the same library, for another torch, CUDA or processor by its name,
+    /// that passes the test: the package loads that one.
     pub(crate) fn has_sibling(&self, fits: impl Fn(&Native<'a>) -> bool) -> bool {
-        // What another file needs by its name is no choice: libtorch_cuda.so is loaded beside libtorch_cpu.so.
+        // A file that another library needs by name is not an alternative: libtorch_cuda.so is loaded together with
+        // libtorch_cpu.so.
         let needed = self.elf.opened_by.as_deref().is_some_and(|asker| !asker.ends_with(".py"));
         !needed && !self.is_torch() && self.has_build_beside(fits)
     }
 
-    /// Whether a file of the same name, but for numbers and for what a build is for, lies beside it and passes this test.
+    /// Whether a file in the same folder, whose name differs only in numbers and accelerator names, passes the test.
     pub(crate) fn has_build_beside(&self, fits: impl Fn(&Native<'a>) -> bool) -> bool {
         let own = build_family(self.file.name());
         files(self.env).any(|other| {
@@ -87,7 +88,7 @@ impl<'a> Native<'a> {
         })
     }
 
-    /// Whether an import of its package opens it: Python takes it as a module, or something that an import runs names it.
+    /// Whether an import of its package opens it: it is a Python module, or code that the import runs names it.
     pub(crate) fn is_opened(&self) -> bool {
         let by_name = || !self.file.name().starts_with("lib");
         self.is_torch()
@@ -95,17 +96,17 @@ impl<'a> Native<'a> {
             || self.elf.module.unwrap_or_else(by_name) && !self.is_optional()
     }
 
-    /// Whether its package tries to load it and works without it where that fails.
+    /// Whether its package tries to load it and works without it.
     pub(crate) fn is_optional(&self) -> bool {
         self.elf.optional_in.is_some() && self.elf.opened_by.is_none()
     }
 
-    /// Whether it is one of several builds of which nothing shows that an import opens this one.
+    /// Whether it is one of several builds, and nothing shows that an import opens this one.
     pub(crate) fn is_left_to_choice(&self) -> bool {
         !self.is_opened() && self.has_sibling(|_| true)
     }
 
-    /// Whether it belongs to torch's interface for extensions, of a torch that is not installed.
+    /// Whether it needs torch's libraries in an environment without torch, and no import opens it.
     pub(crate) fn is_plugin_without_torch(&self) -> bool {
         let torch = |name: &str| name.starts_with("libtorch") || name.starts_with("libc10");
         let missing = self.elf.needed.iter().filter(|needed| needed.path.is_none());
@@ -114,7 +115,7 @@ impl<'a> Native<'a> {
             && missing.into_iter().any(|it| torch(&it.name))
     }
 
-    /// Whether it is for this machine's processor; true where that is not known.
+    /// Whether it is built for this machine's processor; true if the processor is not known.
     pub(crate) fn is_for(&self, machine: &Machine) -> bool {
         let own = match machine.platform {
             Platform::LinuxX86_64 => "x86_64",
@@ -124,24 +125,24 @@ impl<'a> Native<'a> {
         self.elf.machine == own
     }
 
-    /// Whether NVIDIA's own packages of CUDA libraries brought it.
+    /// Whether one of NVIDIA's packages of CUDA libraries installed it.
     pub(crate) fn is_nvidia(&self) -> bool {
         self.owner_name().is_some_and(|name| name.starts_with("nvidia-"))
     }
 
-    /// Whether it is torch's own.
+    /// Whether it belongs to torch's own package.
     pub(crate) fn is_torch(&self) -> bool {
         self.owner_name().as_deref() == Some("torch")
     }
 }
 
-/// The name of a file without its ending and the number before that.
+/// A file name without its suffix and the number before the suffix.
 fn stem(name: &str) -> &str {
     let name = name.split(".so").next().unwrap_or(name);
     name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '_' || c == '.')
 }
 
-/// A file's name without numbers and without the words for what a build is for.
+/// A file name without digits and accelerator names.
 fn build_family(name: &str) -> String {
     let mut name: String = name.chars().filter(|c| !c.is_ascii_digit()).collect();
     for word in ["cpu", "cuda", "rocm", "hip", "xpu"] {

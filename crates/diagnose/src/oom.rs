@@ -1,20 +1,20 @@
-//! Which memory ran out, by the words of row R1-05.
+//! Classifies out-of-memory errors by the memory that ran out (row R1-05).
 
-/// The memory an error says is exhausted.
+/// The memory that an error reports as exhausted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OutOfMemory {
-    /// A CUDA GPU's.
+    /// The memory of a CUDA GPU.
     Cuda,
-    /// An Apple GPU's.
+    /// The memory of an Apple GPU.
     Mps,
-    /// The host's.
+    /// The memory of the host.
     Cpu,
-    /// cuDNN refuses a shape or layout. That is often for want of workspace, and often not: it may be a false alarm.
+    /// cuDNN refuses a shape or layout. Often the workspace memory is missing, but the error has other causes too.
     Cudnn,
 }
 
 impl OutOfMemory {
-    /// The name used in JSON.
+    /// The name in JSON.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Cuda => "cuda",
@@ -24,19 +24,19 @@ impl OutOfMemory {
         }
     }
 
-    /// Whether the words have other causes as well.
+    /// Whether the message has causes other than memory.
     pub fn may_be_false_alarm(self) -> bool {
         self == Self::Cudnn
     }
 }
 
-/// RuntimeError and the classes torch derives from it, by the last part of their names.
+/// RuntimeError and the classes that torch derives from it, by the last part of their names.
 const RUNTIME_ERRORS: [&str; 4] =
     ["RuntimeError", "OutOfMemoryError", "AcceleratorError", "TorchRuntimeError"];
 
-/// Classifies an exception by its class and message; `None` when it is not about memory.
+/// Classifies an exception by its class and message; `None` if it is not about memory.
 ///
-/// Only a RuntimeError (torch's OutOfMemoryError is one) counts: a ValueError that quotes the words is another error.
+/// Only a RuntimeError counts (torch's OutOfMemoryError is one): a ValueError that quotes the message is another error.
 pub fn out_of_memory(class: &str, message: &str) -> Option<OutOfMemory> {
     let class = class.rsplit('.').next().unwrap_or(class).trim();
     if !RUNTIME_ERRORS.contains(&class) {
@@ -58,13 +58,13 @@ pub fn out_of_memory(class: &str, message: &str) -> Option<OutOfMemory> {
     cudnn.then_some(OutOfMemory::Cudnn)
 }
 
-/// The first out-of-memory error of a traceback or log whose white space is single spaces.
+/// The first out-of-memory error of a traceback or log in which white space is single spaces.
 pub(crate) fn first_in(text: &str) -> Option<OutOfMemory> {
     let classes = RUNTIME_ERRORS.iter().flat_map(|class| {
         text.match_indices(class).map(move |(at, _)| (at, *class, &text[at + class.len()..]))
     });
     let kinds = classes.filter_map(|(at, class, rest)| {
-        // A message ends where the next exception begins; 1,000 letters hold the longest of torch's.
+        // A message ends where the next exception begins; 1,000 characters hold torch's longest message.
         let message = rest.strip_prefix(':')?;
         let longest = message.char_indices().nth(1000).map_or(message.len(), |(end, _)| end);
         let message = &message[..longest];
@@ -82,7 +82,7 @@ mod tests {
         "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 21.99 GiB";
 
     #[test]
-    fn the_words_of_row_r1_05() {
+    fn classifies_the_messages_of_row_r1_05() {
         let check = |class: &str, message: &str, expect| {
             assert_eq!(out_of_memory(class, message), expect, "{class}: {message}");
         };
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn other_errors_are_refused() {
+    fn other_errors_are_not_out_of_memory() {
         for (class, message) in [
             ("ValueError", CUDA),
             ("MemoryError", "out of memory"),
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_of_a_log_counts_and_a_quotation_does_not() {
+    fn the_first_error_counts_and_a_quotation_does_not() {
         let check = |text: &str, expect| assert_eq!(first_in(text), expect, "{text}");
         check(&format!("Traceback ... torch.OutOfMemoryError: {CUDA}"), Some(OutOfMemory::Cuda));
         check(&format!("ValueError: docs say RuntimeError, then {CUDA}"), None);

@@ -8,17 +8,17 @@ use facts::{Dist, EnvKind, EnvManager, Install, PackageTarget, PackageTool, PyEn
 use knowledge::Minor;
 use knowledge::torch_series;
 
-/// The packages that must be of one build with torch.
+/// The packages that must be builds for the same torch.
 const FAMILY: [&str; 3] = ["torch", "torchvision", "torchaudio"];
 
-/// The words that change one environment: uv's, pip's or conda's.
+/// The package manager commands for one environment: uv, pip or conda.
 pub(crate) struct Installer<'a> {
     env: Option<&'a PyEnv>,
     uv: bool,
 }
 
 impl<'a> Installer<'a> {
-    /// Chosen by who manages the environment; where nobody is recorded, by who installed torch, else pip.
+    /// Selects uv or pip by the recorded manager of the environment; without one, uv if uv installed torch, else pip.
     pub(crate) fn of(env: &'a PyEnv) -> Self {
         let by_uv =
             live_dist(env, "torch").and_then(|dist| dist.installer.as_deref()) == Some("uv");
@@ -29,28 +29,29 @@ impl<'a> Installer<'a> {
         Self { env: Some(env), uv }
     }
 
-    /// For where no environment is known: the python the user's shell finds.
+    /// For an unknown environment: the `python` on PATH.
     pub(crate) fn on_path() -> Self {
         Self { env: None, uv: false }
     }
 
-    /// Whether the commands are uv's.
+    /// Whether the commands use uv.
     pub(crate) fn uv(&self) -> bool {
         self.uv
     }
 
-    /// The environment's own interpreter, quoted for a shell.
+    /// The environment's interpreter, quoted for a shell.
     pub(crate) fn python(&self) -> String {
         self.env.map_or("python".to_owned(), |env| quote(&python_path(env)))
     }
 
-    /// A program that a package of the environment brings: it lies beside the interpreter, which need not be on PATH.
+    /// The path of a program that a package of the environment installs. It is next to the interpreter, which need not
+    /// be on PATH.
     pub(crate) fn program(&self, name: &str) -> String {
-        let beside = |env| {
+        let next_to_python = |env| {
             let python = python_path(env);
             python.rsplit_once('/').map(|(folder, _)| quote(&format!("{folder}/{name}")))
         };
-        self.env.and_then(beside).unwrap_or_else(|| name.to_owned())
+        self.env.and_then(next_to_python).unwrap_or_else(|| name.to_owned())
     }
 
     /// Installs from the default index, or from PyTorch's index of a CUDA release.
@@ -65,15 +66,16 @@ impl<'a> Installer<'a> {
         self.step(Install { specs: specs.to_vec(), index, ..Install::default() })
     }
 
-    /// Builds packages from source against what is installed, never taking a prebuilt wheel. Where one of them has no source
-    /// distribution, the wheels of the same versions are fetched again: what lies there may not be theirs.
+    /// Builds packages from source against the installed torch, never from a prebuilt wheel. If one of them has no
+    /// source distribution, the wheels of the same versions are installed again, since the installed files may be
+    /// others.
     pub(crate) fn build(&self, specs: &[&str]) -> RemedyStep {
         if !specs.iter().all(|spec| has_source(requirement_name(spec))) {
             return self.again(specs);
         }
         self.step(Install {
             specs: specs.iter().map(|spec| (*spec).to_owned()).collect(),
-            // The packages by name: a switch for all would take the dependencies from source as well.
+            // By package: a global switch would build the dependencies from source as well.
             from_source: specs.iter().map(|spec| requirement_name(spec).to_owned()).collect(),
             reinstall: true,
             no_deps: true,
@@ -81,14 +83,14 @@ impl<'a> Installer<'a> {
         })
     }
 
-    /// A line before the command that builds a package: what runs a program without, where firstlight's own wheel has its functions.
-    /// It ends in a colon, as remarks on the command below them do.
+    /// A remark before the build of a package: firstlight's wheel replaces its functions without a compiler. It ends in
+    /// a colon, as remarks about the next command do. `None` for packages that the wheel does not replace.
     pub(crate) fn stand_in(&self, package: &str) -> Option<String> {
         const STAND_INS: [&str; 4] =
             ["flash-attn", "causal-conv1d", "mamba-ssm", "flash-linear-attention"];
         let package = Dist::normalise(requirement_name(package));
         let there = self.env.is_some_and(|env| live_dist(env, "firstlight").is_some());
-        let first = if there { "" } else { ", once firstlight's wheel is beside torch" };
+        let first = if there { "" } else { ", once firstlight's wheel is installed next to torch" };
         STAND_INS.contains(&package.as_str()).then(|| {
             format!(
                 "# without a compiler, `{} -m firstlight run SCRIPT.py` has firstlight's kernels for NVIDIA GPUs stand in for \
@@ -98,7 +100,8 @@ impl<'a> Installer<'a> {
         })
     }
 
-    /// Brings the builds of packages for this Python and this processor: the wheel of the same version where one is published.
+    /// Installs packages built for this Python and processor: wheels of the same version, or a build from source if
+    /// PyPI has no wheel.
     pub(crate) fn build_for_this_python(&self, names: &[&str]) -> Vec<RemedyStep> {
         let (here, wheels): (Vec<&str>, Vec<&str>) =
             names.iter().partition(|name| is_compiled_here(name));
@@ -112,7 +115,7 @@ impl<'a> Installer<'a> {
         lines
     }
 
-    /// Installs packages again in the versions that they have, whatever lies there, and nothing that they require.
+    /// Reinstalls packages in their installed versions, without their dependencies.
     pub(crate) fn again(&self, specs: &[&str]) -> RemedyStep {
         let version = |spec: &str| {
             let dist = self.env.and_then(|env| live_dist(env, spec))?;
@@ -128,13 +131,13 @@ impl<'a> Installer<'a> {
         RemedyStep::Uninstall { target: self.target(), packages }
     }
 
-    /// Looks whether the requirements of all packages are met.
+    /// Checks whether the requirements of all packages are met.
     pub(crate) fn check(&self) -> RemedyStep {
         RemedyStep::Inspect { command: self.target().command("check") }
     }
 
-    /// A bare name with the one version that an installed package wants of it: an installer that may choose takes whatever
-    /// release it can install, however old.
+    /// Adds to a bare name the exact version that an installed package requires. Without it an installer may select any
+    /// release that it can install, however old.
     fn pinned(&self, spec: &str) -> String {
         let name = Dist::normalise(spec);
         let plain = requirement_name(spec) == spec;
@@ -164,7 +167,7 @@ impl<'a> Installer<'a> {
         RemedyStep::Conda { prefix, specs: specs.to_vec(), reinstall: false }
     }
 
-    /// Replaces torch, and those of torchvision and torchaudio that are installed, by a chosen build.
+    /// Replaces torch, and torchvision and torchaudio if they are installed, by a chosen build.
     pub(crate) fn replace_torch(&self, choice: &Choice) -> Vec<RemedyStep> {
         let has = |name: &str| self.env.and_then(|env| live_dist(env, name));
         let conda = self.env.is_some_and(|env| env.kind == EnvKind::Conda);
@@ -183,7 +186,8 @@ impl<'a> Installer<'a> {
     }
 }
 
-/// The published torch nearest to the installed one that fits the GPU, the driver and the Python here.
+/// Steps that install the published torch nearest to the installed one that fits the GPU, the driver and the Python
+/// here. If none is known, they show torch's CUDA and the GPU.
 pub(crate) fn another_torch(seen: &Seen) -> Vec<String> {
     let known = !crate::gpu::capabilities(seen.machine()).is_empty();
     let choice = seen.env().filter(|_| known).and_then(|env| {
@@ -213,7 +217,7 @@ fn companion(name: &str, choice: &Choice) -> String {
     }
 }
 
-/// The interpreter's path as the environment names it.
+/// The interpreter's recorded path, else the environment's `bin/python`.
 pub(crate) fn python_path(env: &PyEnv) -> String {
     match &env.interpreter.executable {
         Some(path) => path.clone(),
@@ -221,7 +225,7 @@ pub(crate) fn python_path(env: &PyEnv) -> String {
     }
 }
 
-/// The package a requirement names: `causal-conv1d` of `causal-conv1d>=1.4`.
+/// The package name of a requirement: `causal-conv1d` of `causal-conv1d>=1.4`.
 fn requirement_name(spec: &str) -> &str {
     let end = spec.find(|c: char| !(c.is_ascii_alphanumeric() || "-_.".contains(c)));
     &spec[..end.unwrap_or(spec.len())]
@@ -232,7 +236,7 @@ pub(crate) fn index_url(cuda: Minor) -> String {
     format!("https://download.pytorch.org/whl/cu{}{}", cuda.0, cuda.1)
 }
 
-/// Steps as people read them.
+/// Steps as text.
 pub(crate) fn text(steps: Vec<RemedyStep>) -> Vec<String> {
     steps.into_iter().map(String::from).collect()
 }
@@ -270,7 +274,7 @@ mod tests {
             text(Installer::of(&conda).replace_torch(&choice())),
             ["conda install --prefix /opt/c -c conda-forge pytorch-gpu=2.9.0 cuda-version=12"]
         );
-        // A torch that pip put into a conda environment is pip's to replace.
+        // A torch that pip installed into a conda environment is replaced by pip.
         let mixed = env("/opt/c").conda().torch("2.9.0", None).installer("torch", "pip").build();
         assert!(
             text(Installer::of(&mixed).replace_torch(&choice()))[0]

@@ -1,14 +1,14 @@
 use facts::Dist;
 pub(crate) use knowledge::Requirement;
 
-/// A requirement line with its package's name as PEP 503 normalises names; `None` for anything else.
+/// A requirement line, with its package name as PEP 503 normalises it; `None` for anything else.
 pub(crate) fn parse(line: &str) -> Option<Requirement> {
     let mut requirement = Requirement::parse(line)?;
     requirement.name = Dist::normalise(&requirement.name);
     Some(requirement)
 }
 
-/// The requirement a distribution's METADATA puts on another package on this architecture.
+/// The requirement on another package in a distribution's METADATA that applies to this architecture.
 pub(crate) fn required(dist: &Dist, name: &str, arm: bool) -> Option<Requirement> {
     let wanted = Dist::normalise(name);
     dist.requires

@@ -1,4 +1,4 @@
-//! What a remedy is written from when someone pasted an error: the machine, its environments and words of the error.
+//! Input of a remedy for a pasted error: the machine, its environments and words of the error.
 
 use crate::access;
 use crate::gpu;
@@ -7,7 +7,7 @@ use crate::remedy::Installer;
 use crate::rules::Context;
 use facts::{Evidence, Fact, Machine, PyEnv};
 
-/// What has to be here before a rule's silence means that all is well.
+/// A fact that a rule needs. Without it, no finding does not mean that all is well.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Need {
     /// A Python environment.
@@ -22,17 +22,17 @@ pub enum Need {
     Gpu,
     /// An NVIDIA driver.
     Driver,
-    /// The libcuda that programs get.
+    /// The libcuda that programs load.
     CudaLibrary,
-    /// NVSwitches, and the processes of the system that has them.
+    /// NVSwitches, seen from outside a container so that the host's processes are visible.
     NvSwitches,
-    /// A limit of memory below the machine's.
+    /// A memory limit below the machine's memory.
     MemoryLimit,
-    /// A container: what it was given is seen from inside alone.
+    /// A container, whose devices are visible only from inside.
     Container,
     /// WSL.
     Wsl,
-    /// An NVIDIA GPU on the PCI bus, driver or not.
+    /// An NVIDIA GPU on the PCI bus, with or without a driver.
     GpuOnBus,
     /// The driver's device files.
     DeviceFiles,
@@ -70,7 +70,7 @@ impl Need {
 }
 
 impl Need {
-    /// What was looked at where this is met.
+    /// The evidence that this need is met.
     pub(crate) fn seen(self, context: &Context) -> Vec<Evidence> {
         let dist = |env: &PyEnv, name: &str| {
             let dist = env.dist(name)?;
@@ -122,7 +122,7 @@ impl Need {
             Self::Container | Self::Wsl => {
                 let place =
                     context.machine.virtualisation.as_ref().and_then(|v| v.container.as_ref());
-                fact("the place is", place)
+                fact("running in", place)
             }
             Self::GpuOnBus => {
                 let pci = context.machine.access.pci.iter();
@@ -145,11 +145,11 @@ impl Need {
     }
 }
 
-/// A pasted error on this machine.
+/// A pasted error, with the machine and the environments to diagnose it on.
 #[derive(Debug)]
 pub struct Seen<'a> {
     pub(crate) context: Context<'a>,
-    /// The whole text with single spaces; empty when a rule was asked for by name.
+    /// The whole text with single spaces; empty if a rule was requested by name.
     pub(crate) text: &'a str,
     pub(crate) words: Vec<(String, String)>,
 }
@@ -160,29 +160,30 @@ impl<'a> Seen<'a> {
         self.context.machine
     }
 
-    /// The environment a remedy is for: the first with torch, else the first. The one the user names comes first.
+    /// The environment that a remedy changes: the first with torch, else the first. An environment that the user names
+    /// is listed first.
     pub(crate) fn env(&self) -> Option<&'a PyEnv> {
         let envs = self.context.envs;
         envs.iter().find(|env| env.torch.is_some()).or(envs.first())
     }
 
-    /// The words that change that environment; pip's for the `python` on PATH where there is none.
+    /// The package manager commands for that environment; without one, pip of the `python` on PATH.
     pub(crate) fn installer(&self) -> Installer<'a> {
         self.env().map_or(Installer::on_path(), Installer::of)
     }
 
-    /// What a `{name}` of the pattern stood for.
+    /// The word that a `{name}` of the pattern matched.
     pub(crate) fn word(&self, name: &str) -> Option<&str> {
         self.words.iter().find(|(known, _)| known == name).map(|(_, word)| word.as_str())
     }
 }
 
-/// Whether the files here agree with words someone saw.
+/// Whether the files here agree with a pasted error.
 #[derive(Debug)]
 pub struct Look {
-    /// Whether they do.
+    /// Whether they agree.
     pub agrees: bool,
-    /// What was seen, and where.
+    /// The observation and its source.
     pub evidence: Evidence,
 }
 
@@ -199,7 +200,7 @@ mod tests {
     use crate::test_support::{env, machines};
 
     #[test]
-    fn what_is_not_here_is_not_judged() {
+    fn needs_are_met_by_recorded_facts() {
         let machine = machines::x86();
         let gpu = machines::a10();
         let torch = [env("/v").torch("2.9.1+cu128", Some("12.8")).build()];
@@ -219,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_fit_the_environment_with_torch_or_the_path() {
+    fn commands_target_the_environment_with_torch_or_the_path() {
         let machine = machines::a10();
         let envs = [env("/plain").build(), env("/v").uv().torch("2.9.1", None).build()];
         let seen = |envs| Seen {

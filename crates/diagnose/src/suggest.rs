@@ -1,18 +1,18 @@
 use crate::rules::{RULES, Rule};
 
-/// A rule id as users type it: any case, `_` for `-`.
+/// A rule id as users type it, normalised: lower case, `-` for `_`.
 pub(crate) fn normalise(id: &str) -> String {
     id.trim().to_ascii_lowercase().replace('_', "-")
 }
 
-/// The rule whose id is nearest to a misspelt one; `None` when nothing is near enough to be meant.
+/// The rule whose id is nearest to a misspelt one; `None` if none is near enough.
 pub fn nearest(id: &str) -> Option<&'static Rule> {
     let wanted = normalise(id);
     let ids: Vec<&str> = RULES.iter().map(|rule| rule.id).collect();
     if let Some(near) = nearest_name(&wanted, &ids) {
         return RULES.iter().find(|rule| rule.id == near);
     }
-    // A word of an id names its rule when no other id has that word.
+    // A word that only one id has selects its rule.
     let mut sharing = RULES.iter().filter(|rule| rule.id.split('-').any(|word| word == wanted));
     match (sharing.next(), sharing.next()) {
         (Some(rule), None) => Some(rule),
@@ -20,12 +20,12 @@ pub fn nearest(id: &str) -> Option<&'static Rule> {
     }
 }
 
-/// The name nearest to a misspelt one; `None` when nothing is near enough to be meant.
+/// The name nearest to a misspelt one; `None` if none is near enough.
 pub fn nearest_name<'a>(typed: &str, names: &[&'a str]) -> Option<&'a str> {
     let wanted = normalise(typed);
     let (distance, name) =
         names.iter().map(|name| (distance(&wanted, name), *name)).min_by_key(|(d, _)| *d)?;
-    // A third of the letters may be wrong; beyond that a suggestion would be a guess.
+    // Up to a third of the characters may be wrong; beyond that a suggestion would be a guess.
     (distance <= wanted.chars().count() / 3).then_some(name)
 }
 
@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn misspelt_ids_find_their_rule_and_nonsense_finds_none() {
+    fn misspelt_ids_suggest_their_rule() {
         let check = |typed: &str, expect: Option<&str>| {
             assert_eq!(nearest(typed).map(|rule| rule.id), expect, "{typed}");
         };

@@ -1,4 +1,4 @@
-//! Records of machines and environments the rules are tested on, and the one check every rule's cases go through.
+//! Machines and environments for tests of the rules, and the check of every rule's cases.
 
 mod envs;
 pub(crate) mod machines;
@@ -9,35 +9,35 @@ pub(crate) use envs::{EnvBuilder, elf, env, found, image, lacking, missing_versi
 use crate::rules::{Context, Rule};
 use facts::{Confidence, Finding, Machine, PyEnv, Severity};
 
-/// One machine with its environments and what a rule must say about them.
+/// One machine with its environments, and the findings that a rule must have on them.
 pub(crate) struct Case {
-    /// What the case is, for the message of a failure.
+    /// Describes the case if it fails.
     pub(crate) what: &'static str,
     /// The machine.
     pub(crate) machine: Machine,
     /// Its environments.
     pub(crate) envs: Vec<PyEnv>,
-    /// The findings in order; empty when the rule must be silent.
+    /// The expected findings in order; empty if the rule must find nothing.
     pub(crate) expect: Vec<Expect>,
 }
 
-/// What one finding must be and contain.
+/// The properties of one expected finding.
 pub(crate) struct Expect {
     severity: Severity,
     confidence: Confidence,
-    /// Phrases of its title, evidence, cause or commands.
+    /// Phrases that must occur in its title, evidence, cause or commands.
     phrases: Vec<&'static str>,
     /// Phrases that must not occur.
     absent: Vec<&'static str>,
 }
 
 impl Case {
-    /// A case in which the rule must stay silent, unless [`Case::finds`] follows.
+    /// A case in which the rule finds nothing, unless [`Case::finds`] follows.
     pub(crate) fn new(what: &'static str, machine: Machine, envs: Vec<PyEnv>) -> Self {
         Self { what, machine, envs, expect: Vec::new() }
     }
 
-    /// Expects one (more) finding with these phrases.
+    /// Expects one more finding, with these phrases.
     pub(crate) fn finds(
         mut self,
         severity: Severity,
@@ -49,7 +49,7 @@ impl Case {
         self
     }
 
-    /// Expects the last finding not to say something.
+    /// Expects that the last finding lacks these phrases.
     pub(crate) fn without(mut self, phrases: &[&'static str]) -> Self {
         self.expect.last_mut().expect("a finding to be silent in").absent.extend(phrases);
         self

@@ -1,14 +1,14 @@
-//! What holds for every rule.
+//! Properties of all rules.
 
 use crate::rules::RULES;
 use facts::Severity;
 use std::collections::BTreeSet;
 
 #[test]
-fn ids_are_unique_and_the_list_is_the_folder() {
+fn rule_ids_are_unique_and_match_the_files() {
     let ids: BTreeSet<&str> = RULES.iter().map(|rule| rule.id).collect();
     assert_eq!(ids.len(), RULES.len(), "an id is used twice");
-    // The kinds of the driver's own lines are one file.
+    // The rules about lines of the driver's log share one file.
     let of_log = ["open-kernel-modules", "gsp-firmware", "gpu-bar", "gpu-init-failed"];
     let file =
         |id: &&str| if of_log.contains(id) { "driver_log".into() } else { id.replace('-', "_") };
@@ -26,7 +26,7 @@ fn ids_are_unique_and_the_list_is_the_folder() {
 }
 
 #[test]
-fn every_rule_keeps_its_cases() {
+fn every_rule_passes_its_cases() {
     for rule in RULES.iter().filter(|rule| rule.check.is_some()) {
         let cases = (rule.cases)();
         assert!(cases.iter().any(|case| !case.expect.is_empty()), "{} never finds", rule.id);
@@ -38,7 +38,7 @@ fn every_rule_keeps_its_cases() {
 }
 
 #[test]
-fn every_finding_can_be_acted_on() {
+fn every_finding_has_evidence_and_a_fix() {
     for case in RULES.iter().flat_map(|rule| (rule.cases)()) {
         let findings = crate::run(&case.machine, &case.envs);
         for finding in &findings {
@@ -56,7 +56,7 @@ fn every_finding_can_be_acted_on() {
             let texts: Vec<String> = finding.remedy.iter().map(ToString::to_string).collect();
             assert_eq!(texts, finding.fix, "{at}");
             for step in &finding.remedy {
-                // `--fix` runs the steps that are data, so that a package change may not be a text.
+                // `--fix` runs the steps that are data, so a package change must not be a plain command.
                 if let facts::RemedyStep::Command { command } = step {
                     let words: Vec<&str> = command.split_whitespace().collect();
                     let installs = words
@@ -78,9 +78,9 @@ fn every_finding_can_be_acted_on() {
     }
 }
 
-/// Files of other people are behind these records: no spelling of theirs may end a run.
+/// The records contain text from other people's files: no spelling may cause a panic.
 #[test]
-fn odd_words_in_the_records_do_no_harm() {
+fn odd_strings_in_records_do_not_panic() {
     let words = [
         "",
         " ",
@@ -147,9 +147,9 @@ fn explanations_are_complete_and_short() {
     }
 }
 
-/// The invariant of lib.rs, held against the text of every file: no file, process, variable or clock is touched.
+/// The invariant of lib.rs, checked in the text of every file: no file, process, variable or clock is used.
 #[test]
-fn no_file_of_this_room_does_io() {
+fn no_source_file_does_io() {
     let mut folders = vec![std::path::PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/src"))];
     let mut read = 0;
     while let Some(folder) = folders.pop() {

@@ -1,52 +1,53 @@
-//! Words of an error as people paste them, and finding them in a text that was wrapped, coloured or logged.
+//! Patterns of error messages, and their search in texts that a terminal or logger wrapped, coloured or prefixed.
 
 mod log;
 
 use memchr::memmem;
 
-/// Words an error shows itself by.
+/// A pattern of an error message, with a sample.
 #[derive(Debug)]
 pub struct Text {
-    /// The words, with `*` for a short stretch of anything and `{name}` for one word that the remedy uses. White space,
-    /// letter case, colours, frames and the kind of quotes do not count; a `^` in front and a `$` behind tie the words
-    /// to a line's begin and end, and a `*` at the end lets the last word go on.
+    /// The words of the message. `*` matches a short stretch of anything, and `{name}` one word that the remedy uses.
+    /// White space, letter case, colours, frames and the kind of quotes are ignored. `^` at the start and `$` at the
+    /// end anchor the words to the start and end of a line; `*` at the end lets the last word continue.
     pub pattern: &'static str,
-    /// Lines in which they were seen, as they were printed.
+    /// Lines with the message, as they were printed.
     pub sample: &'static str,
 }
 
 impl Text {
-    /// Words with a line that they were seen in; a text without one does not compile.
+    /// A pattern with a sample. A constant with an empty sample does not compile.
     pub(crate) const fn new(pattern: &'static str, sample: &'static str) -> Self {
         assert!(!sample.is_empty(), "a text needs a sample");
         Self { pattern, sample }
     }
 }
 
-/// How far a `*` reaches, in letters that are no white space: a list of names or a path, not another message.
+/// Longest match of a `*`, in bytes without white space: a list of names or a path, not another message.
 const REACH: usize = 300;
-/// Longest word a `{name}` takes: mangled C++ names are long.
+/// Longest word that a `{name}` matches, in bytes: mangled C++ names are long.
 const LONGEST_WORD: usize = 400;
-/// Fewest letters of a pattern that are enough where the pasted text ends before the pattern does.
+/// Fewest bytes of a pattern that match if the pasted text ends within the pattern.
 const CUT_OFF: usize = 24;
 
-/// A pasted text without what terminals and logs add to it: colours, frames, and what a logger puts before each line.
+/// A pasted text without the additions of terminals and loggers: colours, frames, and the prefixes of lines.
 #[derive(Debug)]
 pub(crate) struct Pasted {
-    /// Letters that are no white space, in lower case, quotes made equal.
+    /// The bytes without white space, in lower case, with all quotes made equal.
     squeezed: Vec<u8>,
-    /// The same letters as they were written.
+    /// The same bytes in their original case.
     written: Vec<u8>,
-    /// Whether white space, or a line's end, stands before each letter; one more than there are letters.
+    /// The white space or line end before each byte, and one entry for the end of the text.
     before: Vec<Space>,
-    /// Which runs of four letters occur, as bits by their hash: hundreds of patterns are not searched for in a log of megabytes.
+    /// The runs of four bytes that occur, as bits by their hash. They exclude most of the hundreds of patterns without
+    /// a search of a log of megabytes.
     runs: Vec<u64>,
 }
 
-/// Bits of [`Pasted::runs`], a power of two.
+/// The number of bits of [`Pasted::runs`], a power of two.
 const RUNS: usize = 1 << 20;
 
-/// The bit of a run of four letters.
+/// The bit of a run of four bytes.
 fn run(letters: &[u8]) -> usize {
     let word = letters.iter().fold(0_u32, |word, letter| word << 8 | u32::from(*letter));
     (word.wrapping_mul(0x9e37_79b1) >> 12) as usize
@@ -59,16 +60,16 @@ enum Space {
     Line,
 }
 
-/// Where words were found.
+/// A match of a pattern. Positions are bytes, without white space.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Found {
-    /// First letter, counted without white space.
+    /// The first byte.
     pub(crate) start: usize,
-    /// One past the last letter.
+    /// One past the last byte.
     pub(crate) end: usize,
-    /// Letters of the pattern itself that were matched: how specific the words are.
+    /// The number of matched bytes of the pattern itself: how specific the match is.
     pub(crate) weight: usize,
-    /// What each `{name}` stood for.
+    /// The word that each `{name}` matched.
     pub(crate) words: Vec<(String, String)>,
 }
 
@@ -84,7 +85,7 @@ impl Pasted {
         for letter in log::messages(&uncoloured(text)).chars() {
             match letter {
                 '\n' | '\r' => space = Space::Line,
-                // Frames of rich tracebacks stand at a line's edge, where they hide that the line goes on.
+                // Frames of rich tracebacks are at a line's edge, where they hide that the line continues.
                 '\u{2500}'..='\u{257f}' => space = space.max(Space::Blank),
                 letter if letter.is_whitespace() || letter.is_control() => {
                     space = space.max(Space::Blank);
@@ -108,12 +109,12 @@ impl Pasted {
         pasted
     }
 
-    /// Whether all words of a pattern may be in the text; seldom true where they are not.
+    /// Whether the text may contain all words of a pattern; false positives are rare.
     fn may_have(&self, pattern: &Pattern) -> bool {
         pattern.runs.iter().all(|bit| self.runs[bit / 64] >> (bit % 64) & 1 == 1)
     }
 
-    /// The text with single spaces for white space, and without what a terminal added.
+    /// The text with single spaces for white space, without a terminal's additions.
     pub(crate) fn spaced(&self) -> String {
         let mut out = Vec::with_capacity(self.written.len() * 5 / 4);
         for (letter, space) in self.written.iter().zip(&self.before) {
@@ -125,7 +126,7 @@ impl Pasted {
         String::from_utf8_lossy(&out).into_owned()
     }
 
-    /// The lines, by their first letter and one past the last, counted without white space; empty lines are left out.
+    /// The start and end of each line, in bytes without white space; empty lines are left out.
     pub(crate) fn lines(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
         let starts = |from: usize| {
             let rest = &self.before[from..];
@@ -140,12 +141,12 @@ impl Pasted {
         })
     }
 
-    /// Letters of a stretch in lower case, without white space.
+    /// The bytes of a range in lower case, without white space.
     pub(crate) fn squeezed(&self, start: usize, end: usize) -> &[u8] {
         &self.squeezed[start..end]
     }
 
-    /// A stretch as it was written, with single spaces.
+    /// A range in its original case, with single spaces.
     pub(crate) fn written_line(&self, start: usize, end: usize) -> String {
         let mut out = Vec::with_capacity((end - start) * 5 / 4);
         for at in start..end {
@@ -157,7 +158,7 @@ impl Pasted {
         String::from_utf8_lossy(&out).into_owned()
     }
 
-    /// The first place the pattern fits.
+    /// The first match of a pattern that begins with words.
     pub(crate) fn find(&self, pattern: &Pattern) -> Option<Found> {
         let Some(Piece::Words(first)) = pattern.pieces.first() else { return None };
         if !self.may_have(pattern) {
@@ -173,7 +174,7 @@ impl Pasted {
         self.cut_off(first)
     }
 
-    /// Every place the pattern fits, at most so many, in the order of the text.
+    /// Every match of a pattern in text order, at most `most`.
     pub(crate) fn find_all(&self, pattern: &Pattern, most: usize) -> Vec<Found> {
         if !self.may_have(pattern) {
             return Vec::new();
@@ -196,7 +197,7 @@ impl Pasted {
         all
     }
 
-    /// Fits a pattern that begins with a `{name}`: the word that ends where the words after it begin.
+    /// Matches a pattern that begins with a `{name}`: the word directly before the words that follow it.
     fn find_by_second(&self, pattern: &Pattern, most: usize) -> Vec<Found> {
         let [Piece::Word(name), Piece::Words(words), rest @ ..] = pattern.pieces.as_slice() else {
             return Vec::new();
@@ -224,8 +225,7 @@ impl Pasted {
         all
     }
 
-    /// Where the word begins that ends at a letter; a blank parts words, and a line's end where a terminal may have broken
-    /// the word does not.
+    /// The start of the word that ends before byte `end`; white space separates words.
     fn word_start(&self, end: usize) -> usize {
         let in_word = |index: usize| {
             let letter = self.squeezed[index];
@@ -233,7 +233,7 @@ impl Pasted {
         };
         let mut start = end;
         while start > 0 && end - start < LONGEST_WORD && in_word(start - 1) {
-            // A blank directly before the words that follow belongs to the pattern.
+            // White space directly before the words that follow belongs to the pattern.
             if start < end && self.before[start] != Space::None {
                 break;
             }
@@ -242,7 +242,7 @@ impl Pasted {
         start
     }
 
-    /// The pattern at one place.
+    /// The match of a pattern at one position.
     fn fits_at(&self, pattern: &Pattern, start: usize, first: &[u8]) -> Option<Found> {
         let begins = !pattern.at_line || self.before[start] == Space::Line;
         if !begins || !self.begins_word(start, first) {
@@ -258,8 +258,8 @@ impl Pasted {
         Some(Found { start, end, weight, words })
     }
 
-    /// The begin of a pattern at the end of the text, which was pasted or logged up to some length only. Of a mangled
-    /// C++ name the end is what tells the rules apart, so that one is never taken for what it may have been.
+    /// The match of a pattern's beginning at the end of a text that was cut off. The rules differ in the ends of
+    /// mangled C++ names, so a pattern with such a name does not match by its beginning.
     fn cut_off(&self, first: &[u8]) -> Option<Found> {
         if first.contains(&b'_') {
             return None;
@@ -272,7 +272,7 @@ impl Pasted {
         self.begins_word(start, first).then_some(found)
     }
 
-    /// Fits the remaining pieces from `at` on; gives the end.
+    /// Matches the remaining pieces from `at` on; returns the end.
     fn follow(
         &self,
         pieces: &[Piece],
@@ -294,13 +294,13 @@ impl Pasted {
         };
         let longest = match name {
             None => (at + gap).min(self.squeezed.len()),
-            // Where other words follow, they end the name: it may be a requirement such as `requests>=2.32,<3`, and a
-            // terminal may have broken it into lines.
+            // Words after a name end it: it may be a requirement such as `requests>=2.32,<3` that a terminal has broken
+            // into lines.
             Some(_) if pieces.len() > 1 => self.word_end(at, gap, b"_.+-/:~=<>!,", Space::Blank),
             Some(_) => self.word_end(at, gap, b"_.+-/:~", Space::Line),
         };
         let Some(Piece::Words(next)) = pieces.get(1) else {
-            // A name at the pattern's end takes the whole word; a gap there would say nothing.
+            // A name at the pattern's end takes the whole word; a gap at the end does not match.
             let name = name.filter(|_| longest > at)?;
             words.push((name.clone(), self.written(at, longest)));
             return Some(longest);
@@ -325,7 +325,7 @@ impl Pasted {
         None
     }
 
-    /// Where a word ends that begins at a letter: at another letter than a word's, or at white space up to this kind.
+    /// The end of the word that begins at `at`: a byte that is no part of a word, or white space up to `parted_by`.
     fn word_end(&self, at: usize, most: usize, marks: &[u8], parted_by: Space) -> usize {
         let in_word = |index: &usize| {
             let letter = self.squeezed[*index];
@@ -345,7 +345,7 @@ impl Pasted {
         String::from_utf8_lossy(&self.written[start..end]).into_owned()
     }
 
-    /// Words do not begin inside another word: `skilled` is no `Killed`.
+    /// Whether a match does not begin inside another word: `skilled` does not contain `Killed`.
     fn begins_word(&self, start: usize, words: &[u8]) -> bool {
         let joins = |letter: u8| letter.is_ascii_alphanumeric();
         !words.first().copied().is_some_and(joins)
@@ -362,17 +362,17 @@ impl Pasted {
     }
 }
 
-/// A pattern, read once.
+/// A parsed pattern.
 #[derive(Debug)]
 pub(crate) struct Pattern {
-    /// Its words begin a line.
+    /// Whether the words begin a line.
     at_line: bool,
-    /// Its words end a line.
+    /// Whether the words end a line.
     to_line: bool,
-    /// Its last word may go on: of a mangled name the begin is enough.
+    /// Whether the last word may continue: the beginning of a mangled name is enough.
     open: bool,
     pieces: Vec<Piece>,
-    /// The bits of the runs of four letters that its words have.
+    /// The bits of the four-byte runs of its words.
     runs: Vec<usize>,
     /// Searches for the first words.
     finder: memmem::Finder<'static>,
@@ -436,13 +436,13 @@ fn pieces(pattern: &str) -> Vec<Piece> {
     pieces
 }
 
-/// The letters of a pattern's words as [`Pasted`] has them.
+/// The bytes of a pattern's words, as [`Pasted`] stores a text.
 fn squeezed(words: &str) -> Vec<u8> {
     let letters = words.chars().filter(|letter| !letter.is_whitespace()).map(plain);
     letters.collect::<String>().to_ascii_lowercase().into_bytes()
 }
 
-/// A letter with all quotes made one.
+/// A character, with all quotes made equal.
 fn plain(letter: char) -> char {
     match letter {
         '\u{2018}' | '\u{2019}' | '`' | '\u{b4}' | '"' | '\u{201c}' | '\u{201d}' => '\'',
@@ -450,7 +450,7 @@ fn plain(letter: char) -> char {
     }
 }
 
-/// The text without colours, cursor moves, titles and links.
+/// The text without escape sequences: colours, cursor moves, titles and links.
 fn uncoloured(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut letters = text.chars().peekable();
@@ -463,11 +463,11 @@ fn uncoloured(text: &str) -> String {
     out
 }
 
-/// Skips what follows an escape letter: colours and cursor moves (`[...m`), and titles and links (`]...` to a bell).
+/// Skips an escape sequence: colours and cursor moves (`[...m`), or titles and links (`]...` up to a bell).
 fn skip_escape(letters: &mut std::iter::Peekable<std::str::Chars>) {
     match letters.next() {
         Some('[') => {
-            // A sequence ends with its first letter of @ to ~.
+            // A sequence ends with its first character from `@` to `~`.
             while letters.next_if(|letter| !('@'..='~').contains(letter)).is_some() {}
             letters.next();
         }

@@ -2,10 +2,10 @@ use facts::{Dist, Machine, Platform, PyEnv, Torch};
 use knowledge::torch_builds::{self, Build};
 use knowledge::{Arch, Minor, Version, cuda_of_label, minor_of};
 
-/// The installed torch with its versions read.
+/// The installed torch with its versions parsed.
 #[derive(Debug)]
 pub(crate) struct Installed<'a> {
-    /// The record.
+    /// The record of the probe.
     pub(crate) torch: &'a Torch,
     /// `__version__`.
     pub(crate) version: Version,
@@ -13,20 +13,20 @@ pub(crate) struct Installed<'a> {
     pub(crate) cuda: Option<Minor>,
 }
 
-/// The environment's torch; `None` when there is none or its version is no version.
+/// The environment's torch; `None` if there is none or its version does not parse.
 pub(crate) fn installed(env: &PyEnv) -> Option<Installed<'_>> {
     let torch = env.torch.as_ref()?;
     let version = Version::parse(&torch.version)?;
     Some(Installed { torch, version, cuda: torch.cuda.as_deref().and_then(minor_of) })
 }
 
-/// The distribution that really is installed under a name: leftovers of interrupted installs (`~orch-...`) are not it.
+/// The distribution installed under a name; leftovers of interrupted installs (`~orch-...`) do not count.
 pub(crate) fn live_dist<'a>(env: &'a PyEnv, name: &str) -> Option<&'a Dist> {
     env.dists.iter().find(|dist| same_name(&dist.name, name) && !is_leftover(dist))
 }
 
-/// Whether two names are one by PEP 503 ([`Dist::normalise`]). Rules ask that for each file and each distribution of an
-/// environment, so neither name is written anew; names of packages are ASCII.
+/// Whether two names are equal by PEP 503 ([`Dist::normalise`]). Rules ask this for each file and each distribution of
+/// an environment, so no normalised name is allocated. Package names are ASCII.
 pub(crate) fn same_name(one: &str, other: &str) -> bool {
     one == other || letters(one).eq(letters(other))
 }
@@ -44,7 +44,7 @@ fn letters(name: &str) -> impl Iterator<Item = u8> {
     })
 }
 
-/// Whether a dist-info folder is one that pip renamed while replacing a package and never removed.
+/// Whether pip renamed a dist-info folder while replacing a package and never removed it.
 pub(crate) fn is_leftover(dist: &Dist) -> bool {
     folder(dist).starts_with('~') || dist.name.starts_with('~') || dist.name.starts_with('-')
 }
@@ -54,12 +54,12 @@ pub(crate) fn folder(dist: &Dist) -> &str {
     dist.path.trim_end_matches('/').rsplit('/').next().unwrap_or(&dist.path)
 }
 
-/// Whether conda, not pip or uv, put a distribution there.
+/// Whether conda, not pip or uv, installed a distribution.
 pub(crate) fn by_conda(dist: &Dist) -> bool {
     dist.installer.as_deref().is_some_and(|word| word.trim() == "conda")
 }
 
-/// Which processor's wheels a Linux machine takes; `None` off Linux, where torch comes without CUDA.
+/// The architecture of a Linux machine's wheels; `None` on other systems, where torch has no CUDA builds.
 pub(crate) fn linux_arch(machine: &Machine) -> Option<Arch> {
     match machine.platform {
         Platform::LinuxX86_64 => Some(Arch::X86_64),
@@ -68,11 +68,11 @@ pub(crate) fn linux_arch(machine: &Machine) -> Option<Arch> {
     }
 }
 
-/// The row of the published CUDA build an environment holds; `None` for CPU builds and for builds the PyTorch
-/// project did not publish (conda's, a vendor's, a nightly, from source), of which the table knows nothing.
+/// The table row of the published CUDA build in an environment; `None` for CPU builds and for builds that the PyTorch
+/// project did not publish (conda, a vendor, a nightly, from source), which the table does not list.
 pub(crate) fn published(machine: &Machine, env: &PyEnv) -> Option<&'static Build> {
     let torch = installed(env)?;
-    // The project's CUDA wheels carry +cuNNN in version.py, also those on PyPI whose METADATA has no label.
+    // The project's CUDA wheels have +cuNNN in version.py, also those on PyPI whose METADATA has no label.
     let label = torch.version.local.as_deref().and_then(cuda_of_label);
     let ours = torch.version.is_final() && label.is_some();
     let conda = live_dist(env, "torch").is_some_and(by_conda);
@@ -88,7 +88,7 @@ mod tests {
     use facts::Dist;
 
     #[test]
-    fn names_are_one_where_they_are_normalised_alike() {
+    fn names_match_if_their_normalised_forms_do() {
         let names = [
             "flash-attn",
             "flash_attn",

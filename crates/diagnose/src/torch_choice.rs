@@ -11,22 +11,22 @@ use knowledge::{Minor, Version, minor_of};
 pub(crate) struct Choice {
     /// torch series.
     pub(crate) torch: Minor,
-    /// What to write after `torch`: the installed release when its series fits, else `==2.9.*`.
+    /// The version constraint of torch: the installed release if its series fits, else `==2.9.*`.
     pub(crate) constraint: String,
-    /// CUDA release, which names the index.
+    /// CUDA release, which selects the index.
     pub(crate) cuda: Minor,
 }
 
-/// What a driver accepts by its own word, else by its version; `None` when neither is known.
+/// The CUDA releases that a driver accepts: by its own limit, else by its version; `None` if neither is known.
 pub(crate) fn reach(machine: &Machine, driver: &Driver) -> Option<Reach> {
     let limit = driver.cuda_limit.as_ref().map(|limit| limit.value);
-    // Tegra's driver has a numbering of its own, which the table of floors is not about.
+    // Tegra's driver has separate version numbers that the table of driver floors does not cover.
     let version = driver.version().filter(|_| machine.kind != MachineKind::Jetson);
     Reach::of(limit, version.map(|version| version.value.as_str()))
 }
 
-/// The published CUDA build nearest to the installed torch that has code for every GPU here, runs on the driver and
-/// has a wheel for the environment's Python. `None` when nothing published fits, as on a Jetson Orin.
+/// The published CUDA build nearest to the installed torch that has code for every GPU here, runs on the driver and has
+/// a wheel for the environment's Python. `None` if no published build fits, as on a Jetson Orin.
 pub(crate) fn choose(
     machine: &Machine,
     env: &PyEnv,
@@ -35,7 +35,7 @@ pub(crate) fn choose(
     choose_without(machine, env, installed, None)
 }
 
-/// The same, from the builds that have another label than this one: `cu128`.
+/// The same, without the builds of one label, such as `cu128`.
 pub(crate) fn choose_without(
     machine: &Machine,
     env: &PyEnv,
@@ -69,8 +69,8 @@ pub(crate) fn choose_without(
     });
     let (torch, cuda) = candidates.min_by_key(|(torch, cuda)| {
         let distance = wanted.unwrap_or(newest).1.abs_diff(torch.1);
-        // Within a series the CUDA release nearest to what the driver names, from below if there is one. Two series at
-        // the same distance cannot both fit where the installed one does not: what fits is one run of releases.
+        // Within a series, the CUDA release nearest to the driver's limit, from below if there is one. Two series at
+        // the same distance cannot both fit if the installed one does not: the releases that fit are consecutive.
         (distance, preference(*cuda, reach))
     })?;
     let kept = installed.filter(|version| version.is_final() && version.minor() == torch);
@@ -101,28 +101,28 @@ mod tests {
     }
 
     #[test]
-    fn the_nearest_build_that_fits() {
-        // Same series where the platform has a CUDA build of it.
+    fn chooses_the_nearest_build_that_fits() {
+        // The same series, if the platform has a CUDA build of it.
         check(&machines::gh200(), "3.12.3", "2.9.0+cpu", Some(("==2.9.0", (12, 8))));
         check(&machines::h200(), "3.12.3", "2.11.0+cpu", Some(("==2.11.0", (13, 0))));
         check(&machines::a10(), "3.11.9", "2.6.0+cpu", Some(("==2.6.0", (12, 6))));
-        // Driver 550 names CUDA 12.4: the lowest 12.x above it runs by minor version compatibility.
+        // Driver 550 reports CUDA 12.4: the lowest 12.x above it runs by minor version compatibility.
         check(&machines::rtx4090(), "3.12.3", "2.9.1+cpu", Some(("==2.9.1", (12, 6))));
         check(&machines::rtx4090(), "3.12.3", "2.5.1+cpu", Some(("==2.5.1", (12, 4))));
-        // No CUDA 12 build of 2.15 exists: one series back.
+        // 2.15 has no CUDA 12 build: one series back.
         check(&machines::rtx4090(), "3.12.3", "2.15.0+cu132", Some(("==2.14.*", (12, 6))));
-        // 2.3 has no CUDA wheel on aarch64, the nearest series has.
+        // 2.3 has no CUDA wheel on aarch64; the nearest series has one.
         check(&machines::gh200(), "3.10.12", "2.3.1", Some(("==2.4.*", (12, 4))));
         check(&machines::gb10(), "3.12.3", "2.6.0", Some(("==2.7.*", (12, 8))));
-        // Wheels of 2.4 end at Python 3.12.
+        // Wheels of 2.4 support Python up to 3.12.
         check(&machines::gh200(), "3.13.1", "2.3.1", Some(("==2.6.*", (12, 6))));
-        // Nothing published has code for a Jetson Orin; off Linux there is no CUDA.
+        // No published build has code for a Jetson Orin; on macOS there is no CUDA.
         check(&machines::jetson_orin(), "3.10.12", "2.9.1", None);
         check(&machines::m3_max(), "3.12.3", "2.9.1", None);
     }
 
     #[test]
-    fn the_driver_speaks_by_limit_and_else_by_version() {
+    fn driver_reach_is_the_limit_else_from_the_version() {
         let mut machine = machines::rtx4090();
         let driver = machine.driver.as_mut().expect("a driver");
         driver.cuda_limit = None;

@@ -1,5 +1,5 @@
-//! Which GPUs the installed torch has code for: by the images in its libtorch_cuda.so, and by the table of published
-//! builds where that file could not be read.
+//! The GPUs that the installed torch has code for: from the images in its libtorch_cuda.so, or from the table of
+//! published builds if that file was not read.
 
 use crate::gpu::{self, Sm};
 use crate::gpu_code::{Target, architectures};
@@ -11,69 +11,70 @@ use knowledge::torch_builds::Build;
 /// The GPU code of one torch.
 pub(crate) struct TorchCode<'a> {
     machine: &'a Machine,
-    seen: Seen<'a>,
+    source: CodeSource<'a>,
 }
 
-enum Seen<'a> {
+enum CodeSource<'a> {
     Bytes(Native<'a>),
     Table(&'static Build),
 }
 
 impl<'a> TorchCode<'a> {
-    /// `None` for a torch without CUDA, and for one the table does not know and whose files were not read.
+    /// `None` for a torch without CUDA, and for one whose files were not read and that the table does not list.
     pub(crate) fn of(machine: &'a Machine, env: &'a PyEnv) -> Option<Self> {
         let library = files(env).find(|native| {
             native.is_torch()
                 && native.file.name() == "libtorch_cuda.so"
                 && !native.elf.gpu_code.is_empty()
         });
-        let seen = match library {
-            Some(native) => Seen::Bytes(native),
-            None => Seen::Table(published(machine, env)?),
+        let source = match library {
+            Some(native) => CodeSource::Bytes(native),
+            None => CodeSource::Table(published(machine, env)?),
         };
-        Some(Self { machine, seen })
+        Some(Self { machine, source })
     }
 
-    /// The GPUs here that nothing in it runs on.
+    /// The GPUs here on which none of its code runs.
     pub(crate) fn unserved(&self) -> Vec<(&'a Gpu, Sm)> {
         gpu::capabilities(self.machine).into_iter().filter(|(_, sm)| !self.serves(*sm)).collect()
     }
 
-    /// Whether it has code for a GPU; PTX the driver does not know is code too, and another rule's matter.
+    /// Whether it has code for a GPU. PTX that the driver does not support counts; another rule reports it.
     fn serves(&self, sm: Sm) -> bool {
-        match &self.seen {
-            Seen::Bytes(native) => {
+        match &self.source {
+            CodeSource::Bytes(native) => {
                 let coverage = Target::of(self.machine, sm).coverage(&native.elf.gpu_code);
-                // A few containers are for single architectures on purpose; a GPU that most leave out is not served.
+                // A few containers are for single architectures on purpose; a GPU is not served if at least half have
+                // no code for it.
                 coverage.none.saturating_mul(2) < coverage.total()
             }
-            Seen::Table(build) if self.machine.kind == MachineKind::Jetson => {
+            CodeSource::Table(build) if self.machine.kind == MachineKind::Jetson => {
                 build.sm.contains(&sm)
             }
-            Seen::Table(build) => build.runs_on(sm),
+            CodeSource::Table(build) => build.runs_on(sm),
         }
     }
 
-    /// The oldest architecture it has machine code for.
+    /// The oldest architecture with machine code.
     pub(crate) fn oldest(&self) -> Sm {
-        match &self.seen {
-            Seen::Bytes(_) => self.cubins().min().unwrap_or((0, 0)),
-            Seen::Table(build) => build.oldest(),
+        match &self.source {
+            CodeSource::Bytes(_) => self.cubins().min().unwrap_or((0, 0)),
+            CodeSource::Table(build) => build.oldest(),
         }
     }
 
-    /// The newest architecture it has machine code for that carries on.
+    /// The newest architecture whose machine code also runs on later minor versions.
     pub(crate) fn newest(&self) -> Sm {
-        match &self.seen {
-            Seen::Bytes(_) => self.cubins().max().unwrap_or((0, 0)),
-            Seen::Table(build) => build.newest(),
+        match &self.source {
+            CodeSource::Bytes(_) => self.cubins().max().unwrap_or((0, 0)),
+            CodeSource::Table(build) => build.newest(),
         }
     }
 
     fn cubins(&self) -> impl Iterator<Item = Sm> {
-        let code = match &self.seen {
-            Seen::Bytes(native) => native.elf.gpu_code.as_slice(),
-            Seen::Table(_) => &[],
+        let code = match &self.source {
+            CodeSource::Bytes(native) => native.elf.gpu_code.as_slice(),
+            CodeSource::Table(_) => &[],
         };
         code.iter()
             .flat_map(|group| &group.images)
@@ -81,30 +82,32 @@ impl<'a> TorchCode<'a> {
             .map(|image| image.sm)
     }
 
-    /// The newest architecture it has PTX for.
+    /// The newest architecture with PTX.
     pub(crate) fn ptx(&self) -> Option<Sm> {
-        match &self.seen {
-            Seen::Bytes(native) => {
+        match &self.source {
+            CodeSource::Bytes(native) => {
                 let images = native.elf.gpu_code.iter().flat_map(|group| &group.images);
                 images.filter(|image| image.kind == GpuImageKind::Ptx).map(|image| image.sm).max()
             }
-            Seen::Table(build) => build.ptx,
+            CodeSource::Table(build) => build.ptx,
         }
     }
 
-    /// How sure this is: what was read is certain, what a table says of a label is likely.
+    /// Certain if the file was read, likely if the code is known from the table.
     pub(crate) fn confidence(&self) -> Confidence {
-        match self.seen {
-            Seen::Bytes(_) => Confidence::Certain,
-            Seen::Table(_) => Confidence::Likely,
+        match self.source {
+            CodeSource::Bytes(_) => Confidence::Certain,
+            CodeSource::Table(_) => Confidence::Likely,
         }
     }
 
-    /// The list of architectures and where it is from.
+    /// The list of architectures and its source.
     pub(crate) fn evidence(&self) -> Evidence {
-        let (list, source) = match &self.seen {
-            Seen::Bytes(native) => (architectures(&native.elf.gpu_code), native.file.path.clone()),
-            Seen::Table(build) => (build.architectures(), build.source.to_string()),
+        let (list, source) = match &self.source {
+            CodeSource::Bytes(native) => {
+                (architectures(&native.elf.gpu_code), native.file.path.clone())
+            }
+            CodeSource::Table(build) => (build.architectures(), build.source.to_string()),
         };
         Evidence { what: format!("that build has {list}"), source }
     }

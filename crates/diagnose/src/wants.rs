@@ -1,5 +1,5 @@
-//! What the installed distributions of an environment require of each other here: the lines of their METADATA whose markers
-//! hold on this machine, with the extras that others ask for.
+//! Requirements among the installed distributions of an environment: the lines of their METADATA whose markers hold on
+//! this machine, including those of requested extras.
 
 use crate::requirement::{self, Requirement};
 use crate::torch_build::is_leftover;
@@ -8,19 +8,19 @@ use knowledge::marker::{self, Marker};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// One requirement that holds.
+/// One requirement that applies here.
 #[derive(Debug)]
 pub(crate) struct Want<'a> {
     /// The distribution that requires it.
     pub(crate) dist: &'a Dist,
-    /// What it requires.
+    /// The requirement.
     pub(crate) wanted: Requirement,
 }
 
-/// So many steps from an extra to the extras it asks for in turn; published packages have two.
+/// Maximum number of steps from an extra to extras that it requests in turn; published packages have two.
 const DEEPEST: usize = 4;
 
-/// Every requirement that holds in an environment.
+/// Every requirement that applies in an environment.
 pub(crate) fn wants<'a>(machine: &Machine, env: &'a PyEnv) -> Vec<Want<'a>> {
     let Some(platform) = platform(machine, env) else { return Vec::new() };
     let live = env.dists.iter().filter(|dist| !is_leftover(dist));
@@ -67,7 +67,7 @@ pub(crate) fn wants<'a>(machine: &Machine, env: &'a PyEnv) -> Vec<Want<'a>> {
     all.map(|((dist, _, wanted, _), _)| Want { dist, wanted }).collect()
 }
 
-/// The platform that markers are held against; `None` where the environment's Python is not known.
+/// The platform that markers are evaluated for; `None` if the platform or the environment's Python is unknown.
 fn platform(machine: &Machine, env: &PyEnv) -> Option<marker::MarkerEnvironment<'static>> {
     let (os, arch) = match machine.platform {
         Platform::LinuxX86_64 => ("linux", "x86_64"),
@@ -86,7 +86,7 @@ mod tests {
     use crate::test_support::{env, machines};
 
     #[test]
-    fn markers_and_extras_decide() {
+    fn markers_and_extras_select_requirements() {
         let env = env("/v")
             .dist("torch", "2.15.0")
             .requires("torch", "cuda-toolkit[cublas,cudart]==13.2.2; platform_system == \"Linux\"")

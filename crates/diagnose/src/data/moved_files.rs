@@ -1,17 +1,17 @@
-//! Packages whose older releases have files of their own that newer ones leave to another package.
+//! Packages whose newer releases moved files to another package.
 
 use knowledge::Citation;
 
-/// One package.
+/// One package, and the release that moved its files.
 pub(crate) struct Moved {
     pub(crate) package: &'static str,
-    /// The first release that requires the other package and has no such files.
+    /// The first release without the files; it requires the other package.
     pub(crate) release: &'static str,
-    /// The package that has them since.
+    /// The package that has the files since that release.
     pub(crate) to: &'static str,
 }
 
-/// Where the rows were read.
+/// The source of the rows.
 pub(crate) const SOURCE: Citation = Citation::of(
     "PyPI: cuda-python 12.6.2.post1 has cuda/bindings and requires nothing, 12.8.0 requires cuda-bindings",
     "2026-11-25",

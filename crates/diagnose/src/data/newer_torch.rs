@@ -1,17 +1,17 @@
-//! Packages whose import needs a newer torch than their METADATA asks for.
+//! Packages whose import needs a newer torch than their METADATA requires.
 
-/// A package whose import needs a torch that its METADATA does not name.
+/// A package whose import needs a torch that its METADATA does not require.
 pub(crate) struct Newer {
     pub(crate) package: &'static str,
-    /// The first release that does.
+    /// The first release that needs it.
     pub(crate) release: &'static str,
     pub(crate) torch: &'static str,
-    /// The line of its import.
+    /// The import that an older torch lacks.
     pub(crate) line: &'static str,
 }
 
-/// Read on 2026-11-23 in the wheels of PyPI: torchao 0.16 and 0.17 have the same line behind a comparison ("only available in
-/// PyTorch 2.10+"), 0.18 has it at the top.
+/// Read on 2026-11-23 in the wheels on PyPI: torchao 0.16 and 0.17 guard the same import by a version comparison ("only
+/// available in PyTorch 2.10+"); 0.18 imports it at the top of the file.
 pub(crate) const NEWER: [Newer; 1] = [Newer {
     package: "torchao",
     release: "0.18.0",

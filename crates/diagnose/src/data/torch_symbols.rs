@@ -1,4 +1,4 @@
-//! Functions of torch's C++ interface that changed between releases, and which releases export each form.
+//! Functions of torch's C++ interface whose signature changed between releases, and the releases that export each one.
 
 use knowledge::{Citation, Minor, dotted};
 
@@ -6,16 +6,16 @@ use knowledge::{Citation, Minor, dotted};
 #[derive(Debug)]
 pub(crate) struct Row {
     symbol: &'static str,
-    /// First series; `None` where the oldest wheel that was read has it.
+    /// First series; `None` if the oldest wheel that was read exports it.
     from: Option<Minor>,
-    /// Last series; `None` where the newest wheel that was read has it.
+    /// Last series; `None` if the newest wheel that was read exports it.
     to: Option<Minor>,
 }
 
-/// What was read: the oldest and the newest series among the wheels.
+/// The oldest and the newest torch series whose wheels were read.
 const READ: (Minor, Minor) = ((2, 1), (2, 15));
 
-/// Where it was read.
+/// The source of the rows.
 pub(crate) const SOURCE: Citation = Citation::of(
     "exports of libc10.so and libc10_cuda.so in PyPI's x86-64 wheels of torch 2.1.2 to 2.15.0",
     "2026-11-21",
@@ -66,7 +66,7 @@ const ROWS: &[Row] = &[
 ];
 
 impl Row {
-    /// `torch 2.3 to 2.7`.
+    /// The releases as text: `torch 2.3 to 2.7`.
     pub(crate) fn words(&self) -> String {
         match (self.from, self.to) {
             (Some(from), Some(to)) if from == to => format!("torch {}", dotted(from)),
@@ -82,7 +82,7 @@ impl Row {
     }
 }
 
-/// The releases that export a symbol; `None` for one that is not in the table. A constructor has two names (C1, C2).
+/// The releases that export a symbol; `None` if the table does not have it. A constructor has two symbols (C1 and C2).
 pub(crate) fn exporters(symbol: &str) -> Option<&'static Row> {
     let same = |row: &&Row| row.symbol == symbol || row.symbol == symbol.replacen("C1E", "C2E", 1);
     ROWS.iter().find(same)
@@ -97,14 +97,14 @@ mod tests {
         assert_eq!(SOURCE.check(), Ok(()));
         assert!(ROWS.windows(2).all(|pair| pair[0].symbol < pair[1].symbol));
         for row in ROWS {
-            assert!(row.from.is_some() || row.to.is_some(), "{} tells nothing", row.symbol);
+            assert!(row.from.is_some() || row.to.is_some(), "{} has no bound", row.symbol);
             let (from, to) = (row.from.unwrap_or(READ.0), row.to.unwrap_or(READ.1));
             assert!(READ.0 <= from && from <= to && to <= READ.1, "{}", row.symbol);
         }
     }
 
     #[test]
-    fn a_symbol_dates_the_torch() {
+    fn exporters_are_the_releases_of_a_symbol() {
         let check = |symbol, expect: Option<&str>| {
             assert_eq!(exporters(symbol).map(Row::words).as_deref(), expect, "{symbol}");
         };

@@ -1,17 +1,17 @@
-//! Packages whose import needs another one that their METADATA does not name.
+//! Packages whose import needs another package that their METADATA does not require.
 
 use knowledge::Citation;
 
-/// One package and what it needs.
+/// One package and its undeclared dependency.
 pub(crate) struct Undeclared {
     pub(crate) package: &'static str,
-    /// Needed in the same release.
+    /// The dependency, needed in the same release.
     pub(crate) needs: &'static str,
-    /// The line of its import.
+    /// The line that imports it.
     pub(crate) line: &'static str,
 }
 
-/// Where the rows were read.
+/// The source of the rows.
 pub(crate) const SOURCE: Citation =
     Citation::of("PyPI's wheel of transformer-engine-cu12 2.6.0.post1", "2026-11-25");
 

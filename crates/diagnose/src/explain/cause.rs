@@ -3,13 +3,13 @@
 /// One cause that fits the words of a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cause {
-    /// What is wrong, in one sentence.
+    /// The cause, in one sentence.
     pub cause: String,
-    /// Commands that tell it from the other causes.
+    /// Commands that distinguish it from the other causes.
     pub check: Vec<String>,
-    /// Commands for this cause alone.
+    /// Commands that fix this cause alone.
     pub fix: Vec<String>,
-    /// Whether the files here show it; `None` where they cannot tell.
+    /// Whether the files here confirm it; `None` if they cannot decide.
     pub confirmed_here: Option<bool>,
 }
 
@@ -32,16 +32,16 @@ impl Cause {
 /// How sure an answer is of its cause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Certainty {
-    /// The files here show the cause.
+    /// The files here confirm the cause.
     Confirmed,
-    /// The words have one known cause, and no file shows it.
+    /// The message has one known cause, and no file confirms it.
     Likely,
-    /// Several causes print these words, or the files here refute the one that is known.
+    /// Several causes have this message, or the files here refute the known one.
     Possible,
 }
 
 impl Certainty {
-    /// From what the files show of an answer, and from the causes that its words leave open.
+    /// The certainty from the decision of the files and the causes that remain possible.
     pub(super) fn of(confirmed_here: Option<bool>, causes: &[Cause]) -> Self {
         match confirmed_here {
             Some(true) => Self::Confirmed,
@@ -50,7 +50,7 @@ impl Certainty {
         }
     }
 
-    /// The word in JSON.
+    /// The name in JSON.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Confirmed => "confirmed",

@@ -1,8 +1,8 @@
 //! Entities of a text: modules, symbols, libraries, error codes and the like, each resolved with the facts of this
 //! machine and its environments. One module per kind, one table of kinds.
 //!
-//! A kind lists the forms in which programs print it. Each form is a [`Pattern`], so that wrapped, coloured and logged
-//! texts are read as well, and a function that resolves one mention.
+//! A kind lists the forms in which programs print it. A form is a [`Pattern`], which also matches wrapped, coloured and
+//! logged texts, and a function that resolves one mention.
 
 pub(super) mod build_error;
 mod capability;
@@ -35,37 +35,37 @@ use facts::Evidence;
 use std::borrow::Cow;
 use std::sync::OnceLock;
 
-/// One thing that a text names, and what is known about it.
+/// One thing that a text names, and the known facts about it.
 #[derive(Debug, Clone)]
 pub struct Entity {
     /// Its kind: `python-name`, `xid`, `cuda-error`.
     pub kind: &'static str,
     /// The thing itself: `flash_attn.flash_attn_func`, `Xid 145`.
     pub name: String,
-    /// Meaning and cause in sentences; empty where the text only names it.
+    /// Meaning and cause in sentences; empty if the text only names the entity.
     pub meaning: String,
     /// Facts of this machine and its environments about it.
     pub evidence: Vec<Evidence>,
-    /// The causes that the words leave possible; empty where they have one meaning.
+    /// The possible causes; empty if the words have one meaning.
     pub causes: Vec<Cause>,
     /// Commands that are right under every cause.
     pub fix: Vec<String>,
     /// Distributions it belongs to.
     pub packages: Vec<String>,
-    /// The rule that is about it, where one is.
+    /// The rule about it, if there is one.
     pub rule: Option<&'static str>,
-    /// Rules whose words are in the text for another reason.
+    /// Rules whose message is in the text for another reason.
     pub(super) excludes: Vec<&'static str>,
-    /// Whether the facts here agree with the text; `None` where they cannot tell.
+    /// Whether the facts here agree with the text; `None` if they cannot decide.
     pub confirmed_here: Option<bool>,
-    /// Higher for the one to show first among entities of one rule.
+    /// The entity with the highest rank among those of one rule is shown first.
     pub(super) rank: u32,
-    /// First letter in the squeezed text, and one past the last.
+    /// The first byte in the squeezed text, and one past the last.
     pub(super) span: (usize, usize),
 }
 
 impl Entity {
-    /// An entity that is only named.
+    /// An entity without a meaning.
     fn new(kind: &'static str, name: impl Into<String>) -> Self {
         Self {
             kind,
@@ -131,13 +131,13 @@ impl Entity {
         self
     }
 
-    /// How sure it is of its cause.
+    /// The certainty of its cause.
     pub fn certainty(&self) -> Certainty {
         let shown = self.causes.iter().any(|cause| cause.confirmed_here == Some(true));
         Certainty::of(self.confirmed_here.or(shown.then_some(true)), &self.causes)
     }
 
-    /// Whether its words have one meaning only, so that it is shown before rules that merely may be meant.
+    /// Whether its words have one meaning only. It is then shown before rules that are only possible.
     pub fn is_specific(&self) -> bool {
         self.rank >= SPECIFIC
     }
@@ -148,7 +148,7 @@ impl Entity {
     }
 }
 
-/// The kind of the entity that states what the root error says, where no other kind explains it.
+/// The kind of the entity that restates the root error if no other kind explains it.
 pub(super) const STATED: &str = "exception";
 
 /// The kind of a process that a signal ended, which anything else in the text explains better.
@@ -160,13 +160,13 @@ const SPECIFIC: u32 = 4;
 /// One form in which an entity is printed.
 struct Form {
     pattern: Cow<'static, str>,
-    /// A row of the kind's own table, for kinds that have one.
+    /// A row of the kind's table, for kinds that have one.
     key: &'static str,
-    /// Resolves one mention; `None` where the mention turns out to be something else.
+    /// Resolves one mention; `None` if the mention is something else.
     read: fn(&Seen, &'static str) -> Option<Entity>,
 }
 
-/// A form with words of its own.
+/// A form that is not from a table.
 fn form(pattern: &'static str, read: fn(&Seen, &'static str) -> Option<Entity>) -> Form {
     Form { pattern: Cow::Borrowed(pattern), key: "", read }
 }
@@ -180,7 +180,7 @@ fn keyed(
     Form { pattern: pattern.into(), key, read }
 }
 
-/// The kinds; within one kind, forms that say more come first.
+/// The kinds. Within a kind, more specific forms come first.
 const KINDS: [fn() -> Vec<Form>; 20] = [
     message::forms,
     driver_log::forms,
@@ -204,7 +204,7 @@ const KINDS: [fn() -> Vec<Form>; 20] = [
     installed_path::forms,
 ];
 
-/// One text has at most this many mentions of one form; a log repeats itself.
+/// Maximum number of mentions of one form in a text; a log repeats itself.
 const MOST: usize = 24;
 
 fn known() -> &'static [Vec<(Form, Pattern)>] {

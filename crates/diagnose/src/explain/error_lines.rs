@@ -1,11 +1,11 @@
-//! The error lines of a log in their order: exceptions with the frames of their tracebacks, compiler and linker errors, and
-//! the wrapper errors that only report a failed subprocess. The first error that is no wrapper is the root of the log.
+//! The error lines of a log in order: exceptions with the frames of their tracebacks, compiler and linker errors, and
+//! wrapper errors, which only report a failed subprocess. The first error that is not a wrapper is the root of the log.
 
 use crate::text::Pasted;
 use memchr::memmem::Finder;
 use std::sync::LazyLock;
 
-/// What kind of line reports the error.
+/// The kind of line that reports an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     /// A Python exception.
@@ -14,14 +14,14 @@ pub(super) enum Kind {
     Build,
     /// Another program's error line.
     Other,
-    /// It reports that another process or step failed, whose own error is elsewhere.
+    /// A report that another process or step failed, whose own error is elsewhere.
     Wrapper,
 }
 
 /// How an exception is linked to the one before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Link {
-    /// Not at all: another traceback.
+    /// Not linked: a separate traceback.
     None,
     /// `raise ... from`: the earlier one is the cause.
     Cause,
@@ -37,8 +37,8 @@ pub(super) struct Frame {
 }
 
 impl Frame {
-    /// The import package that the file belongs to: below site-packages, of a checkout of a known library, or the remote
-    /// code of a model. `None` for files of the user's and of Python itself.
+    /// The import package of the file: below site-packages, in a checkout of a known library, or the remote code of a
+    /// model. `None` for files of the user and of Python itself.
     pub(super) fn package(&self) -> Option<&str> {
         let path = self.file.as_str();
         if path.contains("transformers_modules") {
@@ -51,7 +51,7 @@ impl Frame {
         }
         let parts: Vec<&str> = path.split(['/', '\\']).collect();
         let inner = parts.get(..parts.len().saturating_sub(1))?;
-        // The last folder with the name of a library: `/sgl-workspace/sglang/python/sglang/srt/server.py`.
+        // The last folder with the name of a library, as in `/sgl-workspace/sglang/python/sglang/srt/server.py`.
         inner.iter().rev().find(|part| super::modules::is_library(part)).copied()
     }
 }
@@ -67,7 +67,7 @@ fn top_of(path: &str) -> Option<&str> {
 /// One error of a log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ErrorLine {
-    /// First letter of the line in the squeezed text, and one past the last of the message's lines.
+    /// The first byte of the line in the squeezed text, and one past the last of the message's lines.
     pub(super) span: (usize, usize),
     pub(super) kind: Kind,
     /// The exception's class without its module; empty for other kinds.
@@ -80,7 +80,7 @@ pub(super) struct ErrorLine {
 }
 
 impl ErrorLine {
-    /// The message with the lines that continue it, where its first line says nothing alone.
+    /// The message with its continuation lines, if its first line is not enough.
     pub(super) fn whole_message(&self, pasted: &Pasted) -> String {
         let alone = self.message.len() >= 24
             && !self.message.ends_with(':')
@@ -102,12 +102,12 @@ impl ErrorLine {
     }
 }
 
-/// At most this many errors are read of one log; what comes later repeats or follows from them.
+/// Maximum number of errors that are read from a log; later ones repeat or follow from them.
 const MOST: usize = 64;
-/// A message continues on at most this many lines.
+/// Maximum number of lines in which a message continues.
 const MESSAGE_LINES: usize = 12;
 
-/// Errors that report another process or step, by words of the line in lower case.
+/// Substrings of errors that report another process or step, in lower case.
 const WRAPPERS: [&str; 38] = [
     "engine core initialization failed",
     "enginecore failed to start",
@@ -149,7 +149,7 @@ const WRAPPERS: [&str; 38] = [
     "received sigquit from a child process",
 ];
 
-/// Words that begin a line of another program's error, in lower case.
+/// Prefixes of other programs' error lines, in lower case.
 const BEGINS: [&str; 25] = [
     "error:",
     "error[",
@@ -178,7 +178,7 @@ const BEGINS: [&str; 25] = [
     "panic:",
 ];
 
-/// Words anywhere in a line of another program's error, in lower case.
+/// Substrings of other programs' error lines, in lower case.
 const HOLDS: [&str; 12] = [
     "cuda error",
     "cuda failure",
@@ -249,12 +249,12 @@ pub(super) fn read(pasted: &Pasted) -> Vec<ErrorLine> {
     errors
 }
 
-/// Whether the last error is a line of CMake that names the file alone: the next line is its message.
+/// Whether the last error is a line of CMake that names only the file: the next line is its message.
 fn after_cmake(errors: &[ErrorLine]) -> bool {
     errors.last().is_some_and(|last| last.message.starts_with("CMake Error at"))
 }
 
-/// Whether a line between frames is a compiler's or linker's, whose output a traceback interrupts.
+/// Whether a line between frames is a compiler or linker error, whose output a traceback interrupts.
 fn is_diagnostic(kind: Kind, lower: &str) -> bool {
     let words = [": fatal error:", ": error:", "undefined reference to", ": cannot find -l"];
     kind == Kind::Build && words.iter().any(|words| lower.contains(words))
@@ -269,7 +269,7 @@ fn extend(errors: &mut [ErrorLine], continues: &mut usize, end: usize) {
     }
 }
 
-/// Letters of which a line of an error has some.
+/// Substrings of error lines; each error line has at least one.
 const MARKS: [&str; 23] = [
     "error",
     "exception",
@@ -296,7 +296,7 @@ const MARKS: [&str; 23] = [
     "panic",
 ];
 
-/// Whether a squeezed line can be one of the lines below; most lines of a long log are not.
+/// Whether a squeezed line can be one of the lines below; most lines of a long log cannot.
 fn may_matter(squeezed: &[u8]) -> bool {
     static FINDERS: LazyLock<Vec<Finder<'static>>> =
         LazyLock::new(|| MARKS.iter().map(|mark| Finder::new(mark.as_bytes())).collect());
@@ -334,7 +334,7 @@ fn frame(line: &str) -> Option<Frame> {
     (whole && call.contains('(')).then(|| Frame { file: format!("{file}.py"), line: String::new() })
 }
 
-/// The class and message of an exception's line. Directly after frames any name in capitals is one.
+/// The class and message of an exception's line. Directly after frames any capitalized name is a class.
 fn exception(line: &str, after_frames: bool) -> Option<(String, String)> {
     let (head, message) = line.split_once(':').unwrap_or((line, ""));
     let head = head.trim();
@@ -350,11 +350,11 @@ fn exception(line: &str, after_frames: bool) -> Option<(String, String)> {
         .any(|end| name.contains(end));
     let warning = name.ends_with("Warning");
     // A line of source code such as `Dense:` or `Foo` has no message.
-    let told = !message.is_empty() && message.starts_with(' ')
+    let has_message = !message.is_empty() && message.starts_with(' ')
         || name.ends_with("Error")
         || name.ends_with("Exception");
     let bare_word = !after_frames && (name == "Error" || name == "Exception" && message.is_empty());
-    (named && !warning && told && !bare_word && (known || after_frames))
+    (named && !warning && has_message && !bare_word && (known || after_frames))
         .then(|| (name.to_owned(), message.trim().to_owned()))
 }
 
@@ -395,13 +395,13 @@ fn other(lower: &str) -> Option<Kind> {
     other.then_some(Kind::Other)
 }
 
-/// The first error that is no wrapper. Of exceptions raised while another one was handled, the last one of the chain is the
-/// program's own account; where one is raised `from` another, the first is the cause.
+/// The first error that is not a wrapper. If exceptions are raised while another is handled, the last of the chain is the
+/// program's own report; if one is raised `from` another, the first is the cause.
 pub(super) fn root(errors: &[ErrorLine]) -> Option<&ErrorLine> {
     let first = errors.iter().position(|error| error.kind != Kind::Wrapper)?;
     let mut at = first;
     while let Some(next) = errors.get(at + 1) {
-        // An import that fails is the cause of whatever is raised while its failure is handled.
+        // A failed import is the cause of exceptions that are raised while it is handled.
         let import =
             matches!(errors[at].class.as_str(), "ImportError" | "ModuleNotFoundError" | "OSError");
         if next.link != Link::Context || next.kind == Kind::Wrapper || import {
@@ -412,7 +412,7 @@ pub(super) fn root(errors: &[ErrorLine]) -> Option<&ErrorLine> {
     errors.get(at)
 }
 
-/// The errors of one chain with the root: what was raised before it, and what it became.
+/// The errors in the chain of the root: the earlier exceptions, and those that followed from it.
 pub(super) fn chain<'a>(errors: &'a [ErrorLine], root: &ErrorLine) -> Vec<&'a ErrorLine> {
     let Some(at) = errors.iter().position(|error| error == root) else { return Vec::new() };
     let mut first = at;

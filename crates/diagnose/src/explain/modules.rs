@@ -48,9 +48,9 @@ const PROVIDERS: [(&str, &str); 34] = [
     ("whisper", "openai-whisper"),
 ];
 
-/// Distributions that PyPI does not have, or has as another project's, and the command that installs them in the active environment.
-/// Read on 2026-11-28: PyPI has no flash-attn-3, and its apex is a toolkit for Pyramid; hopper/setup.py of Dao-AILab/flash-attention
-/// (PACKAGE_NAME is flash_attn_3) and README.md of NVIDIA/apex.
+/// Distributions that PyPI does not have, or that are another project there, and the command that installs them in the
+/// active environment. Read on 2026-11-28: PyPI has no flash-attn-3, and its apex is a toolkit for Pyramid;
+/// hopper/setup.py of Dao-AILab/flash-attention (PACKAGE_NAME is flash_attn_3) and README.md of NVIDIA/apex.
 const ELSEWHERE: [(&str, &str); 2] = [
     (
         "apex",
@@ -71,15 +71,15 @@ pub(super) fn elsewhere(dist: &str) -> Option<&'static str> {
 pub(crate) const PARTS: [(&str, &str, &str); 1] =
     [("flash-attn-4", "flash_attn", "flash_attn.cute")];
 
-/// The distribution that provides an import name, as PEP 503 normalises names: the installed one, else by the table, else
-/// by its own name.
+/// The distribution that provides an import name, as PEP 503 normalises names: an installed one, else the one in the
+/// table, else the import name itself.
 pub(crate) fn provider(module: &str, envs: &[PyEnv]) -> String {
     let top = module.split('.').next().unwrap_or(module);
     if envs.iter().any(|env| live_dist(env, top).is_some()) {
         return Dist::normalise(top);
     }
     let known = PROVIDERS.iter().find(|(name, _)| *name == top).map(|(_, dist)| *dist);
-    // A module with an underscore in front is a part of a package whose name has none.
+    // A module with a leading underscore is part of a package whose name has none.
     let bare = top.trim_start_matches('_');
     Dist::normalise(known.or_else(|| module_of(top)).unwrap_or(if bare.is_empty() {
         top
@@ -88,8 +88,8 @@ pub(crate) fn provider(module: &str, envs: &[PyEnv]) -> String {
     }))
 }
 
-/// Classes that texts name without their module, by the begin or the end of the name, and their distribution. The names are those of
-/// the libraries' documentation; of several that fit the first counts.
+/// Classes that texts name without their module, by the prefix or the suffix of the name, and their distribution. The
+/// names are from the libraries' documentation; the first match counts.
 const CLASSES: [(&str, &str, &str); 39] = [
     ("SFT", "Trainer", "trl"),
     ("DPO", "Trainer", "trl"),
@@ -143,7 +143,7 @@ pub(super) fn of_class(class: &str) -> Option<&'static str> {
     CLASSES.iter().find(|(begin, end, _)| fits(begin, end)).map(|(.., dist)| *dist)
 }
 
-/// Whether a name is one that the tables know as an import name or a distribution of GPU stacks.
+/// Whether the tables have a name as an import name or a distribution of GPU stacks.
 pub(super) fn is_known(module: &str) -> bool {
     let top = module.split('.').next().unwrap_or(module);
     let dist = Dist::normalise(top);
@@ -153,7 +153,7 @@ pub(super) fn is_known(module: &str) -> bool {
         || STACK.contains(&dist.as_str())
 }
 
-/// Whether a requirement names a distribution that the tables know or that is installed.
+/// Whether a requirement names a distribution that is in the tables or installed.
 pub(super) fn is_distribution(seen: &Seen, requirement: &str) -> bool {
     let letters = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     let name = requirement.trim_start_matches(['\'', '"', '-']);
@@ -164,12 +164,12 @@ pub(super) fn is_distribution(seen: &Seen, requirement: &str) -> bool {
         || knowledge::messages::messages().iter().any(|message| message.installs(&name))
 }
 
-/// Whether a folder of this name in a path is the checkout or the package of a known library.
+/// Whether a folder of this name in a path is a checkout or the package of a known library.
 pub(super) fn is_library(folder: &str) -> bool {
     is_known(folder) && !PLAIN_FOLDERS.contains(&folder)
 }
 
-/// Import names that are folder names of other things as well.
+/// Import names that are also names of other folders.
 const PLAIN_FOLDERS: [&str; 10] = [
     "cuda",
     "datasets",
@@ -183,7 +183,7 @@ const PLAIN_FOLDERS: [&str; 10] = [
     "whisper",
 ];
 
-/// Packages of GPU stacks that have no table row of their own.
+/// Packages of GPU stacks without a row in the tables.
 const STACK: [&str; 36] = [
     "accelerate",
     "auto-gptq",
@@ -248,7 +248,8 @@ pub(super) fn frames(text: &str) -> Vec<&str> {
     found
 }
 
-/// The requirement that an installed package puts on another one, in words, with the version it allows.
+/// An unmet requirement of an installed package on another one: the package with its version, and the version that it
+/// allows.
 pub(super) fn requirement(seen: &Seen, name: &str) -> Option<(String, String)> {
     let name = Dist::normalise(name);
     for env in seen.context.envs {
@@ -272,7 +273,7 @@ mod tests {
     use super::{elsewhere, frames, provider};
 
     #[test]
-    fn import_names_lead_to_distributions() {
+    fn import_names_map_to_distributions() {
         for (module, dist) in [
             ("flash_attn_2_cuda", "flash-attn"),
             ("flashinfer.decode", "flashinfer-python"),
@@ -303,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn classes_lead_to_their_distribution() {
+    fn classes_map_to_their_distribution() {
         for (class, dist) in [
             ("SFTTrainer", Some("trl")),
             ("LoraConfig", Some("peft")),

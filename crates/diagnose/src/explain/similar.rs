@@ -1,28 +1,28 @@
-//! The rules whose words are most like those of a text that nothing explains.
+//! The rules most similar to a text that nothing explains.
 
 use crate::rules::{RULES, Rule};
 use facts::{CompactCollect, CompactSort};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// So many rules are shown at most.
+/// Maximum number of rules that are shown.
 const MOST: usize = 3;
-/// A rule counts when it shares at least so much weight; one common word is no likeness.
+/// Minimum weight that a rule shares with the text; one common word is not enough.
 const LEAST: f64 = 6.0;
 
-/// Words of four letters and more, in lower case.
+/// Words of at least four characters, in lower case.
 fn words(text: &str) -> BTreeSet<String> {
     let parts = text.split(|c: char| !c.is_ascii_alphanumeric());
     parts.filter(|word| word.len() >= 4).map(str::to_ascii_lowercase).compact_set()
 }
 
-/// The words of a rule: its title and the errors that it shows as.
+/// The words of a rule: its title, its patterns and samples, and the messages in its description.
 fn of_rule(rule: &Rule) -> BTreeSet<String> {
     let texts = rule.texts.iter().flat_map(|text| [text.pattern, text.sample]);
     let shown = rule.about.lines().filter(|line| line.starts_with("  "));
     texts.chain(shown).chain([rule.title]).flat_map(words).compact_set()
 }
 
-/// The most similar rules, the most similar first. A word counts for more the fewer rules have it.
+/// The most similar rules first. A word counts more if fewer rules have it.
 pub(super) fn rules(text: &str) -> Vec<&'static Rule> {
     let asked = words(text);
     let all: Vec<(&Rule, BTreeSet<String>)> =
@@ -48,7 +48,7 @@ mod tests {
     use super::rules;
 
     #[test]
-    fn a_miss_names_rules_that_share_rare_words() {
+    fn unmatched_texts_suggest_rules_that_share_rare_words() {
         let found = rules(
             "torchvision::roi_align operator is missing from the registered operators of torchvision",
         );

@@ -8,7 +8,7 @@ pub(super) fn names_in(text: &str) -> Vec<String> {
     words.map(|word| Dist::normalise(word.trim_matches(['.', '-', '_']))).collect()
 }
 
-/// Distributions whose names are words of other texts as well.
+/// Distributions whose names are also ordinary words.
 pub(super) const PLAIN_WORDS: [&str; 14] = [
     "accelerate",
     "attrs",
@@ -26,8 +26,8 @@ pub(super) const PLAIN_WORDS: [&str; 14] = [
     "wheel",
 ];
 
-/// The environments a text is about. One that names files of some environment is about no other, unless the user named
-/// that one.
+/// The environments that a text is about. A text that names files of an environment is about no other, except one that
+/// the user named.
 pub(super) fn environments_of(text: &str, envs: &[PyEnv]) -> Vec<PyEnv> {
     let mut named = Vec::new();
     for mark in ["/site-packages/", "/dist-packages/"] {

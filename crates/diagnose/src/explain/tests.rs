@@ -1,4 +1,4 @@
-//! Every text a rule knows is found by it, whatever a terminal or a log did to it, and no other text is.
+//! Every sample is matched by its rule in every terminal and log format, and other texts are not matched.
 
 mod catalogue;
 mod common_lines;
@@ -11,7 +11,7 @@ use super::*;
 use crate::test_support::{env, machines};
 use std::collections::BTreeSet;
 
-/// Errors of other causes, one after each `---` line.
+/// Errors with other causes, separated by `---` lines.
 const UNRELATED: &str = include_str!("unrelated.txt");
 
 fn rules_for(text: &str) -> Vec<&'static str> {
@@ -22,7 +22,7 @@ fn samples() -> impl Iterator<Item = (&'static Rule, &'static crate::Text)> {
     RULES.iter().flat_map(|rule| rule.texts.iter().map(move |text| (rule, text)))
 }
 
-/// Breaks a text into lines of at most `width` letters, in the middle of words, as a terminal does.
+/// Breaks a text into lines of at most `width` characters, in the middle of words, as a terminal does.
 fn wrapped(text: &str, width: usize) -> String {
     let lines = text.lines().flat_map(|line| {
         let letters: Vec<char> = line.chars().collect();
@@ -55,7 +55,7 @@ fn logged(text: &str) -> String {
     format!("{}{text}\n{}", noise(0), noise(30))
 }
 
-/// What a terminal, a tool's frame or a log makes of a text.
+/// A text as terminals, frames of tools and loggers print it.
 fn dressed(text: &str) -> [(&'static str, String); 11] {
     let each =
         |prefix: &str| -> String { text.lines().map(|line| format!("{prefix}{line}\n")).collect() };
@@ -75,10 +75,10 @@ fn dressed(text: &str) -> [(&'static str, String); 11] {
 }
 
 #[test]
-fn every_sample_finds_its_rule_first_in_any_dress() {
+fn every_sample_finds_its_rule_first_in_every_format() {
     let mut failed = Vec::new();
     for (rule, text) in samples() {
-        // Where rules share words, the files here decide; without any the first of the list leads.
+        // The files here decide between rules that share a message; without files the first of the list is shown first.
         let same = |other: &&(&Rule, &crate::Text)| other.1.pattern == text.pattern;
         let leads =
             samples().find(|other| same(&other)).is_none_or(|(first, _)| first.id == rule.id);
@@ -98,7 +98,7 @@ fn every_sample_finds_its_rule_first_in_any_dress() {
 }
 
 #[test]
-fn every_row_of_the_catalogue_is_its_rule() {
+fn every_row_of_the_catalogue_finds_its_rule() {
     for (row, words, id) in catalogue::ROWS {
         assert!(crate::rule(id).is_some(), "row {row}: no rule {id}");
         if !words.is_empty() {
@@ -141,7 +141,7 @@ fn other_errors_find_no_rule() {
     }
 }
 
-/// What is shown first for a text: a rule that is no mere remark, else an entity, else a rule.
+/// The answer that is shown first: a rule that is not a remark, else an entity, else a rule.
 fn first_answer(text: &str, machine: &Machine, envs: &[PyEnv]) -> String {
     let found = explain_text(text, machine, envs, &[]);
     let of_match = |found: &Match| {
@@ -185,7 +185,7 @@ fn samples_of_every_kind_are_explained_first() {
 
 /// Wrapped, coloured and logged texts name the same entities.
 #[test]
-fn entities_are_read_in_any_dress() {
+fn entities_are_read_in_every_format() {
     let texts = [
         ("NVRM: Xid (PCI:0019:01:00): 145, RLW_RXPIPE Nonfatal XC1 i0 Link 00", "xid"),
         ("RuntimeError: CUDA error: an illegal memory access was encountered", "compute-sanitizer"),
@@ -205,7 +205,7 @@ fn entities_are_read_in_any_dress() {
 }
 
 #[test]
-fn the_files_here_confirm_or_refute_or_cannot_tell() {
+fn files_confirm_or_refute_a_rule_or_cannot_decide() {
     let text = "AssertionError: Torch not compiled with CUDA enabled";
     let cpu = [env("/p/.venv").uv().torch("2.9.0+cpu", None).build()];
     let cuda = [env("/v").torch("2.11.0+cu128", Some("12.8")).build()];
@@ -230,7 +230,7 @@ fn the_files_here_confirm_or_refute_or_cannot_tell() {
 }
 
 #[test]
-fn among_rules_with_the_same_words_the_one_the_files_show_comes_first() {
+fn files_select_among_rules_with_the_same_message() {
     let text = "RuntimeError: CUDA error: no kernel image is available for execution on the device";
     let torch = [env("/v").torch("2.9.1+cu128", Some("12.8")).build()];
     let pascal = machines::x86_with("Tesla P100-PCIE-16GB", (6, 0), "570.148.08", (12, 8));
@@ -241,15 +241,15 @@ fn among_rules_with_the_same_words_the_one_the_files_show_comes_first() {
 }
 
 #[test]
-fn words_inside_longer_words_are_not_another_error() {
-    // The general `undefined symbol: _ZN3c10...` lies inside the symbol that tells the ABI.
+fn a_message_inside_a_longer_one_is_not_another_error() {
+    // The general `undefined symbol: _ZN3c10...` is part of the symbol that shows the ABI.
     let text = "undefined symbol: _ZN3c105ErrorC2ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE";
     assert_eq!(rules_for(text), ["extension-new-abi"]);
     assert_eq!(rules_for("undefined symbol: _ZN3c104cuda9SetDeviceEab"), ["torch-minor-drift"]);
 }
 
 #[test]
-fn every_match_says_what_to_do() {
+fn every_match_has_a_fix() {
     let torch = [env("/v").uv().torch("2.9.1+cu128", Some("12.8")).build()];
     for rule in RULES {
         for (machine, envs) in [
@@ -266,7 +266,7 @@ fn every_match_says_what_to_do() {
 }
 
 #[test]
-fn of_one_long_log_the_root_cause_comes_first() {
+fn the_root_cause_of_a_long_log_comes_first() {
     let engine = "RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {}";
     let check = |lines: &[&str], expect: &[&str]| {
         let text = lines.join("\n");
@@ -290,7 +290,7 @@ fn of_one_long_log_the_root_cause_comes_first() {
         ],
         &["nvcc-architecture", "build-failed"],
     );
-    // What a working program prints too is not why another one stopped.
+    // A message that working programs also print is not the reason why a program stopped.
     check(
         &[
             "The fast path is not available because one of `(mamba_inner_fn)` is None",
@@ -302,14 +302,14 @@ fn of_one_long_log_the_root_cause_comes_first() {
 }
 
 #[test]
-fn a_text_about_another_environment_is_not_judged_by_the_ones_here() {
+fn a_text_about_another_environment_is_not_judged_here() {
     let text = "  File \"/other/lib/python3.12/site-packages/torch/cuda/__init__.py\", line 3
 AssertionError: Torch not compiled with CUDA enabled";
     let here = [env("/p").uv().found_by("./.venv").torch("2.9.0+cpu", None).build()];
     let found = &explain(text, &machines::gh200(), &here)[0];
     assert_eq!((found.confirmed_here, found.findings.len()), (None, 0));
     assert!(found.fix.iter().all(|line| !line.contains("/p/")), "{:?}", found.fix);
-    // The same words of the environment that is here, and those of one that the user named.
+    // The same message about the environment here, and about one that the user named.
     let own = text.replace("/other/", "/p/");
     assert_eq!(explain(&own, &machines::gh200(), &here)[0].confirmed_here, Some(true));
     let named = [env("/p").uv().found_by("--venv").torch("2.9.0+cpu", None).build()];
@@ -317,7 +317,7 @@ AssertionError: Torch not compiled with CUDA enabled";
 }
 
 #[test]
-fn a_text_that_ends_too_early_is_found_by_what_is_there() {
+fn truncated_texts_match_by_their_beginning() {
     let check = |text: &str, expect: &[&str]| assert_eq!(rules_for(text), expect, "{text}");
     check(
         "RuntimeError: CUDA error: the provided PTX was compiled with an unsu",
@@ -330,9 +330,9 @@ fn a_text_that_ends_too_early_is_found_by_what_is_there() {
     );
 }
 
-/// What users asked about and no rule knew, in the words they had.
+/// Texts that users asked about before any rule knew them.
 #[test]
-fn words_that_once_found_nothing() {
+fn texts_of_users_find_their_rule() {
     for (text, id) in [
         ("RuntimeError: 0 active drivers ([]). There should only be one.", "no-driver"),
         (
@@ -386,9 +386,9 @@ fn words_that_once_found_nothing() {
     }
 }
 
-/// What only the inside of a container shows, the host cannot refute.
+/// The host cannot refute an error that is visible only inside a container.
 #[test]
-fn words_of_a_container_are_not_refuted_outside_of_it() {
+fn container_errors_are_not_refuted_on_the_host() {
     let text = "docker: Error response from daemon: could not select device driver \"\" with capabilities: [[gpu]].";
     let torch = [env("/v").torch("2.9.1+cu128", Some("12.8")).build()];
     for machine in [machines::x86(), machines::a10(), machines::h200()] {
@@ -401,7 +401,7 @@ fn words_of_a_container_are_not_refuted_outside_of_it() {
     assert!(fix.iter().any(|line| line.contains("nvidia-ctk cdi generate")), "{fix:?}");
 }
 
-/// The packages of a text lead to what the doctor found about them, and no other findings are added.
+/// The doctor's findings about packages that the text names are added, and no others.
 #[test]
 fn findings_about_named_packages_are_added() {
     let envs = [env("/v")
@@ -422,7 +422,7 @@ fn findings_about_named_packages_are_added() {
     assert!(!other.answers(), "{other:#?}");
 }
 
-/// The named environment says which release is required and which package owns a file.
+/// The environment shows which release is required and which package owns a file.
 #[test]
 fn entities_are_resolved_with_the_environment() {
     let machine = machines::a10();

@@ -25,8 +25,8 @@ fn file(what: &str, hash: Option<&str>) -> StackFile {
 }
 
 #[test]
-fn the_rank_with_another_file_is_named() {
-    // The hash of NCCL on each rank, `-` where it is not there and `?` where it was not read; how many files were compared, and the title.
+fn names_the_rank_with_a_different_file() {
+    // The hash of NCCL on each rank (`-` not installed, `?` not read), the number of compared files, and the title.
     let check = |hashes: &[&str], compared: u32, expect: Option<&str>| {
         let stacks: Vec<StackReport> = hashes
             .iter()
@@ -56,7 +56,7 @@ fn the_rank_with_another_file_is_named() {
     check(&["aa", "-", "aa"], 2, Some("rank 1 (node-1) has another nccl than most ranks"));
     check(&["-", "bb", "-"], 2, Some("rank 1 (node-1) has another nccl than most ranks"));
     check(&["aa", "bb"], 2, Some("the ranks differ in nccl, of 2 files, and no majority agrees"));
-    // What was not read is neither equal nor different.
+    // A file that was not read is neither equal nor different.
     check(&["aa", "?", "aa"], 2, None);
     check(
         &["aa", "?", "bb"],
@@ -67,7 +67,7 @@ fn the_rank_with_another_file_is_named() {
 }
 
 #[test]
-fn the_gpu_of_the_odd_rank_is_named_by_bits_and_by_speed() {
+fn names_the_gpu_of_the_odd_rank_by_bits_and_by_speed() {
     let bits: Vec<Vec<ParityRow>> =
         ["aa", "aa", "bb", "aa"].iter().map(|bits| vec![checked("a", Some(bits))]).collect();
     let usual = [("ssd", "a", 1.0), ("kda", "a", 2.0)];
@@ -99,7 +99,7 @@ fn the_gpu_of_the_odd_rank_is_named_by_bits_and_by_speed() {
 }
 
 #[test]
-fn a_processor_is_named_where_it_is_much_slower() {
+fn names_a_processor_that_is_much_slower() {
     let on_cpu = |millis: f64, copy: f64| {
         let mut bench = timed(&[("ssd", "a", millis)], copy);
         bench.rows[0].backend = BackendKind::Cpu;
@@ -129,12 +129,12 @@ fn a_processor_is_named_where_it_is_much_slower() {
             "the processor of rank 2 (node-2) (NVIDIA H200) is slower than its siblings: kernels take 100.0 % longer",
         ],
     );
-    // A ceiling is one measurement, and a neighbour may have had the memory meanwhile.
+    // A ceiling is one measurement, which another process on the node may have disturbed.
     check(on_cpu(1.0, 20.0), &[]);
 }
 
 #[test]
-fn a_rank_that_ended_is_named_and_what_ranks_found_is_gathered() {
+fn names_the_ended_rank_and_gathers_rank_findings() {
     let finding = |severity, title: &str| Finding {
         rule: "xid".to_owned(),
         severity,

@@ -1,10 +1,10 @@
-//! A vote on the bits of outputs: the same binary on GPUs of one kind gives the same ones.
+//! Majority vote on the bits of outputs: the same binary computes the same bits on GPUs of one kind.
 
 use super::GpuRows;
 use facts::{BitDifference, ParityRow};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What came of it.
+/// The result of a vote.
 pub(super) struct Vote {
     pub(super) compared: u32,
     pub(super) varying: Vec<String>,
@@ -31,7 +31,7 @@ pub(super) fn vote(gpus: &[&GpuRows<'_>]) -> Vote {
             continue;
         }
         vote.compared += 1;
-        // One that gives other bits each time agrees with nobody.
+        // A GPU whose bits vary between runs agrees with no other GPU.
         let votes = |of: &str| match of {
             ParityRow::VARIES => 1,
             of => bits.values().filter(|bits| **bits == of).count(),
@@ -59,8 +59,8 @@ mod tests {
     use crate::gpus::records::{checked, part};
 
     #[test]
-    fn the_odd_one_is_whom_a_majority_disagrees_with() {
-        // What each GPU gave of one check; how many were compared, who is odd where they differ, and what varies.
+    fn gpus_that_differ_from_the_majority_are_odd() {
+        // The number of compared checks, the odd GPUs if they differ, and the number of varying kernels.
         type Expect<'a> = (u32, Option<&'a [u32]>, usize);
         let check = |bits: &[Option<&str>], (compared, odd, varying): Expect<'_>| {
             let parity: Vec<_> = bits.iter().map(|bits| [checked("a", *bits)]).collect();
@@ -85,7 +85,7 @@ mod tests {
         check(&[a, a], (1, None, 0));
         check(&[a, b, a, a], (1, Some(&[1]), 0));
         check(&[b, a, a, c, a], (1, Some(&[0, 3]), 0));
-        // Two that differ: neither is believed more.
+        // Without a majority no GPU is odd.
         check(&[a, b], (1, Some(&[]), 0));
         check(&[a, a, b, b], (1, Some(&[]), 0));
         // A kernel whose bits depend on the order of its blocks is not compared; one that varies on a single GPU is.
@@ -93,13 +93,13 @@ mod tests {
         check(&[a, varies, a], (1, Some(&[1]), 0));
         check(&[a, varies], (1, Some(&[]), 0));
         check(&[a, varies, varies], (1, Some(&[]), 0));
-        // What one alone was asked for is no vote.
+        // A check with bits on one GPU only is not compared.
         check(&[a, None], (0, None, 0));
         check(&[a, None, a], (1, None, 0));
     }
 
     #[test]
-    fn kernels_of_others_and_of_the_processor_have_no_vote() {
+    fn peer_and_cpu_rows_are_not_compared() {
         let peer = ParityRow { peer: Some("torch".into()), ..checked("a", Some("bb")) };
         let cpu = ParityRow { backend: facts::BackendKind::Cpu, ..checked("a", Some("bb")) };
         let (one, other) = ([checked("a", Some("aa"))], [peer, cpu, checked("b", Some("bb"))]);

@@ -1,15 +1,15 @@
-//! Each GPU's times beside its siblings'. A GPU is held against the median of the others: with it among them, one of two that
-//! takes a tenth longer would be a twentieth over their median.
+//! Times of each GPU relative to the median of the other GPUs. A median that included the GPU itself would hide half of
+//! the difference between two GPUs.
 
 use super::GpuRows;
 use facts::CompactSort;
 use facts::{BackendKind, BenchReport, BenchRow, CeilingKind, CeilingRatio, GpuSpeed, RowRatio};
 use std::collections::BTreeMap;
 
-/// Rows that are listed.
+/// Maximum number of slowest rows that are listed.
 const SLOWEST: usize = 8;
 
-/// firstlight's own kernels on a backend.
+/// Rows of firstlight's own kernels on a backend.
 pub(super) fn own(bench: &BenchReport, backend: BackendKind) -> impl Iterator<Item = &BenchRow> {
     bench.rows.iter().filter(move |row| row.peer.is_none() && row.backend == backend)
 }
@@ -76,7 +76,7 @@ fn key(row: &BenchRow) -> Key<'_> {
     (&row.op, &row.case, &row.dtype, &row.variant, &row.shape)
 }
 
-/// The middle value, or the mean of the two in the middle.
+/// The median: the middle value, or the mean of the two middle values.
 fn median(mut values: Vec<f64>) -> Option<f64> {
     values.compact_sort_by(f64::total_cmp);
     let middle = values.len() / 2;
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn each_is_held_against_the_others() {
+    fn ratios_are_relative_to_the_other_gpus() {
         let usual = [("ssd", "a", 1.0), ("ssd", "b", 2.0), ("kda", "a", 4.0)];
         let slow = usual.map(|(op, case, millis)| (op, case, millis * 1.1));
         let two = speed(&[timed(&usual, 4000.0), timed(&slow, 3600.0)]);
@@ -115,7 +115,7 @@ mod tests {
         assert_eq!(two[1].rows, 3);
         assert!((two[1].by_op["kda"] - 1.1).abs() < 1e-9);
         assert!((two[1].ceilings[0].ratio - 4000.0 / 3600.0).abs() < 1e-9);
-        // One slow kernel is no slow GPU, and is listed first.
+        // One slow kernel does not make the GPU slow, and is listed first.
         let mut odd = usual;
         odd[1].2 = 5.0;
         let three = speed(&[timed(&usual, 1.0), timed(&odd, 1.0), timed(&usual, 1.0)]);
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_sibling_has_is_not_compared() {
+    fn rows_without_a_sibling_are_not_compared() {
         let got = speed(&[timed(&[("ssd", "a", 1.0)], 1.0), timed(&[("ssd", "b", 1.0)], 0.0)]);
         assert_eq!((got[0].rows, got[0].median, got[0].ceilings.len()), (0, None, 0));
     }

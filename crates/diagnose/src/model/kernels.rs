@@ -1,4 +1,4 @@
-//! The kernels each kind of layer wants, and how their packages stand in each environment.
+//! The kernels that each kind of layer needs, and the state of their packages in each environment.
 
 use crate::extension::{build_here, wheel_label};
 use crate::gpu;
@@ -7,7 +7,7 @@ use crate::torch_build::live_dist;
 use facts::{Finding, KernelNeed, KernelStatus, LayerGroup, Machine, PyEnv, RemedyStep, Severity};
 use knowledge::kernels::{KernelPackage, of_layer};
 
-/// What every kind of layer wants, in each environment; without an environment, what is wanted at all.
+/// The needs of every kind of layer in each environment; without an environment, the needs alone.
 pub(super) fn needs(
     layers: &[LayerGroup],
     demands: Option<&'static str>,
@@ -43,7 +43,8 @@ pub(super) fn needs(
     needs
 }
 
-/// Environments a model could run in: the one the user named, and those with torch or transformers; else the first.
+/// Environments that could run a model: the one that the user named and those with torch or transformers; else the
+/// first.
 fn relevant(envs: &[PyEnv]) -> Vec<&PyEnv> {
     let could = |env: &&PyEnv| {
         env.found_by == "--venv" || env.torch.is_some() || live_dist(env, "transformers").is_some()
@@ -84,7 +85,7 @@ fn judge(
             );
         }
     }
-    // A finding that names the package and this environment says that it does not load here.
+    // An error that names the package and this environment means that the package does not load here.
     let named = |finding: &&Finding| {
         let words = finding.title.replace('_', "-");
         finding.severity == Severity::Error
@@ -113,7 +114,7 @@ fn judge(
     (KernelStatus::Ready, installed)
 }
 
-/// Why none of these packages can run here, and what shows where they would.
+/// The reason why none of these packages can run here, with steps that show where they would; `None` if they can.
 pub(super) fn why_not_here(
     machine: &Machine,
     env: &PyEnv,
@@ -135,7 +136,7 @@ pub(super) fn why_not_here(
             vec!["# what they need on a machine that can run them, here an H100:".to_owned(), plan],
         ));
     }
-    // Their builds ask torch for its CUDA, and Triton's kernels for a device.
+    // Their builds need a CUDA build of torch, and Triton's kernels need a device.
     let torch = env.torch.as_ref()?;
     torch.cuda.is_none().then(|| {
         let why = format!("torch {} in {} is not a CUDA build", torch.version, env.root);
@@ -149,10 +150,10 @@ pub(super) fn why_not_here(
     })
 }
 
-/// The oldest compute capability that Triton compiles for, and with it mamba-ssm and flash-linear-attention.
+/// The oldest compute capability that Triton compiles for, and therefore also mamba-ssm and flash-linear-attention.
 const OLDEST: (u32, u32) = (7, 0);
 
-/// What installs the missing packages, in the order in which each finds the one before it.
+/// Steps that install the missing packages, dependencies first.
 pub(super) fn commands(
     machine: &Machine,
     env: &PyEnv,

@@ -1,4 +1,4 @@
-//! Whether a model fits, in bytes: weights, state, cache, workspace and what the runtime keeps.
+//! Whether a model fits into memory, in bytes: weights, state, cache, workspace and runtime.
 
 use super::{ModelOptions, Weights};
 use crate::gpu;
@@ -8,14 +8,15 @@ use architectures::{
 };
 use facts::{Confidence, Fact, Finding, Machine, ModelMemory, ModelReport, Severity, byte_count};
 
-/// The CUDA context, cuBLAS's workspace and the allocator's rounding, as one process of torch shows it before its first
-/// tensor on data-centre GPUs: an estimate on the high side.
+/// Bytes of the CUDA context, cuBLAS's workspace and the allocator's rounding: a high estimate, as one torch process
+/// shows before its first tensor on data-centre GPUs.
 const RUNTIME_BYTES: u64 = 1 << 30;
 
-/// Tokens of a prompt that are worked on at once.
+/// Prompt tokens in one step (chunked prefill).
 const PROMPT_CHUNK: usize = 2048;
 
-/// How Python's stacks hold a model: states as its kernels keep them, a convolution's and the cache in the model's type.
+/// How Python stacks store a model: recurrent states in their kernels' type, convolution states and cache in the
+/// model's type.
 fn holding(config: &Config) -> WeightStorage {
     let bytes = config.activation_bytes();
     WeightStorage {
@@ -61,7 +62,7 @@ pub(super) fn of(
     let per_token = sequences.saturating_mul(described.cache_bytes(holding));
     let longest = available.as_ref().map(|free| {
         let room = free.value.saturating_sub(fixed);
-        // Without a cache that grows, the state holds any length.
+        // Without a cache per token, memory does not limit the context.
         room.checked_div(per_token).unwrap_or(limit).min(limit)
     });
     ModelMemory {
@@ -83,8 +84,8 @@ pub(super) fn of(
     }
 }
 
-/// The weight files' own count where they are there; else by the shapes and the element's size.
-/// Values and bytes of all weights: of files where there are some, else by shapes, and by how each is `stored` where that is known.
+/// The parameter count and the bytes of all weights: from the weight files if there are any, else from the shapes.
+/// `stored` is the size in bytes by the storage format of each weight, if some are quantized.
 fn weights(
     config: &Config,
     computed: u64,
@@ -106,7 +107,8 @@ fn weights(
     )
 }
 
-/// What the roomiest GPU has free; a GPU that shares the host's memory has what is available there.
+/// Free bytes of the GPU with the most free memory. A GPU that shares the host's memory, and a machine without a GPU,
+/// have the memory available on the host.
 fn available(machine: &Machine) -> Option<Fact<u64>> {
     let host = || {
         let memory = &machine.memory;
@@ -130,7 +132,7 @@ fn available(machine: &Machine) -> Option<Fact<u64>> {
     gpus.or_else(host)
 }
 
-/// A model that does not fit.
+/// The finding for a model that does not fit; `None` if it fits or the memory is unknown.
 pub(super) fn finding(
     report: &ModelReport,
     held_weights: Option<u64>,
@@ -196,7 +198,7 @@ pub(super) fn finding(
             .evidence(say("free", free.value), free.source.clone())
             .cause(match weights_alone {
                 true => "The weights alone are more than what is free.",
-                false => "The weights fit; state, cache and workspace beside them do not.",
+                false => "The weights fit; state, cache and workspace do not fit in addition.",
             })
             .fix(fix)
             .done(),

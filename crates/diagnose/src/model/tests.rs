@@ -1,4 +1,4 @@
-//! Published models: their layers, their parameter counts, and what is missing for them in an environment.
+//! Published models: layers, parameter counts, and missing kernels in an environment.
 
 mod configs;
 mod fuzz;
@@ -26,9 +26,9 @@ fn parameters(config: &str) -> u64 {
     report.memory.parameters.expect("a count").value
 }
 
-/// Of a config alone, without the files: all but the embedding and the head are in fewer bits.
+/// From the config alone, without weight files: all weights but the embedding and the head are quantized.
 #[test]
-fn quantised_weights_are_counted_as_they_are_stored() {
+fn quantized_weights_count_their_stored_bytes() {
     let table = 2.0 * 2.0 * 128_256.0 * 4096.0;
     let linear = 8.030e9 - 2.0 * 128_256.0 * 4096.0;
     for (quantised, each) in [
@@ -46,7 +46,7 @@ fn quantised_weights_are_counted_as_they_are_stored() {
 
 #[test]
 fn parameter_counts_are_the_published_ones() {
-    // To the last parameter, where the count is published so.
+    // Exact, if the exact count is published.
     for (config, expect) in [
         (LLAMA_8B, 8_030_261_248),
         (MIXTRAL, 46_702_792_704),
@@ -56,7 +56,7 @@ fn parameter_counts_are_the_published_ones() {
     ] {
         assert_eq!(parameters(config), expect, "{config}");
     }
-    // To half a per cent, where it is published in billions.
+    // Within 0.5 %, if the count is published in billions.
     for (config, billions) in [
         (GRANITE_MICRO, 3.191),
         (MAMBA2_27B, 2.703),
@@ -80,7 +80,7 @@ fn layers_are_read_from_the_config() {
             report.layers.iter().map(|group| (group.kind.as_str(), group.indices.len())).collect();
         assert_eq!(found, kinds, "{family}");
     };
-    // Nine to one, not eighty to twenty (row R2-11).
+    // 36 to 4 layers, not 80 to 20 (row R2-11).
     check(GRANITE_MICRO, "granite-hybrid", &[("mamba2", 36), ("attention", 4)]);
     check(KIMI_LINEAR, "kimi-linear", &[("kda", 20), ("latent-attention", 7)]);
     check(QWEN3_NEXT, "qwen3-next", &[("gated-delta-net", 36), ("attention", 12)]);
@@ -103,17 +103,18 @@ fn layers_are_read_from_the_config() {
 #[test]
 fn state_and_cache_are_the_published_bytes() {
     let memory = |config: &str| read(config, &machines::a10(), &[]).0.memory;
-    // 72 MiB of float32 state (and the convolutions'), 8 KiB of keys and values a token.
+    // Per sequence 72 MiB of float32 state plus the convolution states; per token 8 KiB of keys and values.
     let granite = memory(GRANITE_MICRO);
     assert_eq!(granite.state_bytes_per_sequence, (72 << 20) + 36 * 4352 * 3 * 2);
     assert_eq!(granite.cache_bytes_per_token, 8 << 10);
     assert_eq!(granite.weights_bytes.expect("bytes").value / 10_000_000, 638);
-    // 40 MiB of float32 state and 1.4 MiB of convolutions, 8,064 B of latents a token.
+    // Per sequence 40 MiB of float32 state and 1.4 MiB of convolution states; per token 8,064 bytes of latents.
     let kimi = memory(KIMI_LINEAR);
     assert_eq!(kimi.state_bytes_per_sequence, (40 << 20) + 20 * 3 * 4096 * 3 * 2);
     assert_eq!(kimi.cache_bytes_per_token, 8064);
     assert_eq!(kimi.weights_bytes.expect("bytes").value, 2 * 49_122_681_728);
-    // 17 bytes for each 32 values of the experts' matrices, two for each other one; 2 KiB of keys and values a token and layer.
+    // 17 bytes per 32 values of the experts' matrices, 2 bytes per other value; 2 KiB of keys and values per token and
+    // layer.
     let oss = memory(GPT_OSS_20B);
     let experts = 24 * 32 * (5760 + 2880) * 2880_u64;
     let others = parameters(GPT_OSS_20B) - experts;
@@ -122,7 +123,7 @@ fn state_and_cache_are_the_published_bytes() {
 }
 
 #[test]
-fn the_verdict_is_in_bytes() {
+fn a_model_fits_by_bytes() {
     // Row R0-14: 98.25 GB on a card with 94.50 GiB.
     let mut gh200 = machines::gh200();
     gh200.gpus[0].memory_total_bytes = Some(Fact::new(101_470_000_000, "NVML"));
@@ -137,7 +138,7 @@ fn the_verdict_is_in_bytes() {
     assert_eq!(needed, parts);
     assert_eq!(memory.left_bytes, Some(101_470_000_000 - needed as i64));
     assert_eq!((memory.fits, findings.len()), (Some(true), 0));
-    // 3.2 GB are left for everything beside the weights: no million tokens.
+    // 3.2 GB remain in addition to the weights, too few for a million tokens.
     assert!(memory.longest_context_tokens.expect("some") < 300_000);
     let (report, findings) = read(KIMI_LINEAR, &machines::a10(), &[]);
     assert_eq!(report.memory.fits, Some(false));
@@ -150,14 +151,14 @@ fn the_verdict_is_in_bytes() {
     let counted = ModelOptions { weights: Some(files), ..options() };
     let (report, _) = model(KIMI_LINEAR, &counted, &gh200, &[], &[]).expect("a known model");
     assert_eq!(report.memory.weights_bytes, Some(Fact::new(20, "m/model.safetensors")));
-    // An engine may hold weights in a wider type than they are stored in: then they alone do not fit.
+    // An engine may hold the weights in a wider type than the stored one; then the weights alone do not fit.
     let (mut report, _) = read(GRANITE_MICRO, &machines::a10(), &[]);
     report.memory.available = Some(Fact::new(8_000_000_000, "/proc/meminfo"));
     (report.memory.fits, report.memory.left_bytes) = (Some(false), Some(-5_000_000_000));
     let cause = |held| memory_finding(&report, held, false).expect("a finding").cause;
     assert!(cause(None).starts_with("The weights fit;"));
     assert!(cause(Some(12_000_000_000)).starts_with("The weights alone"));
-    // A GB10 has what the host has.
+    // A GB10 has the memory of the host.
     let (report, _) = read(GRANITE_MICRO, &machines::gb10(), &[]);
     assert!(report.memory.available.expect("some").source.contains("/proc/meminfo"));
 }
@@ -248,7 +249,7 @@ fn missing_kernels_are_named_before_anything_runs() {
 }
 
 #[test]
-fn what_cannot_run_here_is_not_prescribed() {
+fn packages_that_cannot_run_here_are_not_prescribed() {
     let find = |machine: &Machine, cuda: Option<&str>| {
         let env = env("/v").torch("2.9.1", cuda).dist("transformers", "4.57.1").build();
         let (_, findings) = read(GRANITE_MICRO, machine, &[env]);
@@ -271,7 +272,7 @@ fn what_cannot_run_here_is_not_prescribed() {
         assert_eq!((found.severity, found.fix[1].as_str()), (Severity::Info, fix), "{found:?}");
         assert!(found.cause.contains(words) && found.fix.len() == 2, "{found:?}");
     }
-    // Without nvcc nothing can be built here: wheels come first.
+    // Without nvcc nothing can be built here, so wheels come first.
     let bare = Machine { toolkits: Vec::new(), ..machines::a10() };
     let found = find(&bare, Some("12.8"));
     assert_eq!(found.severity, Severity::Warning);
@@ -280,7 +281,7 @@ fn what_cannot_run_here_is_not_prescribed() {
 }
 
 #[test]
-fn a_package_that_does_not_load_is_no_kernel() {
+fn a_package_that_does_not_load_is_broken() {
     let env = env("/v").torch("2.9.1+cu128", Some("12.8")).dist("causal-conv1d", "1.5.3");
     let env =
         env.native("causal-conv1d", "causal_conv1d_cuda.cpython-312-x86_64-linux-gnu.so").build();
@@ -299,7 +300,7 @@ fn a_package_that_does_not_load_is_no_kernel() {
 }
 
 #[test]
-fn what_is_no_known_config_says_why() {
+fn unknown_configs_report_the_reason() {
     let check = |config: &str, words: &str| {
         let error = model(config, &options(), &machines::a10(), &[], &[]).expect_err("no config");
         assert!(error.to_string().contains(words), "{error}");
@@ -326,7 +327,7 @@ fn what_is_no_known_config_says_why() {
     );
 }
 
-/// A config with fewer experts, so that many of them are read in a moment.
+/// A config with at most four experts, so that many configs are read quickly.
 fn few_experts(config: &str) -> serde_json::Value {
     let mut value: serde_json::Value = serde_json::from_str(config).expect("JSON");
     for key in ["num_experts", "num_local_experts"] {
@@ -337,9 +338,9 @@ fn few_experts(config: &str) -> serde_json::Value {
     value
 }
 
-/// Other people's numbers: nothing may wrap round or divide by zero.
+/// Extreme values may not overflow or divide by zero.
 #[test]
-fn hostile_numbers_do_no_harm() {
+fn extreme_numbers_do_not_panic() {
     let configs = [
         GRANITE_MICRO,
         KIMI_LINEAR,
@@ -369,7 +370,7 @@ fn hostile_numbers_do_no_harm() {
             ] {
                 let mut changed = value.clone();
                 changed[key] = serde_json::from_str(new).expect("JSON");
-                // Any answer will do, as long as it is one.
+                // Any result passes, as long as nothing panics.
                 let _ = model(&changed.to_string(), &options(), &machines::a10(), &[], &[]);
             }
         }

@@ -8,7 +8,7 @@ use facts::{
 /// Builds one environment.
 pub(crate) struct EnvBuilder(PyEnv);
 
-/// A virtual environment with Python 3.12.3 and nobody recorded as its manager.
+/// A virtual environment with Python 3.12.3 and no recorded manager.
 pub(crate) fn env(root: &str) -> EnvBuilder {
     EnvBuilder(PyEnv {
         root: root.into(),
@@ -72,14 +72,15 @@ impl EnvBuilder {
         self
     }
 
-    /// Replaces the interpreter's path and what it resolves to.
+    /// Replaces the interpreter's path and the path that it resolves to.
     pub(crate) fn interpreter(mut self, executable: Option<&str>, resolved: Option<&str>) -> Self {
         self.0.interpreter.executable = executable.map(str::to_owned);
         self.0.interpreter.resolved = resolved.map(str::to_owned);
         self
     }
 
-    /// torch by its `__version__` and `cuda`, with its distribution (whose METADATA has no local label, as on PyPI).
+    /// Adds torch by its `__version__` and `cuda`, with its distribution (whose METADATA has no local label, as on
+    /// PyPI).
     pub(crate) fn torch(self, version: &str, cuda: Option<&str>) -> Self {
         let public = version.split('+').next().unwrap_or(version).to_owned();
         let mut this = self.dist("torch", &public);
@@ -111,7 +112,7 @@ impl EnvBuilder {
         self
     }
 
-    /// A compiled file of a distribution, by its path in site-packages.
+    /// Adds a compiled file of a distribution, by its path in site-packages.
     pub(crate) fn native(mut self, dist: &str, file: &str) -> Self {
         let path = format!("{}/{file}", self.0.site_packages[0]);
         self.0.native_files.push(NativeFile {
@@ -137,7 +138,7 @@ impl EnvBuilder {
         self.change(name, |dist| dist.requires.push(line.into()))
     }
 
-    /// A compiled file below site-packages, of this distribution (of none when empty).
+    /// Adds a compiled file below site-packages that this distribution owns (none if empty).
     pub(crate) fn compiled(mut self, owner: &str, file: &str, elf: Elf) -> Self {
         let path = format!("{}/{file}", self.0.site_packages[0]);
         self.0.native_files.push(NativeFile {
@@ -150,7 +151,7 @@ impl EnvBuilder {
         self
     }
 
-    /// A ptxas of Triton's that names this CUDA release, and lists these architectures.
+    /// Adds a ptxas of Triton that prints this CUDA release and lists these architectures.
     pub(crate) fn ptxas(mut self, name: &str, release: &str, targets: &[&str]) -> Self {
         let source = format!("{}/triton/backends/nvidia/bin/{name}", self.0.site_packages[0]);
         let targets = targets.iter().map(|target| (*target).into()).collect();
@@ -158,7 +159,7 @@ impl EnvBuilder {
         self
     }
 
-    /// A compiled file that needs a library, misses a symbol and finds another in that library (none when empty).
+    /// Adds a compiled file that needs a library and misses a symbol; the library exports another one (none if empty).
     pub(crate) fn misses(
         self,
         owner: &str,
@@ -186,17 +187,17 @@ impl EnvBuilder {
     }
 }
 
-/// An ELF file for x86-64 that nothing is known of.
+/// An ELF file for x86-64 without other facts.
 pub(crate) fn elf() -> Elf {
     Elf { machine: "x86_64".into(), ..Elf::default() }
 }
 
-/// A library the loader finds.
+/// A needed library that the loader finds.
 pub(crate) fn found(name: &str, path: &str, by: FoundBy) -> Needed {
     Needed { name: name.into(), path: Some(path.into()), found_by: Some(by), other: None }
 }
 
-/// A symbol version the library found does not have.
+/// A symbol version that the found library does not have.
 pub(crate) fn missing_version(
     version: &str,
     library: &str,
@@ -211,7 +212,7 @@ pub(crate) fn missing_version(
     }
 }
 
-/// An image by its words: `sm_90a`, or `compute_80 8.7` with the PTX ISA behind.
+/// An image from text: `sm_90a`, or `compute_80 8.7` with the PTX ISA last.
 pub(crate) fn image(words: &str) -> GpuImage {
     let (name, isa) = words.split_once(' ').map_or((words, None), |(name, isa)| (name, Some(isa)));
     let (kind, number) = name.split_once('_').expect("an architecture");
@@ -230,13 +231,13 @@ pub(crate) fn image(words: &str) -> GpuImage {
     }
 }
 
-/// A file with containers that all hold these images.
+/// A file with containers that all have these images.
 pub(crate) fn with_code(containers: u32, images: &[&str]) -> Elf {
     let images = images.iter().map(|words| image(words)).collect();
     Elf { gpu_code: vec![GpuCode { containers, images }], ..elf() }
 }
 
-/// A file that needs a library the loader finds nowhere.
+/// A file that needs a library that the loader does not find.
 pub(crate) fn lacking(name: &str) -> Elf {
     let needed = Needed { name: name.into(), path: None, found_by: None, other: None };
     Elf { needed: vec![needed], ..elf() }

@@ -21,7 +21,7 @@ fn ubuntu(mut machine: Machine, version: &str) -> Machine {
     machine
 }
 
-/// One NVIDIA GPU as NVML tells of it.
+/// One NVIDIA GPU as NVML reports it.
 pub(crate) fn gpu(name: &str, capability: (u32, u32), mib: u64) -> Gpu {
     Gpu {
         index: 0,
@@ -38,7 +38,7 @@ pub(crate) fn gpu(name: &str, capability: (u32, u32), mib: u64) -> Gpu {
     }
 }
 
-/// A machine with one GPU, a driver and what it accepts.
+/// Adds one GPU and a driver with this CUDA limit.
 pub(crate) fn with_gpu(mut machine: Machine, gpu: Gpu, driver: &str, limit: (u32, u32)) -> Machine {
     machine.backend = BackendKind::Cuda;
     machine.gpus = vec![gpu];
@@ -51,7 +51,7 @@ pub(crate) fn with_gpu(mut machine: Machine, gpu: Gpu, driver: &str, limit: (u32
     machine
 }
 
-/// A server with so many H200.
+/// A server with `count` H200 GPUs.
 pub(crate) fn siblings(count: usize) -> Machine {
     let mut machine = h200();
     machine.gpus =
@@ -61,7 +61,7 @@ pub(crate) fn siblings(count: usize) -> Machine {
 
 /// Adds a toolkit with nvcc.
 pub(crate) fn with_toolkit(mut machine: Machine, version: &str, found_by: &str) -> Machine {
-    // What is found as /usr/local/cuda itself is the default; a numbered folder beside it is not.
+    // A toolkit found as /usr/local/cuda is the default; a numbered folder next to it is not.
     let root = match found_by {
         "/usr/local/cuda" => found_by.to_owned(),
         _ => format!("/usr/local/cuda-{version}"),
@@ -91,7 +91,7 @@ pub(crate) fn within(mut machine: Machine, kind: &str) -> Machine {
     machine
 }
 
-/// The same machine with an NVIDIA GPU on its PCI bus, which this kernel driver has.
+/// The same machine with an NVIDIA GPU on its PCI bus, bound to this kernel driver.
 pub(crate) fn on_bus(mut machine: Machine, driver: Option<&str>) -> Machine {
     let gpu = PciGpu {
         bus: "0000:01:00.0".into(),
@@ -102,7 +102,7 @@ pub(crate) fn on_bus(mut machine: Machine, driver: Option<&str>) -> Machine {
     machine
 }
 
-/// The same machine with an NVML that refuses to start.
+/// The same machine with an NVML that refuses to initialize.
 pub(crate) fn refused(mut machine: Machine, words: &str) -> Machine {
     let driver = machine.driver.get_or_insert_default();
     driver.nvml_error = Some(Fact::new(words.into(), "NVML nvmlInit_v2"));
@@ -169,7 +169,7 @@ pub(crate) fn jetson_thor() -> Machine {
     with_gpu(machine, gpu("NVIDIA Thor", (11, 0), 125_000), "580.00", (13, 0))
 }
 
-/// DGX Spark: GB10, whose memory NVML does not tell.
+/// DGX Spark: GB10, whose memory NVML does not report.
 pub(crate) fn gb10() -> Machine {
     let machine = ubuntu(machine(Platform::LinuxAarch64, MachineKind::ArmCuda, 119), "24.04");
     let mut gpu = gpu("NVIDIA GB10", (12, 1), 0);

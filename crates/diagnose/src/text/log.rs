@@ -1,14 +1,14 @@
-//! What loggers put before a message: times, levels, ranks, process ids, the names of containers and services.
+//! Removes the prefixes that loggers add: times, levels, ranks, process ids, names of containers and services.
 
-/// The lines' messages. A text that has no such prefixes comes back as it was.
+/// The text without the prefixes of its lines.
 pub(super) fn messages(text: &str) -> String {
     text.split_inclusive('\n').map(message).collect()
 }
 
-/// One line without its prefixes, however many there are: `web-1 | [rank0]: ERROR 01-28 03:21:01 [core.py:9] ...`.
+/// One line without its prefixes, at most six: `web-1 | [rank0]: ERROR 01-28 03:21:01 [core.py:9] ...`.
 fn message(line: &str) -> &str {
     let mut rest = line;
-    // More than a handful of prefixes is a table, whose cells are the message.
+    // More prefixes than that are a table, whose cells are the message.
     for _ in 0..6 {
         let text = rest.trim_start_matches([' ', '\t']);
         let prefix = [compose, service, process, bracket, time, level, source, quoted]
@@ -69,13 +69,13 @@ fn time(text: &str) -> Option<&str> {
 const LEVELS: [&str; 10] =
     ["ERROR", "WARNING", "WARN", "INFO", "DEBUG", "CRITICAL", "FATAL", "TRACE", "E", "W"];
 
-/// `ERROR 01-28 03:21:01`: a level is a part of the message unless a time or a source stands beside it.
+/// `ERROR 01-28 03:21:01`: a level is part of the message unless a time or a source follows, or pytest printed it.
 fn level(text: &str) -> Option<&str> {
     let (first, rest) = word(text)?;
     let (second, _) = word(rest)?;
-    let beside = is_date(second) || is_time(second) || source(rest.trim_start()).is_some();
+    let dated = is_date(second) || is_time(second) || source(rest.trim_start()).is_some();
     let pytest = first == "E" && rest.starts_with("   ");
-    (LEVELS.contains(&first) && beside || pytest).then_some(rest)
+    (LEVELS.contains(&first) && dated || pytest).then_some(rest)
 }
 
 /// `engine.py:387]`, `[core.py:396]`.
@@ -95,7 +95,7 @@ fn word(text: &str) -> Option<(&str, &str)> {
     (end > 0).then(|| text.split_at(end))
 }
 
-/// Digits with `-` or `/` between them, an hour behind them or not.
+/// Digits with `-` or `/` between them, with or without a time after them.
 fn is_date(word: &str) -> bool {
     let date = word.split('T').next().unwrap_or_default();
     let parts: Vec<&str> = date.split(['-', '/']).collect();
@@ -103,7 +103,7 @@ fn is_date(word: &str) -> bool {
     (2..=3).contains(&parts.len()) && parts.iter().all(digits)
 }
 
-/// `03:21:01`, with fractions and a zone or not.
+/// `03:21:01`, with or without fractions and a zone.
 fn is_time(word: &str) -> bool {
     let clock = word.split(['.', ',', 'Z', '+']).next().unwrap_or_default();
     let parts: Vec<&str> = clock.split(':').collect();
@@ -116,7 +116,7 @@ mod tests {
     use super::message;
 
     #[test]
-    fn messages_stand_alone() {
+    fn prefixes_are_removed() {
         let words = "RuntimeError: No CUDA GPUs are available";
         for prefix in [
             "",

@@ -9,7 +9,7 @@ fn check(pattern: &str, text: &str, expect: Option<&[(&str, &str)]>) {
 }
 
 #[test]
-fn words_are_found_whatever_a_terminal_did_to_them() {
+fn patterns_match_wrapped_coloured_and_framed_texts() {
     let pattern = "Torch not compiled with CUDA enabled";
     for text in [
         "AssertionError: Torch not compiled with CUDA enabled",
@@ -27,7 +27,7 @@ fn words_are_found_whatever_a_terminal_did_to_them() {
 }
 
 #[test]
-fn names_take_one_word_and_gaps_a_short_stretch() {
+fn names_match_one_word_and_gaps_a_short_stretch() {
     check(
         "{file}: cannot open shared object file",
         "ImportError: libcudart.so.12: cannot open shared object file: No such file",
@@ -39,20 +39,20 @@ fn names_take_one_word_and_gaps_a_short_stretch() {
         Some(&[("file", "cudart.so.12")]),
     );
     check("found version {v})", "too old (found version 12020). Please", Some(&[("v", "12020")]));
-    // A terminal breaks a word anywhere; where nothing follows, its end cannot be told from the line's.
+    // A terminal may break a word at a line's end; words that follow the name show where it ends.
     check("version {v})", "too old (found version 1\n2020). Please", Some(&[("v", "12020")]));
     check("version {v})", "too old (found version │\n│ 12020). Please", Some(&[("v", "12020")]));
     check("version {v})", "too old (found version 1 2020). Please", None);
     check("symbol: {s}", "undefined symbol: _ZN3c10Ea\nnext line", Some(&[("s", "_ZN3c10Ea")]));
     check("one of * is None", "one of `(a, b, c)` is None", Some(&[]));
     check("one of * is None", &format!("one of {} is None", "x".repeat(400)), None);
-    // The first place where a gap could begin is not the only one.
+    // A gap is also tried from a later start.
     check("a: * b", &format!("a: {} a: x b", "x".repeat(400)), Some(&[]));
     check("v {a} of {b}!", "v 1 of 2, v 3 of 4!", Some(&[("a", "3"), ("b", "4")]));
 }
 
 #[test]
-fn lines_and_word_ends_hold() {
+fn anchors_and_word_ends_are_respected() {
     check("^Killed$", "nvcc ...\nKilled\nmake: error", Some(&[]));
     for text in ["Skilled", "Killed it", "process Killed", "Killedx"] {
         check("^Killed$", text, None);
@@ -65,7 +65,7 @@ fn lines_and_word_ends_hold() {
 }
 
 #[test]
-fn unfinished_escapes_and_other_letters_do_no_harm() {
+fn unfinished_escapes_and_non_ascii_do_not_panic() {
     for text in ["\u{1b}", "\u{1b}[", "\u{1b}]", "\u{1b}[31", "é漢\u{0}", "{", "*", "^$"] {
         assert_eq!(Pasted::new(text).find(&Pattern::new("no kernel image")), None);
         assert_eq!(

@@ -1,11 +1,11 @@
-//! The first error of a compiler, a linker or CMake that no other kind knows: its file, the owner of that file, and the causes
-//! that it leaves possible.
+//! The first error of a compiler, a linker or CMake that no other kind explains: its file, the package that owns the
+//! file, and the possible causes.
 
 use super::super::error_lines::ErrorLine;
 use super::Entity;
 use crate::rules::Seen;
 
-/// The root error of a build as an entity; `None` for builds that have nothing to do with a GPU stack.
+/// The root error of a build as an entity; `None` for a build that is unrelated to GPU stacks.
 pub(in crate::explain) fn of_root(seen: &Seen, root: &ErrorLine) -> Option<Entity> {
     let message = root.message.as_str();
     let name = super::exception::shortened(message);
@@ -42,7 +42,7 @@ pub(in crate::explain) fn of_root(seen: &Seen, root: &ErrorLine) -> Option<Entit
     Some(entity.meaning(words).causes(super::message::causes(&filled, &rows)).fix(wheel))
 }
 
-/// Folders of headers and who installs them.
+/// Folders of headers, and the packages that install them.
 const OWNERS: [(&str, &str); 10] = [
     ("torch/include", "torch"),
     ("cutlass/include", "CUTLASS"),
@@ -61,7 +61,7 @@ fn owner_of(message: &str) -> Option<&'static str> {
     OWNERS.iter().find(|(folder, _)| file.contains(folder)).map(|(_, owner)| *owner)
 }
 
-/// The package that is built, as pip, uv or a folder below pip's temporary one names it.
+/// The package that is built, from pip's or uv's message or from a folder below pip's temporary folder.
 pub(super) fn built_package(text: &str) -> Option<String> {
     let letters = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_' || c == '.';
     for mark in [

@@ -87,7 +87,7 @@ fn named(seen: &Seen, program: &str) -> Option<Entity> {
             .meaning("NVIDIA's container toolkit is not installed on the host.")
             .fix(["# on the host, from NVIDIA's repository:", "sudo apt-get install --yes nvidia-container-toolkit"]),
         "ncu" | "nsys" | "compute-sanitizer" | "cuobjdump" | "ptxas" => entity
-            .meaning(format!("{program} belongs to the CUDA toolkit, and lies in its bin folder."))
+            .meaning(format!("{program} belongs to the CUDA toolkit, and is in its bin folder."))
             .fix(["ls /usr/local/cuda*/bin"]),
         "git" | "git-lfs" | "ffmpeg" => entity
             .meaning(format!("{program} is a system package that is not installed here."))

@@ -92,9 +92,10 @@ fn exception(seen: &Seen, _: &'static str) -> Option<Entity> {
     Some(entity)
 }
 
-/// Members of cudaDeviceProp that CUDA 13 removed: those that driver_types.h of CUDA 12.4 has and that of 13.0 lacks, in PyPI's
-/// wheels of nvidia-cuda-runtime, read on 2026-11-28. cudaDeviceGetAttribute of 13.0 still has each but cooperativeMultiDeviceLaunch,
-/// whose function was removed as well. That CUDA 11 removed members of cudaPointerAttributes: github.com/ROCm/hip/issues/2145.
+/// Members of cudaDeviceProp that CUDA 13 removed: driver_types.h of CUDA 12.4 has them and that of 13.0 does not, in
+/// PyPI's wheels of nvidia-cuda-runtime, read on 2026-11-28. cudaDeviceGetAttribute of 13.0 still has each except
+/// cooperativeMultiDeviceLaunch, whose function was removed as well. CUDA 11 removed members of cudaPointerAttributes:
+/// github.com/ROCm/hip/issues/2145.
 const REMOVED: [&str; 8] = [
     "clockRate",
     "computeMode",
@@ -150,7 +151,7 @@ fn with_toolkits(seen: &Seen, mut entity: Entity) -> Entity {
     entity
 }
 
-/// A name that the C++ API of torch has in other releases.
+/// A name that other releases of torch's C++ API have.
 fn of_torch(seen: &Seen, name: &str) -> Entity {
     let mut entity = Entity::new("compiler", name)
         .meaning(format!(
@@ -166,7 +167,7 @@ fn of_torch(seen: &Seen, name: &str) -> Entity {
     entity
 }
 
-/// Namespaces of libraries that the CUDA toolkit brings, whose names change between its releases.
+/// Namespaces of libraries in the CUDA toolkit, whose names change between its releases.
 const TOOLKIT_NAMESPACES: [&str; 6] =
     ["cub", "thrust", "cuda", "cooperative_groups", "cg", "nvcuda"];
 

@@ -40,7 +40,8 @@ fn bar(seen: &Seen, _: &'static str) -> Option<Entity> {
 }
 
 fn firmware(seen: &Seen, _: &'static str) -> Option<Entity> {
-    // The driver tries for log buffers that it does not ship, and continues without them. A terminal may have broken the name.
+    // The driver also requests log buffers that it does not ship, and continues without them. A terminal may have
+    // broken the name.
     let squeezed: String = seen.text.split_whitespace().collect();
     let loads = squeezed.matches("firmwareloadfornvidia/").count();
     if loads > 0 && loads == squeezed.matches("gsp_log_").count() {
@@ -55,7 +56,7 @@ fn unsupported(_: &Seen, _: &'static str) -> Option<Entity> {
     rule("gpu-init-failed", "GPU not supported by this driver")
 }
 
-/// nvidia-smi's answer where the driver runs and initialized no GPU.
+/// nvidia-smi's message if the driver runs and initialized no GPU.
 fn no_devices(_: &Seen, _: &'static str) -> Option<Entity> {
     rule("gpu-init-failed", "no devices").map(|entity| entity.rank(1))
 }

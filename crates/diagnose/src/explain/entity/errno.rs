@@ -3,7 +3,7 @@
 use super::{Entity, Form, keyed};
 use crate::rules::Seen;
 
-/// Number, name, the C library's words, meaning, commands.
+/// Number, name, the C library's message, meaning, commands.
 type Row = (u32, &'static str, &'static str, &'static str, &'static [&'static str]);
 
 const ROWS: [Row; 8] = [
@@ -76,7 +76,7 @@ const ROWS: [Row; 8] = [
         116,
         "ESTALE",
         "Stale file handle",
-        "The file on a network file system was replaced or removed by another machine: a cache that several nodes share. Give each node a cache of its own.",
+        "The file on a network file system was replaced or removed by another machine: a cache that several nodes share. Give each node a separate cache.",
         &["export TRITON_CACHE_DIR=/tmp/triton-$USER TORCHINDUCTOR_CACHE_DIR=/tmp/inductor-$USER"],
     ),
 ];
@@ -87,7 +87,7 @@ pub(super) fn forms() -> Vec<Form> {
         all.push(keyed(format!("[Errno {number}] {words}: '{{path}}'"), name, read));
         all.push(keyed(format!("[Errno {number}]"), name, read));
         all.push(keyed(format!("(os error {number})"), name, read));
-        // `Permission denied` alone is the sentence of ssh and of shells.
+        // `Permission denied` alone is also a message of ssh and of shells.
         if *name != "EACCES" {
             all.push(keyed(*words, name, read));
         }

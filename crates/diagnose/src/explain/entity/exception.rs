@@ -1,5 +1,5 @@
-//! A Python exception that no other kind knows: which package raised it, which package called that one, and the causes that
-//! the class of the exception leaves possible.
+//! A Python exception that no other kind explains: the package that raised it, the package that called that one, and
+//! the possible causes by the exception's class.
 
 use super::super::cause::Cause;
 use super::super::error_lines::{ErrorLine, Frame, Kind};
@@ -7,13 +7,13 @@ use super::Entity;
 use crate::explain::modules::{installed, of_class, provider};
 use crate::rules::Seen;
 
-/// Longest message that is shown, in letters.
+/// Longest message that is shown, in characters.
 const SHOWN: usize = 400;
 
 /// The remote code of a model repository, which transformers imports as a package.
 const REMOTE_CODE: &str = "transformers_modules";
 
-/// The root exception as an entity; `None` where no frame is of a package, so that the program's own code raised it.
+/// The root exception as an entity; `None` if no frame belongs to a package, so that the user's own code raised it.
 pub(in crate::explain) fn of_root(
     seen: &Seen,
     root: &ErrorLine,
@@ -50,7 +50,7 @@ pub(in crate::explain) fn of_root(
             entity = entity.package(package.clone());
         }
     }
-    // transformers looks its model types up in a table, and old releases raise the bare key.
+    // transformers looks up model types in a table, and old releases raise the bare key.
     let model_type =
         root.class == "KeyError" && place.frame.file.ends_with("configuration_auto.py");
     if !model_type {
@@ -62,7 +62,8 @@ pub(in crate::explain) fn of_root(
     Some(entity)
 }
 
-/// An exception without the frames of a package: the library whose class its message names, and the causes of its own class.
+/// An exception without frames of a package: the library whose class its message names, and the causes of the
+/// exception's class.
 fn without_frames(seen: &Seen, root: &ErrorLine) -> Option<Entity> {
     (root.kind == Kind::Exception && root.frames.is_empty()).then_some(())?;
     let library = library_in(&root.message)?.to_owned();
@@ -84,15 +85,15 @@ fn library_in(message: &str) -> Option<&'static str> {
     message.split(|c: char| !letters(c)).find_map(of_class)
 }
 
-/// Where an exception was raised.
+/// The packages and the frame that raised an exception.
 struct Place {
     /// The frame that raised it, or the last one of a package.
     frame: Frame,
     /// The distribution of that frame.
     raised: String,
-    /// The distribution that called it, where it is another one.
+    /// The distribution that called it, if it is another one.
     caller: Option<String>,
-    /// Whether frames of the program's own code follow the package's.
+    /// Whether frames of the user's own code follow the package's.
     own: bool,
 }
 
@@ -106,7 +107,7 @@ impl Place {
             Some((frame.clone(), dist))
         };
         let mut packages: Vec<(Frame, String)> = error.frames.iter().filter_map(named).collect();
-        // torch's dispatcher passes on what the operator of another package raised.
+        // torch's dispatcher forwards exceptions from operators of other packages.
         while packages.len() > 1 && packages.last().is_some_and(|(frame, _)| dispatches(frame)) {
             packages.pop();
         }
@@ -141,7 +142,7 @@ impl Place {
     }
 }
 
-/// Whether a frame is of the part of torch that calls operators and modules of others.
+/// Whether a frame belongs to the part of torch that calls operators and modules of other packages.
 fn dispatches(frame: &Frame) -> bool {
     let file = frame.file.replace('\\', "/");
     [
@@ -157,12 +158,12 @@ fn dispatches(frame: &Frame) -> bool {
     .any(|end| file.ends_with(end))
 }
 
-/// Whether a file is of Python's own library: an exception of a context manager or an executor passes through it.
+/// Whether a file belongs to Python's standard library, which forwards exceptions of context managers and executors.
 fn is_python(file: &str) -> bool {
     file.contains("/lib/python3") || file.contains("\\lib\\") || file.starts_with('<')
 }
 
-/// A path from its package on.
+/// A path, starting at its package.
 fn short(path: &str) -> &str {
     ["site-packages/", "dist-packages/", "transformers_modules/"]
         .iter()
@@ -177,7 +178,7 @@ pub(super) fn shortened(message: &str) -> String {
     }
 }
 
-/// What is known about an exception, by the names of the table of causes.
+/// The facts about an exception, by their names in the table of causes.
 fn facts(
     seen: &Seen,
     error: &ErrorLine,
@@ -200,7 +201,7 @@ fn facts(
         facts.push(("caller", caller.to_owned()));
         facts.push(("both", format!("{caller} {raised}")));
     }
-    // A caller that patches the package it calls knows more packages than that one.
+    // A caller that patches the package it calls has more partners than that package.
     let of = knowledge::causes::partners;
     let all = of(raised).iter().chain(caller.map_or(&[][..], of));
     let mut partners: Vec<&str> = Vec::new();
@@ -220,7 +221,7 @@ fn named(facts: Vec<(&str, String)>) -> Vec<(String, String)> {
     facts.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
-/// The causes that the table has for a class of exceptions, the likeliest first.
+/// The causes that the table has for a class of exceptions, most likely first.
 fn causes(seen: &Seen, error: &ErrorLine, raised: &str, caller: Option<&str>) -> Vec<Cause> {
     let words = facts(seen, error, raised, caller);
     let known: Vec<&str> = words.iter().map(|(name, _)| name.as_str()).collect();

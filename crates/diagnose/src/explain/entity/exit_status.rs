@@ -32,12 +32,12 @@ pub(super) fn forms() -> Vec<Form> {
     ]
 }
 
-/// A status that Python gives as the negative number of a signal; `4294967295` style numbers are no signals.
+/// A status that Python reports as a negative signal number; numbers such as `4294967295` are not signals.
 fn negative(seen: &Seen, _: &'static str) -> Option<Entity> {
     of_signal(seen, number(seen)?)
 }
 
-/// A status of a shell or a container: 128 and the number of the signal.
+/// An exit status of a shell or a container: 128 plus the number of the signal.
 fn positive(seen: &Seen, _: &'static str) -> Option<Entity> {
     of_signal(seen, number(seen)?.checked_sub(128)?)
 }
@@ -75,7 +75,7 @@ fn aborted(seen: &Seen, _: &'static str) -> Option<Entity> {
     of_signal(seen, 6)
 }
 
-/// Numbers and names of Linux' signals that end processes, and the C library's words (signal(7), glibc's siglist).
+/// Number, name and C library message of the Linux signals that end processes (signal(7), glibc's siglist).
 const SIGNALS: [(u32, &str, &str); 9] = [
     (4, "SIGILL", "Illegal instruction"),
     (6, "SIGABRT", "Aborted"),
@@ -100,7 +100,7 @@ fn of_signal(seen: &Seen, number: u32) -> Option<Entity> {
     let machine = seen.machine();
     let entity = match number {
         9 => entity
-            .meaning(meaning("another process or the kernel killed it; it wrote no error of its own."))
+            .meaning(meaning("another process or the kernel killed it; it wrote no error message."))
             .causes([
                 Cause::new("The memory of the host, or the limit of the container or job, ran out, and the kernel killed the process.")
                     .check([
@@ -112,7 +112,7 @@ fn of_signal(seen: &Seen, number: u32) -> Option<Entity> {
                     .check(["sacct -j JOB --format=JobID,State,ExitCode,MaxRSS,ReqMem,Elapsed,Timelimit  # Slurm", "# the first error among the logs of all ranks"]),
             ]),
         7 => entity
-            .meaning(meaning("it touched mapped memory that no longer exists behind the mapping."))
+            .meaning(meaning("it accessed mapped memory whose file or pages no longer exist."))
             .causes([
                 Cause::new("/dev/shm is full or too small for shared tensors, NCCL's buffers or data loader workers: containers have 64 MiB by default.")
                     .check(["df -h /dev/shm"])

@@ -1,4 +1,4 @@
-//! Error codes of CUDA, cuDNN, cuBLAS and NCCL, by number, by name and by the sentence that programs print.
+//! Error codes of CUDA, cuDNN, cuBLAS and NCCL, by number, by name and by the message that programs print.
 
 use super::{Entity, Form, keyed};
 use crate::host;
@@ -13,7 +13,7 @@ pub(super) fn forms() -> Vec<Form> {
         if !row.driver.is_empty() {
             add(row.driver.clone());
         }
-        // Short words such as `invalid argument` are those of other programs as well.
+        // Other programs also print short messages such as `invalid argument`.
         for prefix in [
             "CUDA error: ",
             "Cuda failure '",
@@ -23,7 +23,7 @@ pub(super) fn forms() -> Vec<Form> {
         ] {
             add(format!("{prefix}{}", row.words));
         }
-        // TensorRT-LLM and xformers name the call or the file before the words.
+        // TensorRT-LLM and xformers print the call or the file before the message.
         add(format!("CUDA runtime error in *: {}", row.words));
         add(format!("CUDA error (*): {}", row.words));
         if row.distinct {

@@ -67,7 +67,7 @@ fn jetson(seen: &Seen, _: &'static str) -> Option<Entity> {
     Some(entity)
 }
 
-/// PyTorch's allocator asks NVML about the processes on the GPU while it writes its out-of-memory message.
+/// PyTorch's allocator queries NVML for the processes on the GPU while it writes its out-of-memory message.
 fn nvml_assert(seen: &Seen, _: &'static str) -> Option<Entity> {
     if seen.text.contains("NvMap") || seen.machine().kind == MachineKind::Jetson {
         return jetson(seen, "");
@@ -110,12 +110,12 @@ fn other_process(_: &Seen, _: &'static str) -> Option<Entity> {
     Some(
         Entity::new("out-of-memory", "GPU memory in use")
             .meaning(
-                "The engine found less free GPU memory at its start than the share it was told to take: another process, often an \
-                 engine left behind by an earlier run, holds the rest.",
+                "The engine found less free GPU memory at its start than its configured share: another process, often an \
+                 engine of an earlier run, uses the rest.",
             )
             .fix([
                 "firstlight ps",
-                "firstlight ps --stop PID  # one that was left behind",
+                "firstlight ps --stop PID  # an engine of an earlier run",
                 "vllm serve MODEL --gpu-memory-utilization 0.7  # a share that is free",
             ])
             .rank(5),
@@ -123,7 +123,7 @@ fn other_process(_: &Seen, _: &'static str) -> Option<Entity> {
 }
 
 fn cuda(seen: &Seen, _: &'static str) -> Option<Entity> {
-    // Words in quotes are a quotation of the error.
+    // A message in quotes only quotes the error.
     if seen.text.contains("'CUDA out of memory'") {
         return None;
     }

@@ -38,7 +38,7 @@ fn read(seen: &Seen, name: &'static str) -> Option<Entity> {
     Some(entity)
 }
 
-/// The causes of a table's row, with the words of the text and the commands of the environment.
+/// The causes of a table's row, filled with the words of the text and the commands of the environment.
 pub(super) fn causes(seen: &Seen, rows: &[CauseRow]) -> Vec<Cause> {
     let commands = |lines: &[String]| -> Vec<String> {
         lines.iter().filter_map(|line| command(seen, &filled(seen, line))).collect()
@@ -49,7 +49,7 @@ pub(super) fn causes(seen: &Seen, rows: &[CauseRow]) -> Vec<Cause> {
     rows.iter().map(cause).collect()
 }
 
-/// A text of the table with the words of the pasted message; `{python}` is the interpreter that a remedy uses.
+/// A text of the table, filled with the words of the pasted message; `{python}` is the interpreter that a remedy uses.
 fn filled(seen: &Seen, text: &str) -> String {
     let mut filled = text.replace("{python}", &seen.installer().python());
     for (name, word) in &seen.words {
@@ -78,7 +78,7 @@ fn command(seen: &Seen, line: &str) -> Option<String> {
         _ => return Some(line.to_owned()),
     };
     let step = String::from(step);
-    // A name that the text gave may be that of a folder or of another project's package.
+    // A name from the text may be that of a folder or of an unrelated package on PyPI.
     let unknown = names.iter().find(|name| !modules::is_distribution(seen, name));
     if let (Some(name), true) = (unknown, matches!(word, "pip" | "upgrade" | "reinstall")) {
         return Some(format!("# if {name} is the name of its package: {step}"));

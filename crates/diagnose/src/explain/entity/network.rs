@@ -145,7 +145,7 @@ fn status(seen: &Seen, _: &'static str) -> Option<Entity> {
         (408 | 504, _) => ("the server or a proxy waited too long", vec!["# try again".into()]),
         (416, _) => ("a partial file in the cache is longer than the file on the server", vec!["# remove the incomplete file (*.incomplete) from the cache and try again".into()]),
         (429, _) => ("too many requests were sent: the server limits them for each address, and less strictly with a token", vec!["# wait, then try again with a token (HF_TOKEN) and fewer workers".into()]),
-        (500..=599, _) => ("the server has a fault of its own", vec!["# try again later; a status page of the host tells more".into()]),
+        (500..=599, _) => ("the server failed", vec!["# try again later; a status page of the host tells more".into()]),
         _ => ("the server refuses the request", Vec::new()),
     };
     Some(

@@ -1,4 +1,4 @@
-//! GPUs of other vendors: what the text says of them, and the causes that it leaves possible; their drivers are not diagnosed.
+//! GPUs of other vendors: the reported error and its possible causes. Their drivers are not diagnosed.
 
 use super::super::cause::Cause;
 use super::{Entity, Form, form, keyed};
@@ -41,7 +41,7 @@ pub(super) fn forms() -> Vec<Form> {
     codes.chain(of_amd).chain(intel.into_iter().map(|pattern| form(pattern, xpu))).collect()
 }
 
-/// A code of HIP: its number and the causes of errors of ROCm.
+/// A code of HIP: its number, and the causes of ROCm errors.
 fn hip(seen: &Seen, name: &'static str) -> Option<Entity> {
     let row = gpu_codes::hip().iter().find(|row| row.name == name)?;
     let mut entity = rocm(seen, "")?;

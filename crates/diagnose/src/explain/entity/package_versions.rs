@@ -1,4 +1,4 @@
-//! Releases of two packages that a text says do not fit.
+//! Releases of two packages that do not fit, according to the text.
 
 use super::{Entity, Form, form};
 use crate::explain::cause::Cause;
@@ -56,7 +56,7 @@ fn with_installed(mut entity: Entity, seen: &Seen, names: &[&str]) -> Entity {
     entity
 }
 
-/// Two packages of one project that have to be of one release.
+/// Two packages of one project that must have the same release.
 fn siblings(seen: &Seen, _: &'static str) -> Option<Entity> {
     let one = seen.word("one")?;
     let other = seen.word("other").unwrap_or(one);
@@ -123,7 +123,7 @@ fn next(version: &str) -> String {
     }
 }
 
-/// `Please install bitsandbytes>=0.44.0 via`: the package that raises it looked for another one and found none that it takes.
+/// `Please install bitsandbytes>=0.44.0 via`: a package did not find another one in a release that it accepts.
 fn install(seen: &Seen, _: &'static str) -> Option<Entity> {
     let wanted = seen.word("wanted")?.trim_end_matches(['.', ',']);
     let name = wanted.split(['>', '<', '=', '!', '~']).next().filter(|name| name.len() > 1)?;
@@ -234,7 +234,7 @@ fn built_for(seen: &Seen, _: &'static str) -> Option<Entity> {
 }
 
 fn cannot_load(seen: &Seen, _: &'static str) -> Option<Entity> {
-    // The line that says for which torch it was built says more.
+    // The line that names the torch of the build has more facts.
     if seen.text.contains("was built for: PyTorch") {
         return built_for(
             &Seen {

@@ -21,9 +21,10 @@ pub(super) fn forms() -> Vec<Form> {
     ]
 }
 
-/// The package of a compiled function by the begin of its name, and the package whose Python code calls it. Read on 2026-11-28: the
-/// names after `torch.ops.` in the wheels of vllm 0.33.0 and sgl-kernel 0.3.21; copies of flash-attention's flash_api.cpp, which bind
-/// `varlen_fwd` to mha_varlen_fwd. The other rows are the packages' own names.
+/// The package of a compiled function by a part of its name, and the package whose Python code calls it. Read on
+/// 2026-11-28: the names after `torch.ops.` in the wheels of vllm 0.33.0 and sgl-kernel 0.3.21; copies of
+/// flash-attention's flash_api.cpp, which bind `varlen_fwd` to mha_varlen_fwd. The other rows are the packages' own
+/// names.
 const COMPILED: [(&str, &str, &str); 15] = [
     ("memory_efficient_attention", "xformers", "the program"),
     ("causal_conv1d", "causal-conv1d", "mamba-ssm"),
@@ -77,7 +78,7 @@ fn read(seen: &Seen, _: &'static str) -> Option<Entity> {
             })
                 .check([format!("{} -m pip show {} | grep -E '^(Name|Version)'", installer.python(), both.join(" "))])
                 .fix([format!("{} --upgrade --no-build-isolation", installer.install(&both, None))]),
-            Cause::new(format!("A compiled file of an older {package} was left behind, or another copy of it is imported first."))
+            Cause::new(format!("A compiled file of an older {package} remains, or another copy of it is imported first."))
                 .check([format!("{} -c 'import {top}; print({top}.__file__)'; find / -name '{top}*.so' 2>/dev/null", installer.python(), top = package.replace('-', "_"))])
                 .fix([String::from(installer.again(&[&package]))]),
         ])
@@ -91,7 +92,8 @@ fn read(seen: &Seen, _: &'static str) -> Option<Entity> {
     Some(entity)
 }
 
-/// Python functions: between installed packages it is a mismatch, in the user's own code a mistake of the user's.
+/// Calls of Python functions: between installed packages a mismatch of releases, in the user's own code a mistake of
+/// the user.
 fn keyword(seen: &Seen, _: &'static str) -> Option<Entity> {
     let tops = frames(seen.text);
     let mut packages: Vec<String> =

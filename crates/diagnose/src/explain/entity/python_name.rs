@@ -24,10 +24,10 @@ pub(super) fn forms() -> Vec<Form> {
     ]
 }
 
-/// Distributions whose frames only pass an exception on.
+/// Distributions whose frames only forward an exception.
 const PASSES_ON: [&str; 3] = ["six", "wrapt", "decorator"];
 
-/// The installed package that imports, by the last frame of the traceback that is not of the package itself.
+/// The installed package that imports: that of the last frame of the traceback outside the imported package.
 fn importer(seen: &Seen, package: &str) -> Option<String> {
     let envs = seen.context.envs;
     let of = |module: &&str| provider(module, envs);
@@ -35,7 +35,7 @@ fn importer(seen: &Seen, package: &str) -> Option<String> {
     frames(seen.text).iter().rev().map(of).find(other)
 }
 
-/// The release of a package that goes with the torch here or in the text, by the table of torch's series.
+/// The release of a package for the torch here or in the text, by the table of torch's series.
 fn with_torch(seen: &Seen, package: &str) -> Option<(String, String)> {
     let here = seen.env().and_then(|env| env.torch.as_ref()).map(|torch| torch.version.clone());
     let version = here.or_else(|| version_in(seen.text, "torch"))?;
@@ -49,7 +49,7 @@ fn with_torch(seen: &Seen, package: &str) -> Option<(String, String)> {
     Some((format!("torch {version}"), constraint))
 }
 
-/// The version that a text gives a package: `torch 2.8.0`, `torch==2.8.0`, `PyTorch 2.8.0`.
+/// The version of a package in a text: `torch 2.8.0`, `torch==2.8.0`, `PyTorch 2.8.0`.
 pub(super) fn version_in(text: &str, package: &str) -> Option<String> {
     let lower = text.to_ascii_lowercase();
     for (at, _) in lower.match_indices(package) {
@@ -74,7 +74,7 @@ fn circular(seen: &Seen, _: &'static str) -> Option<Entity> {
         Entity::new("python-name", module)
             .meaning(format!(
                 "Python imports {module} while it is still being imported. Most often a file or folder of yours has the name of the package ({top}.py or \
-                 {top}/) and is imported in its place; the path in brackets is the file that Python took."
+                 {top}/) and is imported instead; the path in brackets is the file that Python took."
             ))
             .fix([format!("ls -d {top}.py {top} __pycache__ 2>/dev/null  # in the folder the program starts in; rename it")])
             .package(provider(module, seen.context.envs))
@@ -140,7 +140,7 @@ fn name(seen: &Seen, _: &'static str) -> Option<Entity> {
 
 fn attribute(seen: &Seen, _: &'static str) -> Option<Entity> {
     let (name, module) = (seen.word("name")?, seen.word("module")?);
-    // In the user's own code it is a mistake of the user's; between packages it is a mismatch.
+    // In the user's own code it is a mistake of the user; between packages it is a mismatch of releases.
     let package = provider(module, seen.context.envs);
     importer(seen, &package)?;
     modules::is_known(module).then_some(())?;
@@ -169,14 +169,14 @@ fn class(seen: &Seen, _: &'static str) -> Option<Entity> {
     Some(entity)
 }
 
-/// Who asks for the name here, as the doctor found in the files of the environments.
+/// The import of the name that the doctor found in the files of the environments.
 fn asked_here<'a>(seen: &'a Seen, name: &str, module: &str) -> Option<&'a facts::MissingName> {
     let all = seen.context.envs.iter().flat_map(|env| &env.missing_names);
     let mut same = all.filter(|missing| missing.name == name && missing.module == module);
     same.next()
 }
 
-/// A name that a module does not have: two releases that do not fit.
+/// A name that a module does not have: a mismatch of two releases.
 fn mismatch(seen: &Seen, name: &str, module: &str, what: &str) -> Option<Entity> {
     let package = provider(module, seen.context.envs);
     let known = modules::is_known(module) || installed(seen, &package).is_some();
@@ -261,14 +261,14 @@ fn ages(seen: &Seen, package: &str, importer: Option<&str>, who: &str, name: &st
             .check([format!("# the release notes of {package} after the time of {who}")])
             .fix(newer),
         Cause::new(format!(
-            "Another file is imported in place of {package}, its files are of two releases, or it leaves {name} out because a package that {name} needs is absent."
+            "Another file is imported instead of {package}, its files are of two releases, or it leaves {name} out because a package that {name} needs is absent."
         ))
         .check([format!("{python} -c 'import {top}; print({top}.__file__, getattr({top}, \"__version__\", None))'")])
         .fix([String::from(installer.again(&[package]))]),
     ]
 }
 
-/// Modules of Python's own library that a release removed, and what takes their place.
+/// Modules of Python's standard library that a release removed, and their replacement.
 const REMOVED: [(&str, &str, &str); 4] = [
     ("distutils", "3.12", "setuptools"),
     ("imp", "3.12", ""),
@@ -276,7 +276,7 @@ const REMOVED: [(&str, &str, &str); 4] = [
     ("pipes", "3.13", ""),
 ];
 
-/// Modules of Python's own library that need a system library when Python is built: another rule's.
+/// Modules of Python's standard library that need a system library when Python is built; another rule reports them.
 const OWN: [&str; 8] =
     ["_ctypes", "_lzma", "_bz2", "_sqlite3", "_ssl", "_tkinter", "tkinter", "readline"];
 
@@ -329,7 +329,7 @@ fn module(seen: &Seen, _: &'static str) -> Option<Entity> {
                 .confirmed(Some(false))
                 .rank(3),
         ),
-        // Python names a whole path only where it has found the packages on the way: a missing package is named alone.
+        // Python reports a whole path only if it found the packages on the way: a missing package is reported alone.
         None if module.contains('.') && seen.text.contains("No module named") => Some(
             entity
                 .meaning(format!(
@@ -357,7 +357,7 @@ fn module(seen: &Seen, _: &'static str) -> Option<Entity> {
             }
             let package_name = package.clone();
             let install = source.map_or_else(|| installer.install(&[package], None).into(), str::to_owned);
-            // The name of a file of the user's may be that of anybody's package.
+            // A file of the user may have the name of an unrelated package on PyPI.
             let install = match known {
                 true => install,
                 false => format!("# if it is no file of yours: {install}"),
@@ -423,7 +423,7 @@ mod tests {
     use crate::test_support::{env, machines};
 
     #[test]
-    fn a_missing_name_leads_to_the_file_that_imports_it() {
+    fn missing_names_report_the_file_that_imports_them() {
         let mut env =
             env("/v").uv().dist("mamba-ssm", "2.2.2").dist("transformers", "5.24.0").build();
         env.missing_names.push(facts::MissingName {
@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_stand_after_names() {
+    fn versions_are_read_after_names() {
         for (text, package, expect) in [
             ("torch 2.8.0 with triton 3.5.0", "triton", Some("3.5.0")),
             ("torch==2.8.0+cu128", "torch", Some("2.8.0+cu128")),

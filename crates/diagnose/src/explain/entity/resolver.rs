@@ -100,7 +100,7 @@ fn glibc_after(text: &str, mark: &str) -> Vec<(u32, u32)> {
 fn platform(seen: &Seen, _: &'static str) -> Option<Entity> {
     let (name, version) = named(seen.word("package").unwrap_or("the package"));
     let text = seen.text;
-    // uv's hint names the platform that it installs for first, and then those of the wheels.
+    // uv's hint names the platform that it installs for, and then those of the wheels.
     let tags = glibc_after(text, "manylinux_");
     let (own, wheels) =
         tags.split_first().map_or((None, &[][..]), |(first, rest)| (Some(*first), rest));
@@ -114,7 +114,7 @@ fn platform(seen: &Seen, _: &'static str) -> Option<Entity> {
     if let (true, Some(own), Some(least)) = (told_platform, own, least) {
         if own < least {
             reason = format!(
-                "the C library is too old: this system has glibc {}.{} (or the resolver was told so), and the oldest wheel needs {}.{}",
+                "the C library is too old: this system has glibc {}.{} (or the resolver was configured so), and the oldest wheel needs {}.{}",
                 own.0, own.1, least.0, least.1
             );
         }
@@ -223,7 +223,7 @@ fn managed(seen: &Seen, _: &'static str) -> Option<Entity> {
 fn none(seen: &Seen, _: &'static str) -> Option<Entity> {
     let (name, mut version) = named(seen.word("package")?);
     let text = seen.text;
-    // A word at the end of a pattern ends before its version.
+    // A word at the end of a pattern does not include the version.
     if version.is_empty() {
         let rest = text.split_once(&format!("{name}==")).map_or("", |(_, rest)| rest);
         version = rest
@@ -307,7 +307,7 @@ fn build(seen: &Seen, _: &'static str) -> Option<Entity> {
     (!name.is_empty()).then_some(())?;
     let entity = Entity::new("resolver", format!("build of {name}"))
         .meaning(format!(
-            "No prebuilt wheel of {name} was taken, and compiling it failed. This line is the end of it: the compiler's or setup's own error stands above it in the log, \
+            "No prebuilt wheel of {name} was taken, and compiling it failed. This line is the end of it: the compiler's or setup's own error is above it in the log, \
              which `--verbose` shows. A wheel for this torch, CUDA and Python spares the build."
         ))
         .fix([
@@ -346,7 +346,7 @@ fn conflict(_: &Seen, _: &'static str) -> Option<Entity> {
         Entity::new("resolver", "requirements conflict")
             .meaning(
                 "The resolver found no set of releases that satisfies every requirement: the lines above name the pair that excludes each other. Loosen a pin, or leave one of \
-                 the two packages out; vllm, sglang and others pin one torch each and need environments of their own.",
+                 the two packages out; vllm, sglang and others pin one torch each and need separate environments.",
             )
             .fix(["firstlight plan PACKAGE ...  # names the requirements that cannot all hold"])
             .rank(1),

@@ -1,4 +1,4 @@
-//! Shared libraries that the loader does not find: who needs them here, and which package has them.
+//! Shared libraries that the loader does not find: the files that need them here, and the packages that have them.
 
 use super::super::cause::Cause;
 use super::{Entity, Form, form};
@@ -16,10 +16,10 @@ pub(super) fn forms() -> Vec<Form> {
     ]
 }
 
-/// Libraries of the system by the begin of their soname, with the packages of Debian and Red Hat that have them. Read on 2026-11-28:
-/// Debian 12's package contents (apt-file) and the dependencies of its ffmpeg. In Debian 13 libaio1 is libaio1t64, whose file is
-/// libaio.so.1t64. Red Hat's names: dnf and yum commands in public files have mesa-libGL, glib2, numactl-libs, libibverbs, librdmacm,
-/// libaio, libSM and libXext; the others were not read.
+/// System libraries by the prefix of their soname, with the packages of Debian and Red Hat that have them. Read on
+/// 2026-11-28: Debian 12's package contents (apt-file) and the dependencies of its ffmpeg. In Debian 13 libaio1 is
+/// libaio1t64, whose file is libaio.so.1t64. Red Hat's names: dnf and yum commands in public files have mesa-libGL,
+/// glib2, numactl-libs, libibverbs, librdmacm, libaio, libSM and libXext; the others were not read.
 const SYSTEM: [(&str, &str, &str); 20] = [
     ("libGL.so", "libgl1", "mesa-libGL"),
     ("libglib-2.0", "libglib2.0-0", "glib2"),
@@ -47,7 +47,7 @@ fn read(seen: &Seen, _: &'static str) -> Option<Entity> {
     let word = seen.word("library")?;
     let name = word.rsplit(['/', ':']).next().unwrap_or(word).trim_end_matches(['.', ',']);
     name.contains(".so").then_some(())?;
-    // Libraries of CUDA have rules of their own.
+    // Separate rules cover CUDA's libraries.
     if cuda_library::known(name).is_some() || name.starts_with("libcuda.so") {
         return None;
     }

@@ -83,7 +83,7 @@ fn read(seen: &Seen, _: &'static str) -> Option<Entity> {
             "A file of torch itself calls {shown}, which the torch libraries of the process do not have: they are of different builds."
         );
         return Some(entity.meaning(why).causes([
-            Cause::new("Files of an earlier torch were left behind, or two packages (pip and conda, libtorch) own torch's files.")
+            Cause::new("Files of an earlier torch remain, or two packages (pip and conda, libtorch) own torch's files.")
                 .check([format!("find / -name 'libtorch*.so*' -o -name 'libc10*.so*' 2>/dev/null; {} -m pip list | grep -i torch; conda list 2>/dev/null | grep -i torch", installer.python())])
                 .fix([format!("{} # until none is left, then install it once", String::from(installer.uninstall(&["torch"])))]),
             Cause::new("LD_LIBRARY_PATH puts another build of torch or of a library that it needs first.")
@@ -135,12 +135,12 @@ fn read(seen: &Seen, _: &'static str) -> Option<Entity> {
 /// The driver branch of the newest CUDA major version.
 const NEWEST_BRANCH: u32 = 580;
 
-/// Whether a symbol is of the driver's library: `cuGreenCtxDestroy`, unlike `cudaMalloc` and `cublasCreate_v2`.
+/// Whether a symbol belongs to the driver's library: `cuGreenCtxDestroy`, unlike `cudaMalloc` and `cublasCreate_v2`.
 fn is_driver_symbol(symbol: &str) -> bool {
     symbol.strip_prefix("cu").is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_uppercase()))
 }
 
-/// Whether two paths name one file of site-packages, whatever folder the environment is in.
+/// Whether two paths name the same file of site-packages, in any environment folder.
 fn ends_alike(one: &str, other: &str) -> bool {
     let tail = |path: &str| path.split_once("-packages/").map(|(_, rest)| rest.to_owned());
     matches!((tail(one), tail(other)), (Some(one), Some(other)) if one == other)

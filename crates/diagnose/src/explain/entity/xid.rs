@@ -1,4 +1,4 @@
-//! Xid numbers of NVIDIA's driver: the number decides, whatever the driver wrote after it.
+//! Xid numbers of NVIDIA's driver. Only the number decides, not the text after it.
 
 use super::{Entity, Form, form};
 use crate::host;
@@ -30,7 +30,7 @@ fn numbered(seen: &Seen, _: &'static str) -> Option<Entity> {
     // Databases count transactions by an xid in lower case.
     (seen.text.contains("Xid") || seen.text.contains("XID")).then_some(())?;
     let number = digits(seen.word("number")?)?;
-    // The driver's own line says how to recover, whatever follows.
+    // The driver's line itself contains the recovery action.
     if number == 154 {
         return recovery(seen, "");
     }
@@ -57,13 +57,13 @@ fn numbered(seen: &Seen, _: &'static str) -> Option<Entity> {
             entity = entity.evidence(format!("{}: {}", line.pci_bus, line.words), source.clone());
             Some(true)
         }
-        // The ring buffer may have dropped the line since.
+        // The ring buffer may have dropped the line.
         Some((None, _)) | None => None,
     };
     Some(entity)
 }
 
-/// What a number means and NVIDIA's action for it.
+/// The meaning of a number and NVIDIA's recommended action.
 pub(crate) fn meaning(number: u32) -> String {
     let Some(known) = xids::xid(number) else { return String::new() };
     let origin = match known.of {
@@ -116,12 +116,12 @@ fn log_commands(machine: &Machine) -> Vec<String> {
     host::where_the_driver_is(machine).into_iter().chain([LOG.into()]).collect()
 }
 
-/// Xid 154 states the action that the driver wants.
+/// Xid 154 states the recovery action that the driver requests.
 fn recovery(seen: &Seen, _: &'static str) -> Option<Entity> {
     (digits(seen.word("number")?)? == 154).then_some(())?;
     let lower = seen.text.to_ascii_lowercase();
     let after = lower.find("recovery action changed").map_or("", |at| &lower[at..]);
-    // The first value is the state before; the second is the one that counts.
+    // The first value is the state before; the second is the current one.
     let target = after.find(" to ").map_or("", |at| &after[at..]);
     let target: String = target.chars().take(80).collect();
     let host = host::where_the_driver_is(seen.machine());
@@ -161,7 +161,7 @@ fn recovery(seen: &Seen, _: &'static str) -> Option<Entity> {
             .rule("xid")
             .rank(5)
             .meaning(format!(
-                "Xid 154: GPU Recovery Action Changed. It is no error of its own: it states what the errors before it require. Here: {action}."
+                "Xid 154: GPU Recovery Action Changed. It is not an error itself: it states what the errors before it require. Here: {action}."
             ))
             .fix(host)
             .fix(commands.iter().copied()),

@@ -27,7 +27,7 @@ RuntimeError: Engine core initialization failed. See root cause above. Failed co
 }
 
 #[test]
-fn chained_exceptions_lead_to_their_cause_or_to_the_last_account() {
+fn root_of_a_chain_is_its_cause_or_last_exception() {
     let text = |link: &str| {
         format!(
             "Traceback (most recent call last):\n  File \"/a.py\", line 1, in f\nKeyError: 'qwen9'\n\n{link}\n\n\
@@ -75,7 +75,7 @@ TypeError: 'NoneType' object is not subscriptable";
 }
 
 #[test]
-fn source_lines_and_notices_are_no_errors() {
+fn source_lines_and_notices_are_not_errors() {
     let text = "\
 UserWarning: Dense is deprecated
 INFO 05-23 09:31:47 [loader.py:1] Loading weights took 3.1 seconds

@@ -1,7 +1,7 @@
-//! The catalogue of known failures, row by row in the words its readers wrote down, and the rule each row is. Rows whose
-//! text is empty say nothing when they happen: their rule finds them in the files.
+//! The catalogue of known failures: the text of each row as readers reported it, and its rule. Rows with an empty text
+//! print nothing; their rule finds them in the files.
 
-/// Row, words, rule.
+/// Row, text, rule.
 pub(super) const ROWS: &[(&str, &str, &str)] = &[
     (
         "1",

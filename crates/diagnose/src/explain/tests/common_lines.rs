@@ -1,8 +1,8 @@
-//! The commonest error lines of logs, texts about what the doctor finds, and other samples of each kind.
+//! The most common error lines of logs, texts about the doctor's findings, and other samples of each kind.
 
 use super::samples::{Sample, sample};
 
-/// By kind; several samples a kind.
+/// By kind, with several samples per kind.
 pub(super) const COMMON_LINES: &[(&str, &[Sample])] = &[
     (
         "T18",

@@ -1,13 +1,12 @@
-//! Texts that people pasted in public threads, and which rule each is.
+//! Texts that people pasted in public threads, and the rule of each.
 //!
-//! `corpus.jsonl` has one text a line: `address` of the thread, the day it was `posted` where the thread's page showed it
-//! (read on 2026-11-22 and 2026-11-25), the ids that are right in `expect` (several where the words alone cannot tell which;
-//! empty where none of the doctor's rules is about it), `none` where no rule is right as well, and the `text`: the lines
-//! that programs printed, as they stand there, prefixes included; of paths only users' own
-//! folders are replaced.
+//! `corpus.jsonl` has one text per line: the `address` of the thread; the day it was `posted`, if the thread's page
+//! showed it (read on 2026-11-22 and 2026-11-25); in `expect` the ids that are right (several if the words alone cannot
+//! decide, empty if none of the doctor's rules is about it); `none` if it is also right that no rule matches; and the
+//! `text` as programs printed it, prefixes included. In paths, only users' own folders are replaced.
 //!
 //! The texts were gathered and labelled before the rules were written for them. Rules are written from one half and
-//! judged by the other; which half a text is in, its address alone decides.
+//! judged by the other; a hash of the address selects the half.
 
 use super::rules_for;
 use serde::Deserialize;
@@ -25,7 +24,7 @@ struct Thread {
 }
 
 impl Thread {
-    /// Whether rules may be written from it: by the top bit of FNV-1a of the address.
+    /// Whether rules may be written from it: the top bit of the address's FNV-1a hash is zero.
     fn to_write_from(&self) -> bool {
         let hash = self.address.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
@@ -76,9 +75,9 @@ fn each_text_has_its_address_and_known_rules() {
     assert_eq!(addresses.len(), threads.len(), "a thread is here once");
 }
 
-/// What rules were written from has to be right; the message shows each that is not.
+/// Every text that rules may be written from must be right; the message shows each failure.
 #[test]
-fn the_half_that_rules_were_written_from() {
+fn development_half_finds_the_right_rules() {
     let threads = threads();
     let failed: Vec<String> = threads
         .iter()
@@ -91,9 +90,9 @@ fn the_half_that_rules_were_written_from() {
     assert!(failed.is_empty(), "{}\n{}", failed.len(), failed.join("\n\n"));
 }
 
-/// Numbers only, so that nobody writes a rule from it by looking at what failed.
+/// Prints only numbers, so that no rule is written from the failures.
 #[test]
-fn the_half_that_rules_are_judged_by() {
+fn evaluation_half_finds_enough_right_rules() {
     let judged: Vec<Judged> =
         threads().iter().filter(|thread| !thread.to_write_from()).map(Thread::judge).collect();
     let count = |wanted: Judged| judged.iter().filter(|judged| **judged == wanted).count();

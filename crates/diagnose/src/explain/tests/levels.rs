@@ -1,8 +1,8 @@
-//! What an answer states, proves and leaves open.
+//! The certainty of answers: what they state, confirm and leave open.
 
 use super::*;
 
-/// One answer, its level and whether a remedy is offered that holds under every cause.
+/// The first answer, its certainty, and the number of its open causes.
 fn leading(text: &str) -> (String, Certainty, usize) {
     let found = explain_text(text, &machines::x86(), &[], &[]);
     match found.leader() {
@@ -116,7 +116,7 @@ fn signals_are_explained_by_number_name_and_words() {
     assert!(!explain_text("exited with code 1", &machines::x86(), &[], &[]).answers());
 }
 
-/// A remedy next to several open causes would be a guess.
+/// A common remedy for several open causes would be a guess.
 #[test]
 fn open_causes_each_have_a_check_and_share_no_remedy() {
     for message in knowledge::messages::messages() {
@@ -144,7 +144,7 @@ fn rules_with_the_same_words_are_alternatives_until_files_decide() {
     for found in open {
         assert_eq!(found.certainty(), Certainty::Possible, "{}", found.rule.id);
     }
-    // This machine has no driver: the files decide.
+    // This machine has no driver, so the files decide.
     let found = explain_text(text, &machines::x86(), &[], &[]);
     let Some(Leader::Rule(first)) = found.leader() else { panic!("{:?}", found.leader()) };
     assert_eq!((first.rule.id, first.certainty()), ("no-driver", Certainty::Confirmed));

@@ -1,4 +1,4 @@
-//! Public reports whose thread states the cause: the first answer has one of the words expected of it.
+//! Public reports whose thread states the cause: the first answer contains one of the expected words.
 
 use super::super::{Certainty, Leader, explain_text};
 use facts::Machine;
@@ -8,7 +8,7 @@ use serde::Deserialize;
 struct Report {
     address: String,
     cause: String,
-    /// Words of which the answer has one.
+    /// The answer contains at least one of these words.
     expect: Vec<String>,
     text: String,
 }
@@ -40,9 +40,9 @@ fn the_first_answer_has_an_expected_word() {
     assert!(failed.is_empty(), "{}", failed.join("\n"));
 }
 
-/// Words that several causes print leave them possible.
+/// The certainty of a message with several causes is `possible`.
 #[test]
-fn words_of_several_causes_claim_none_of_them() {
+fn messages_of_several_causes_are_only_possible() {
     for text in [
         "TypeError: LoraConfig.__init__() got an unexpected keyword argument 'x'",
         "RuntimeError: Expected all tensors to be on the same device, but found at least two devices, cpu and cuda:0!",

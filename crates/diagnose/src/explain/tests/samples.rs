@@ -1,6 +1,6 @@
-//! Texts of public reports and other samples of each kind: the first of what is shown has to be the cause.
+//! Texts of public reports and other samples of each kind: the first answer must be the cause.
 
-/// A text and words of the first answer to it: of the rule's id or the entity's name, its meaning and its commands.
+/// A text, and words of its first answer: of the rule's id or the entity's name, the meaning and the commands.
 pub(super) struct Sample {
     pub(super) text: &'static str,
     pub(super) says: &'static [&'static str],
@@ -10,7 +10,7 @@ pub(super) const fn sample(text: &'static str, says: &'static [&'static str]) ->
     Sample { text, says }
 }
 
-/// By row of the third visit's cases, T18 apart; several samples a row.
+/// By row of the third visit's cases, except T18; several samples per row.
 pub(super) const SAMPLES: &[(&str, &[Sample])] = &[
     (
         "T01",

@@ -1,4 +1,4 @@
-//! Configs of published models, cut to the keys that say something about layers and sizes.
+//! Configs of published models, reduced to the keys that describe layers and sizes.
 
 pub(super) const GRANITE_MICRO: &str = r#"{
     "architectures": ["GraniteMoeHybridForCausalLM"], "model_type": "granitemoehybrid", "torch_dtype": "bfloat16",

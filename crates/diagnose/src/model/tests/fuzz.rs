@@ -1,5 +1,5 @@
-//! Configs of published models after somebody broke them: an answer or a refusal, never a panic, never a list as long as
-//! a number in the file.
+//! Published configs after random edits: a report or an error, never a panic, and never a list as long as a number in
+//! the file.
 
 use super::*;
 use proptest::prelude::*;
@@ -21,7 +21,7 @@ const CONFIGS: [&str; 12] = [
     GPT_OSS_20B,
 ];
 
-/// What a key can hold that nobody meant.
+/// Invalid and extreme values of a key.
 fn odd(kind: u8) -> Value {
     match kind % 14 {
         0 => json!(0),
@@ -41,7 +41,7 @@ fn odd(kind: u8) -> Value {
     }
 }
 
-/// Changes one value, at any depth; `None` as the new one takes the key away.
+/// Changes one value at any depth; removes its key if `new` is `None`.
 fn change(value: &mut Value, path: &[Index], new: Option<Value>) {
     let Some((first, rest)) = path.split_first() else { return };
     match value {
@@ -69,7 +69,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 20_000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_broken_config_is_answered_or_refused(
+    fn altered_configs_give_a_report_or_an_error(
         which in any::<Index>(),
         changes in proptest::collection::vec(
             (proptest::collection::vec(any::<Index>(), 1..3), proptest::option::of(any::<u8>())),
@@ -88,7 +88,7 @@ proptest! {
                 let layers: usize = report.layers.iter().map(|group| group.indices.len()).sum();
                 prop_assert!((1..=3 * 4096).contains(&layers), "{} layers", layers);
                 prop_assert!(findings.len() < 100);
-                // What fits leaves something, and what does not misses something.
+                // A model fits if and only if no bytes are missing.
                 if let (Some(fits), Some(left)) = (report.memory.fits, report.memory.left_bytes) {
                     prop_assert_eq!(fits, left >= 0);
                 }
@@ -98,7 +98,7 @@ proptest! {
     }
 
     #[test]
-    fn any_text_is_a_config_or_is_refused(text in "[\\[\\]{}:,\"0-9a-z_ .-]{0,200}") {
+    fn arbitrary_text_does_not_panic(text in "[\\[\\]{}:,\"0-9a-z_ .-]{0,200}") {
         let _ = model(&text, &options(), &machines::a10(), &[], &[]);
     }
 }
