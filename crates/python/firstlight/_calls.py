@@ -89,7 +89,7 @@ def call(name, settings, inputs, out=None, bounds=None, want=("o",), shapes=None
     - ``settings``: a tuple of pairs of name and value.
     - ``inputs``: arrays by name; ``None`` is absent.
     - ``out``: arrays by name into which outputs are written. Other outputs in ``want`` are allocated, with the shapes and types in
-      ``shapes`` (``None``: those of the first input) or else those that the library computes. Outputs in neither are not computed.
+      ``shapes`` (``None``: those of the first input) or else those that the library computes. Outputs in neither are not written.
     - ``bounds``: by name, for int32 arrays on a GPU, a pair: the largest value and 0, or for offsets the longest sequence and the last
       offset.
     - ``insert``: names of arrays that get a dimension of size 1 before their last.
