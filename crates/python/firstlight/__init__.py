@@ -1,14 +1,15 @@
-"""Verified attention and state-space kernels for every torch, with no compiler and no ABI.
+"""Verified attention and state-space kernels for every version of torch, without a compiler and without torch's C++ ABI.
 
-``import firstlight`` loads neither torch nor numpy. ``firstlight.ops`` has the ops, ``firstlight.compat`` other packages' functions with
-their signatures, and ``firstlight.status()`` tells which kernels really ran. Nothing here replaces another package unless you ask.
+``import firstlight`` loads neither torch nor numpy. ``firstlight.ops`` has the ops, ``firstlight.compat`` has
+functions with the signatures of other packages, and ``firstlight.status()`` reports which kernels ran. Importing it replaces no other
+package.
 """
 
 from __future__ import annotations
 
 from ._library import Refused, launches, library, tables
 
-# Type checkers take it as true; importing `typing` would take longer than all of this.
+# Type checkers treat it as true. Importing `typing` would take longer than the rest of this module.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from . import compat as compat
@@ -27,7 +28,7 @@ __all__ = ["Refused", "compat", "kernels", "launches", "library", "ops", "patch"
 if not TYPE_CHECKING:
 
     def __getattr__(name):
-        """Imports what is asked for."""
+        """Imports a public name on first use."""
         if name in ("ops", "compat", "kernels", "transformers"):
             import importlib
 

@@ -1,7 +1,7 @@
-"""``python -m firstlight``: scripts with firstlight under other packages' names (``run``, ``shim``), and every command of the program.
+"""``python -m firstlight``: runs scripts that import firstlight under other packages' names, and the commands of the program.
 
-``run script.py`` and ``shim DIR`` are Python's own; anything else (``doctor``, ``check``, ``serve``, ``--version``) runs the program that
-the wheel installs next to this Python. Its ``run MODEL`` is ``firstlight run MODEL``, without ``python -m``.
+``run script.py`` and ``shim DIR`` are implemented here. All other commands (``doctor``, ``check``, ``serve``, ``--version``) run the
+program that the wheel installs. To run a model, use ``firstlight run MODEL``, without ``python -m``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from . import _shims
 
 
 def program() -> Optional[str]:
-    """The program of this installation: where its wheel has put it, in this Python's folder of scripts, or on PATH."""
+    """The path of the program: where its wheel installed it, in this Python's scripts folder, or on PATH."""
     from importlib.metadata import PackageNotFoundError, files
 
     try:
@@ -35,7 +35,7 @@ def program() -> Optional[str]:
 
 
 def _run_program(arguments: Sequence[str]) -> NoReturn:
-    """Replaces this process by the program."""
+    """Replaces this process with the program."""
     path = program()
     if path is None:
         sys.exit("firstlight: the program is not installed next to this Python\nhint: install the wheel, or put `firstlight` on PATH")
@@ -48,7 +48,7 @@ def _run_program(arguments: Sequence[str]) -> NoReturn:
 
 
 def _run(arguments: argparse.Namespace) -> None:
-    """Runs a script as ``python script.py`` does, with firstlight under the packages' names."""
+    """Runs a script like ``python script.py``, with firstlight under the packages' names."""
     from ._patch import patch
 
     if not os.path.exists(arguments.script):
@@ -57,7 +57,7 @@ def _run(arguments: argparse.Namespace) -> None:
     with patch(*arguments.only, force=arguments.force) as patched:
         for name, where in patched.kept.items():
             print(f"firstlight: {name} is installed ({where}) and stays; --force replaces it by firstlight", file=sys.stderr)
-        # The script's folder is the first on its path, as Python has it.
+        # Like Python, put the script's folder first on the path.
         sys.path.insert(0, os.path.dirname(os.path.abspath(arguments.script)))
         try:
             runpy.run_path(arguments.script, run_name="__main__")
@@ -74,7 +74,7 @@ def _report() -> None:
 
 
 def _shim(arguments: argparse.Namespace) -> None:
-    """Writes the packages into a folder for PYTHONPATH."""
+    """Writes the shim packages into a folder for PYTHONPATH."""
     packages = _shims.chosen(arguments.only)
     folder = os.path.abspath(arguments.folder)
     if not arguments.force:
@@ -112,7 +112,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> None:
-    """Runs a command line, by default this process's."""
+    """Runs a command line; the default is this process's arguments."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     if words and words[0] not in ("run", "shim", "-h", "--help"):
         _run_program(words)

@@ -1,6 +1,6 @@
-"""Arrays of torch, numpy and CuPy as records of the library, where they lie.
+"""Describes arrays of torch, numpy and CuPy as records of the library, without copies.
 
-Each library of arrays has one class here. None of them is imported: an array of it proves that it is there.
+Each array library has one class here. This module imports none of them: the first array of a library shows that it is loaded.
 """
 
 import sys
@@ -9,17 +9,17 @@ from . import _library
 from ._foreign import Foreign
 from ._library import BFLOAT16, FLOAT8, FLOAT16, FLOAT32, FLOAT64, INT8, INT32, UINT8
 
-# Bytes of scratch memory that are kept for the next call, at most and at least.
+# Scratch buffers that are not zeroed are reused up to the first size; reused buffers have at least the second. In bytes.
 KEPT, LEAST = 32 << 20, 1 << 20
 
 
 class Numpy:
-    """Arrays of numpy, in host memory."""
+    """numpy arrays, in host memory."""
 
     def __init__(self, module):
         self.module = module
         self.codes = {"float64": FLOAT64, "float32": FLOAT32, "float16": FLOAT16, "int32": INT32, "int8": INT8, "uint8": UINT8}
-        # Types of ml_dtypes, which numpy knows by their names once that is imported.
+        # Types of ml_dtypes, which numpy finds by name after ml_dtypes is imported.
         self.codes.update(bfloat16=BFLOAT16, float8_e4m3fn=FLOAT8)
         self.names = {code: name for name, code in self.codes.items()}
 
@@ -38,29 +38,29 @@ class Numpy:
         return array.__array_interface__["data"][0]
 
     def extent(self, array):
-        """The addresses of an array's elements: the first byte and the one after the last."""
+        """The byte range of an array's elements, as start and end address."""
         steps = [(size - 1) * stride for size, stride in zip(array.shape, array.strides)]
         start = self.address(array)
         low, high = sum(step for step in steps if step < 0), sum(step for step in steps if step > 0)
         return (start + low, start + high + array.dtype.itemsize) if array.size else (start, start)
 
     def plain(self, array):
-        """The array with its values in memory as they are."""
+        """The array without lazy operations, so that its memory has its values."""
         return array
 
     def check_written(self, name, array):
-        """Refuses an output that must not be written."""
+        """Rejects an output that must not be written."""
         if not array.flags.writeable:
             raise ValueError(f"`{name}` is read-only")
 
     def written(self, arrays):
-        """Notes that arrays were written."""
+        """Records that arrays were written."""
 
     def check_transforms(self, name, arrays):
-        """Refuses arrays under a transform that the ops have no rule for."""
+        """Rejects arrays under a transform that the ops do not support."""
 
     def device(self, array):
-        """A GPU's number, or -1 for host memory."""
+        """The GPU's ordinal, or -1 for host memory."""
         return -1
 
     number = device
@@ -72,7 +72,7 @@ class Numpy:
         return self.module.ascontiguousarray(array)
 
     def copied(self, array):
-        """A copy whose elements lie side by side, at the address of memory of its own."""
+        """A contiguous copy in newly allocated memory, so that its address is aligned."""
         return array.copy(order="C")
 
     def empty(self, shape, code, like):
@@ -97,19 +97,19 @@ class Numpy:
         return 0
 
     def memory(self, count, zeros, like):
-        """Bytes for a call, and whether later calls on this stream may have them too."""
+        """Scratch memory for a call, and whether later calls on this stream may reuse it."""
         raise NotImplementedError
 
     def gradients(self):
         """Whether gradients are recorded."""
         return False
 
-    # `_fast.launch`, which calls the library over a GPU's arrays by the exchange interface at this address.
+    # `_fast.launch`, and the address of the DLPack exchange API by which it reads arrays on a GPU.
     launch, exchange = None, 0
 
 
 class Cupy(Numpy):
-    """Arrays of CuPy, on a GPU."""
+    """CuPy arrays, on a GPU."""
 
     def check_written(self, name, array):
         pass
@@ -134,7 +134,7 @@ class Cupy(Numpy):
 
 
 class Torch:
-    """Tensors of torch, on the processor or a GPU."""
+    """torch tensors, on the CPU or a GPU."""
 
     def __init__(self, module):
         self.module = module
@@ -151,14 +151,14 @@ class Torch:
         }
         self.types = {code: dtype for dtype, code in self.codes.items()}
         self.make_like, self.contiguous_format = module.empty_like, module.contiguous_format
-        # As `device`, for tensors that lie where another one does or are refused.
+        # Like `device`, without its checks, for tensors that are already known to be on a supported device or will be rejected.
         self.number = module.Tensor.get_device
         self.gradients = module.is_grad_enabled
         self.raise_versions = _raise_versions(module)
         self.launch, self.exchange = None, 0
         capsule, fast = getattr(module.Tensor, "__dlpack_c_exchange_api__", None), _library.fast()
         if capsule is not None and fast is not None:
-            # Subclasses are for torch's dispatcher, wherever they stand among the arguments.
+            # A subclass in any argument goes through torch's dispatcher.
             self.exchange = fast.api(capsule, module.Tensor, module.nn.Parameter, module.Tensor.is_neg)
             if self.exchange:
                 self.launch = fast.launch
@@ -173,7 +173,7 @@ class Torch:
         return tensor.data_ptr()
 
     def extent(self, tensor):
-        """The addresses of a tensor's elements: the first byte and the one after the last."""
+        """The byte range of a tensor's elements, as start and end address."""
         start = tensor.data_ptr()
         last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride()))
         return (start, start + (last + 1) * tensor.itemsize) if tensor.numel() else (start, start)
@@ -183,18 +183,18 @@ class Torch:
         return tensor.resolve_neg() if tensor.is_neg() else tensor
 
     def check_written(self, name, tensor):
-        """Refuses an output that must not be written by address."""
+        """Rejects an output that must not be written through its address."""
         if tensor.is_neg() or tensor.is_conj():
             raise NotImplementedError(f"`{name}` is a negated view")
         if tensor.requires_grad and self.module.is_grad_enabled():
             raise NotImplementedError(f"`{name}` requires a gradient")
 
     def written(self, tensors):
-        """Raises the versions of tensors that were written, by which autograd finds saved tensors that changed."""
+        """Increments the versions of written tensors, so that autograd detects saved tensors that changed."""
         self.raise_versions(tensors)
 
     def check_transforms(self, name, tensors):
-        """Refuses tensors that a transform of torch.func wraps."""
+        """Rejects tensors that are wrapped by a transform of torch.func."""
         check_transforms(self.module, name, tensors)
 
     def device(self, tensor):
@@ -211,17 +211,17 @@ class Torch:
         return tensor.contiguous()
 
     def copied(self, tensor):
-        """A copy whose elements lie side by side, at the address of memory of its own."""
+        """A contiguous copy in newly allocated memory, so that its address is aligned."""
         return tensor.clone(memory_format=self.contiguous_format)
 
     def empty(self, shape, code, like):
         if shape is None or (code is None and shape == like.shape):
-            # Half the time of `new_empty`, which takes half that of `torch.empty` with a type and a device.
+            # It takes half the time of `new_empty`, and a quarter of `torch.empty` with a type and a device.
             return self.make_like(like, memory_format=self.contiguous_format)
         return like.new_empty(shape) if code is None else like.new_empty(shape, dtype=self.types[code])
 
     def empty_as(self, shape, dtype, like):
-        """Memory of a type of torch, or of one by its name."""
+        """An uninitialized tensor. ``dtype`` is a torch type or its name."""
         return like.new_empty(shape, dtype=getattr(self.module, dtype) if isinstance(dtype, str) else dtype)
 
     def copy(self, to, tensor):
@@ -239,8 +239,8 @@ class Torch:
         return tensor.tolist()
 
     def memory(self, count, zeros, like):
-        """Memory of torch's own allocator. Zeros stay zeros, and what is small is not asked for again, so that one region serves each
-        stream; a graph that is captured has its own, which each replay clears."""
+        """Scratch memory from torch's allocator. Small buffers and zeroed ones are reused by later calls on the same stream. A captured
+        CUDA graph has its own buffers, and each replay clears the zeroed ones."""
         torch = self.module
         kept = (zeros or count <= KEPT) and not torch.cuda.is_current_stream_capturing()
         make = torch.zeros if zeros else torch.empty
@@ -251,7 +251,7 @@ class Torch:
 
 
 def check_transforms(torch, name, arrays):
-    """Refuses tensors that a transform of torch.func wraps."""
+    """Rejects tensors that are wrapped by a transform of torch.func."""
     functorch = torch._C._functorch
     # torch 2.1 has no such function.
     level = getattr(functorch, "maybe_current_level", None)
@@ -262,7 +262,7 @@ def check_transforms(torch, name, arrays):
 
 
 def _raise_versions(torch):
-    """A function that raises the versions of tensors. The one of ``torch.autograd.graph`` takes twice as long."""
+    """A function that increments the versions of tensors. The one in ``torch.autograd.graph`` takes twice as long."""
     raise_versions = torch._C._increment_version
     try:
         raise_versions(())
@@ -280,7 +280,7 @@ _KINDS = {}
 
 
 def library_of(array):
-    """The class above that knows an array."""
+    """The class of an array's library."""
     kind = _KINDS.get(type(array))
     if kind is None:
         kind = _KINDS[type(array)] = _find(array)

@@ -1,12 +1,12 @@
-"""Attention as models of transformers call it: on firstlight where everything in the call is understood, and else as before."""
+"""The attention function for models of transformers: firstlight if it supports the whole call, otherwise the model's original attention."""
 
 from . import _masks, _original, ops
 from ._counts import fell, ran
 from ._library import Refused
 
-# Keywords that this function understands. Any other one counts only where the attention before can read it.
+# Keywords that this function supports. Any other one matters only if the original attention can read it.
 _KNOWN = {"is_causal", "sliding_window", "softcap", "cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k", "s_aux", "sinks"}
-# Keywords that change the result in whatever implementation reads them.
+# Keywords that change the result in any implementation that reads them.
 _DECLINED = {
     "alibi",
     "alibi_slopes",
@@ -27,13 +27,13 @@ _SPARSE = ("indices", "block_indices")
 
 
 def attention(module, query, key, value, attention_mask, scaling=None, dropout=0.0, **kwargs):
-    """Attention as transformers calls it: query ``[B, H, T, D]``, key and value ``[B, Hkv, Tk, D]``; o ``[B, T, H, D]`` and no weights.
-    The mask has one of the forms of ``_masks``."""
+    """Attention with the signature of transformers: query ``[B, H, T, D]``, key and value ``[B, Hkv, Tk, D]``. Returns o ``[B, T, H, D]``
+    and no attention weights. The mask has one of the forms of ``_masks``."""
     for name in _SPARSE:
         if kwargs.get(name) is not None and _original.depends_on_name(type(module)):
-            # Its mask lacks the sparsity, which only eager attention and SDPA get in their masks.
+            # The mask lacks the sparsity, which transformers includes only in masks for eager attention and SDPA.
             raise ValueError(f'{type(module).__name__} needs attn_implementation="sdpa" or "eager": firstlight has no sparse `{name}`')
-    # Reasons known beforehand are not raised: torch.compile of 2.6 cannot trace a handler of an exception of ours.
+    # Reasons known before the call are not raised, because torch.compile of 2.6 cannot trace the handler of such an exception.
     why = _declined(module, attention_mask, dropout, kwargs)
     if why is not None:
         fell("attention", why)
@@ -48,7 +48,7 @@ def attention(module, query, key, value, attention_mask, scaling=None, dropout=0
 
 
 def _declined(module, mask, dropout, kwargs):
-    """Why a call does not run on firstlight, as far as its arguments tell without their values; or None."""
+    """The reason why a call does not run on firstlight, as far as it follows from the arguments without tensor values; or None."""
     if dropout and module.training:
         return "attention dropout in training"
     if kwargs.get("cu_seq_lens_q") is None and _masks.is_untraceable(mask):
@@ -75,7 +75,7 @@ def _ours(module, query, key, value, mask, scaling, kwargs):
         return _packed_by_caller(q, k, v, offsets, kwargs, causal, settings)
     batch, _, queries, _ = query.shape
     if mask is None and queries == 1:
-        # A step of decoding: every key, in whatever attention.
+        # A decode step: the query sees every key.
         return ops.attention(q, k, v, **settings)
     eager = _original.attention(module)[1]
     if eager and mask is not None and mask.dim() == 2:
@@ -96,7 +96,7 @@ def _ours(module, query, key, value, mask, scaling, kwargs):
         max_seqlen_k=found.longest[1],
         **settings,
     )
-    # Queries that are padding give 0.
+    # The output of padding queries is 0.
     whole = o.new_zeros(q.shape[0] * q.shape[1], *o.shape[1:]).index_copy(0, found.rows, o)
     return whole.reshape(*q.shape[:2], *o.shape[1:])
 
@@ -107,7 +107,7 @@ def _is_causal(module, kwargs):
 
 
 def _sinks(kwargs):
-    """Attention sinks, one logit a head."""
+    """Attention sinks, one logit per head."""
     for name in ("s_aux", "sinks"):
         if kwargs.get(name) is not None:
             return kwargs[name].flatten()
@@ -115,7 +115,7 @@ def _sinks(kwargs):
 
 
 def _autocast(query, key, value):
-    """Under autocast, tensors in its type, as torch's own attention has them."""
+    """Casts the tensors to the autocast type, as torch's attention does."""
     import torch
 
     kind = query.device.type
@@ -129,7 +129,7 @@ def _autocast(query, key, value):
 
 
 def _packed_by_caller(q, k, v, offsets, kwargs, causal, settings):
-    """Sequences packed into one row, by the offsets that flash attention takes. A window is that of the keyword: there is no mask."""
+    """Attention over sequences packed into one row, with flash attention's offsets. There is no mask: the window is a keyword."""
     offsets_k, window = kwargs.get("cu_seq_lens_k"), kwargs.get("sliding_window")
     return ops.attention(
         q.squeeze(0),
@@ -146,7 +146,7 @@ def _packed_by_caller(q, k, v, offsets, kwargs, causal, settings):
 
 
 def _before(module, query, key, value, mask, scaling, dropout, kwargs):
-    """The attention before, with the mask in the form that it takes."""
+    """Runs the original attention, with the mask in the form that it takes."""
     function, eager = _original.attention(module)
     mask = _whole_mask(mask, query, key, _is_causal(module, kwargs), kwargs, eager)
     return function(module, query, key, value, mask, scaling=scaling, dropout=dropout, **kwargs)
@@ -182,7 +182,7 @@ def _whole_mask(mask, query, key, causal, kwargs, eager):
             seen = seen & (row - column < mask.shape[-1])
         if mask is not None and mask.dim() == 2:
             real = torch.nn.functional.pad(mask.bool(), (0, max(keys - mask.shape[1], 0)))[:, :keys]
-            # Padding sees itself, because a row without any key has no softmax.
+            # A padding query sees itself, because the softmax of a row without keys is undefined.
             seen = (seen & real[:, None, None, :]) | (column == row)
         if offsets is not None:
             seen = seen & _together(offsets, kwargs.get("cu_seq_lens_k"), queries, keys)

@@ -1,7 +1,7 @@
-"""How calls are recorded for gradients: one function of torch's autograd for every op, and a reason where there is no backward.
+"""Autograd of the ops: one ``torch.autograd.Function`` for all ops, and an error if an op has no backward.
 
-An operator has one kernel here for each device's autograd, on every torch: ``torch.library.register_autograd``, which torch has from 2.4
-on, makes the same of the same two functions.
+An operator has one autograd kernel per device. This works with every version of torch; ``torch.library.register_autograd``, since 2.4,
+would build the same from the same two functions.
 """
 
 import torch
@@ -10,7 +10,7 @@ from . import _backward
 
 
 def recorded(overload):
-    """What the dispatcher runs of an operator before the op itself: it records the call where gradients are wanted."""
+    """The autograd kernel of an operator: records the call if gradients are required, then runs the op."""
 
     def run(*args):
         if torch.is_grad_enabled() and any(isinstance(arg, torch.Tensor) and arg.requires_grad for arg in args):
@@ -41,7 +41,7 @@ class _Recorded(torch.autograd.Function):
         outputs = found if isinstance(found, tuple) else (found,)
         count = len(overload.names)
         ctx.overload, ctx.rest = overload, args[count:]
-        # What no formula reads may be written in place afterwards.
+        # Tensors that no formula reads are not saved, so they may be modified in place later.
         ctx.save_for_backward(*args[:count], *(outputs if overload.op in _backward.KEEPS else ()))
         ctx.set_materialize_grads(False)
         return found
@@ -49,7 +49,7 @@ class _Recorded(torch.autograd.Function):
     @staticmethod
     def backward(ctx, *grads):
         overload, count = ctx.overload, len(ctx.overload.names)
-        # Read once: checkpointing frees each saved tensor when it is unpacked.
+        # Read only once, because activation checkpointing frees each saved tensor when it is unpacked.
         saved = ctx.saved_tensors
         tensors, outputs = saved[:count], saved[count:]
         inputs, settings, bounds, _ = overload.read((*tensors, *ctx.rest))

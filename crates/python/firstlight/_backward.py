@@ -1,6 +1,6 @@
-"""Gradients of ops, from their formulas, in torch. Each is made of torch's own functions, so that it has a gradient itself.
+"""Gradients of the ops, computed with torch functions from their formulas, so that higher-order gradients work.
 
-Sums are in float32, or in float64 where the tensors are. What the forward kept is the inputs and outputs; the rest is computed again.
+Sums are in float32, or in float64 for float64 tensors. The forward saves only inputs and outputs; intermediate values are recomputed.
 """
 
 from dataclasses import dataclass
@@ -12,8 +12,8 @@ from ._flash import flash
 
 @dataclass
 class Call:
-    """A recorded call: its inputs, settings, bounds, outputs (of ops in ``KEEPS``), the outputs' gradients or None, and the inputs whose
-    gradients are wanted, each by name."""
+    """A recorded call: its inputs, settings, bounds, outputs (for ops in ``KEEPS``), the outputs' gradients or None, and the inputs that
+    require gradients, each by name."""
 
     inputs: dict
     settings: dict
@@ -23,7 +23,7 @@ class Call:
     wanted: set
 
     def grad(self):
-        """The gradient of ``o``; that of another output has no formula here."""
+        """The gradient of ``o``; gradients of other outputs are not supported."""
         for name, grad in self.grads.items():
             if name != "o" and grad is not None:
                 raise NotImplementedError(f"firstlight has no gradient through `{name}`: detach it, or use it outside what is trained")
@@ -35,12 +35,12 @@ def _wide(x):
 
 
 def _sum_to(x, like):
-    """Summed over what ``like`` was repeated along."""
+    """Sums over the dimensions along which ``like`` was broadcast."""
     return x.sum_to_size(like.shape)
 
 
 def _gate(name, gate):
-    """An activation of a gate, and its derivative."""
+    """The activation of a gate, and its derivative."""
     half = torch.sigmoid(gate)
     if name == "sigmoid":
         return half, half * (1 - half)
@@ -48,13 +48,13 @@ def _gate(name, gate):
 
 
 def _normed(x, eps):
-    """Vectors divided by their root mean square, and one over that."""
+    """The vectors divided by their root mean square, and its reciprocal."""
     root = torch.rsqrt(x.square().mean(-1, keepdim=True) + eps)
     return x * root, root
 
 
 def _through_norm(grad, normed, root):
-    """The gradient of what was normalised."""
+    """The gradient of the input of the normalisation."""
     return root * (grad - normed * (grad * normed).mean(-1, keepdim=True))
 
 
@@ -120,7 +120,7 @@ def _conv1d(call):
     tokens, width = x.shape[1], weight.shape[1]
     before = x.new_zeros(x.shape[0], width - 1, x.shape[2]) if state is None else state[..., state.shape[-1] - width + 1 :].transpose(1, 2)
     whole = torch.cat([before, x], 1)
-    # What token t reads of the one `age` tokens before it: nothing beyond the beginning of its sequence.
+    # The contribution of token t - age to token t: zero across the start of a sequence.
     ages = [width - 1 - at for at in range(width)]
     seen = [None] * width
     if offsets is not None:
@@ -147,15 +147,15 @@ def _conv1d(call):
 
 
 def _sequence_of(offsets, tokens):
-    """The number of each token's sequence: how many sequences end at it or before. (What inductor makes of ``searchsorted`` over a part of
-    the offsets gave other numbers on a GPU, torch 2.11.)"""
+    """The sequence index of each token: the number of sequences that end at or before it. (``searchsorted`` over a slice of the offsets is
+    avoided, because inductor of torch 2.11 compiles it to wrong results on a GPU.)"""
     ends = offsets[1:].long()
     marks = ends.new_zeros(tokens + 1).index_add(0, ends, torch.ones_like(ends))
     return marks.cumsum(0)[:tokens]
 
 
 def _positions(offsets, offsets_k, queries, keys, device):
-    """Where each query and each key is among its sequence's keys, and which share a sequence."""
+    """The position of each query and key among the keys of its sequence, and which of them share a sequence."""
     at, at_k = torch.arange(queries, device=device), torch.arange(keys, device=device)
     if offsets is None:
         return at + keys - queries, at_k, None
@@ -190,7 +190,7 @@ def _attention(call):
     scale = call.settings.get("scale", q.shape[-1] ** -0.5)
 
     def grouped(x):
-        """Queries and what is like them as ``[B, Hkv, group, Tq, ..]``."""
+        """Reshapes tensors with the shape of the queries to ``[B, Hkv, group, Tq, ..]``."""
         x = _wide(x).reshape(-1, *x.shape[-3:]).transpose(1, 2)
         return x.reshape(x.shape[0], kv_heads, heads // kv_heads, *x.shape[2:])
 
@@ -211,7 +211,7 @@ def _attention(call):
         cap = call.settings["softcap"]
         bent = torch.tanh(scores / cap)
         scores, slope = cap * bent, 1 - bent * bent
-    # Left out before the exponential, so that nothing overflows where nothing is seen.
+    # Masked before the exponential, so that masked entries do not overflow.
     shares = torch.exp((scores - rows).masked_fill(~seen, float("-inf")))
     past = (grad * o_).sum(-1, keepdim=True)
     if call.grads["lse"] is not None:
@@ -227,9 +227,9 @@ def _attention(call):
 
 
 BACKWARD = {"attention": _attention, "conv1d": _conv1d, "linear": _linear, "rmsnorm": _rms_norm}
-# Ops whose backward reads their outputs; those of the others are not saved.
+# Ops whose backward reads their outputs. Outputs of other ops are not saved.
 KEEPS = {"attention"}
-# Inputs that these formulas do not know; they are of inference.
+# Inputs for inference, which these formulas do not support.
 _UNKNOWN = {
     "attention": ("block_table", "cache_seqlens"),
     "conv1d": ("state_indices", "state_positions"),
@@ -239,7 +239,7 @@ _INSTEAD = "call it under torch.no_grad(), or use the package's own kernel for t
 
 
 def missing(name, inputs, settings, over_state):
-    """Why a call cannot be recorded for gradients, or None."""
+    """The reason why a call has no backward, or None."""
     if name not in BACKWARD:
         return f"firstlight's {name} has no backward yet: {_INSTEAD}"
     if over_state:

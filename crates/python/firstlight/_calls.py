@@ -1,4 +1,4 @@
-"""One way from a function with Python's arrays to a call of the library, and what is counted on it."""
+"""Calls the library with Python arrays, and counts calls, refusals and copies."""
 
 import ctypes
 import threading
@@ -16,7 +16,7 @@ PACKERS = [record.pack_into for record in RECORDS]
 
 
 class _Room:
-    """Records of one op's calls on one thread."""
+    """The buffer for the records of one op's calls on one thread."""
 
     def __init__(self, op):
         self.buffer = bytearray(op.count * RECORD_BYTES)
@@ -24,18 +24,18 @@ class _Room:
 
 
 class _Thread:
-    """What a thread keeps between calls: rooms for records, memory for each stream, and what the running call was lent besides."""
+    """Thread-local state: record buffers by op, scratch memory by stream, and the temporary scratch memory of the running call."""
 
     def __init__(self):
         self.rooms = {}
         self.place = Place()
         self.address = ctypes.addressof(self.place)
-        # Arguments of `_fast.launch` that stay the same, by op.
+        # The constant argument of `_fast.launch`, by op.
         self.fast = {}
         self.lent = []
         self.kept = {}
         self.device = self.stream = self.kind = self.like = self.failed = None
-        # A function that C calls must live as long as it is called.
+        # ctypes frees a callback that is not referenced.
         self.place.memory = self.function = MEMORY(self.memory)
 
     def memory(self, count, zeros):
@@ -53,14 +53,14 @@ class _Thread:
             return 0
 
     def turn(self, device, stream):
-        """To another stream, and the memory that is kept for it."""
+        """Switches to another stream and its scratch memory."""
         place = self.place
         place.device, place.stream = self.device, self.stream = device, stream
         for zeros in (0, 1):
             _, place.kept[zeros] = self.kept.get((device, stream, zeros), NOTHING)
 
     def forget(self):
-        """After a call that failed midway the zeros may be anything."""
+        """Drops the scratch memory, because a failed call may leave other values in the zeroed buffers."""
         self.kept.clear()
         self.place.kept[0] = self.place.kept[1] = NOTHING[1]
 
@@ -86,11 +86,15 @@ def _thread():
 def call(name, settings, inputs, out=None, bounds=None, want=("o",), shapes=None, insert=()):
     """Runs an op.
 
-    ``settings`` is a tuple of pairs. ``inputs`` are arrays by name, of which ``None`` is left out. ``out`` has arrays for outputs by
-    name, the others of ``want`` are allocated: of the shapes and types (``None``: the first input's) in ``shapes``, else as the library
-    says. All that the op gives is written, but what is neither wanted nor given goes nowhere. ``bounds`` has, for arrays of integers on a
-    GPU by name, the largest value, or for offsets the longest sequence and the last offset. Arrays named in ``insert`` are seen with a
-    dimension of one element before their last. Gives the wanted outputs, in their order.
+    - ``settings``: a tuple of pairs of name and value.
+    - ``inputs``: arrays by name; ``None`` is absent.
+    - ``out``: arrays by name into which outputs are written. Other outputs in ``want`` are allocated, with the shapes and types in
+      ``shapes`` (``None``: those of the first input) or else those that the library computes. Outputs in neither are not written.
+    - ``bounds``: by name, for int32 arrays on a GPU, a pair: the largest value and 0, or for offsets the longest sequence and the last
+      offset.
+    - ``insert``: names of arrays that get a dimension of size 1 before their last.
+
+    Returns the outputs in ``want``, in order.
     """
     op = _library.op(name)
     handle = op.handles.get(settings) or op.handle(settings)
@@ -108,8 +112,8 @@ def call(name, settings, inputs, out=None, bounds=None, want=("o",), shapes=None
 
 
 def _launch(op, handle, kind, first, device, settings, inputs, out, bounds, want, shapes, insert):
-    """Runs an op over plain tensors on a GPU by one call of C, and gives its outputs; ``None``, and nothing has run, where a tensor is not
-    plain or an output overlaps an input in part."""
+    """The fast path: runs an op on plain tensors on a GPU by one C call. Returns the outputs, or ``None`` without running the op if a
+    tensor is not plain or an output overlaps an input partially."""
     thread = getattr(_LOCAL, "thread", None) or _thread()
     room = thread.fast.get(op.name) or thread.fast_room(op, kind)
     written = targets = None
@@ -142,7 +146,7 @@ def _launch(op, handle, kind, first, device, settings, inputs, out, bounds, want
         code = kind.launch(room, handle, inputs, written, insert or None, bounds, device)
         copied = ()
         while code > 1:
-            # A copy of one input would do: it is made, and counted, for it costs time.
+            # One input needs a contiguous copy. Copies are counted, because they take time.
             tensor = op.names[code - 2]
             if tensor in copied:
                 raise refused()
@@ -167,7 +171,7 @@ def _launch(op, handle, kind, first, device, settings, inputs, out, bounds, want
 
 
 def _by_rule(name, inputs, settings):
-    """Shapes and types of outputs from the shapes of inputs; ``None`` where these do not fit together, of which the library says why."""
+    """The shapes and types of the outputs by the rules of ``_shapes``; ``None`` if the inputs do not match. The library then reports why."""
     try:
         return _shapes.shapes(name, inputs, {name: value for name, value in settings if value is not None})
     except (AttributeError, IndexError, KeyError, NotImplementedError, TypeError, ValueError):
@@ -175,7 +179,7 @@ def _by_rule(name, inputs, settings):
 
 
 def _examined(op, handle, kind, first, inputs, out, bounds, want, shapes, insert):
-    """Runs an op over any arrays, each of which is examined."""
+    """The slow path: runs an op on any arrays, after checking each."""
     kind.check_transforms(op.name, inputs)
     device = kind.device(first)
     thread = getattr(_LOCAL, "thread", None) or _thread()
@@ -238,7 +242,7 @@ def _lay_outputs(op, room, kind, written, insert):
 
 
 def _inserted(shape, strides):
-    """Sizes and strides with a dimension of one element before the last, and at least two before that."""
+    """Inserts a dimension of size 1 before the last, and pads to at least two dimensions before it."""
     last = shape[-1]
     lead, steps = tuple(shape[:-1]), tuple(strides[:-1])
     if len(lead) < 2:
@@ -252,7 +256,7 @@ def _clear(room, place):
 
 
 def _lay(op, room, kind, device, inputs, bounds, insert=()):
-    """Writes the records of the inputs, and gives those that are there."""
+    """Writes the records of the inputs, and returns the inputs that are present."""
     given, buffer, places, describe = {}, room.buffer, op.inputs, kind.describe
     known, number = _KINDS.get, kind.number
     grad = kind.gradients()
@@ -269,7 +273,7 @@ def _lay(op, room, kind, device, inputs, bounds, insert=()):
                 f"firstlight's {op.name} has no backward yet: call it under torch.no_grad(), or use the package's own kernel for training"
             )
         if device < 0 and not kind.side_by_side(array):
-            # The processor's kernels read elements side by side.
+            # CPU kernels require contiguous inputs.
             array = kind.contiguous(array)
         given[tensor] = array
         address, code, shape, strides = describe(array)
@@ -286,7 +290,7 @@ def _lay(op, room, kind, device, inputs, bounds, insert=()):
 
 
 def _shape(op, handle, room, tensor, device):
-    """Shape and type of an output, as the library says."""
+    """The shape and type of an output, computed by the library."""
     if _library.library().fl_outputs(handle, room.address, op.count, device):
         op.refused += 1
         raise refused()
@@ -296,7 +300,7 @@ def _shape(op, handle, room, tensor, device):
 
 
 class _PartialOverlap(Exception):
-    """An output on a GPU shares a part of an input's memory, but not all of it. Nothing has run."""
+    """An output on a GPU overlaps an input only partially. Nothing has run."""
 
 
 def _run(op, handle, thread, room, kind, like, device, given, insert=()):
@@ -315,7 +319,7 @@ def _run(op, handle, thread, room, kind, like, device, given, insert=()):
                 thread.forget()
                 op.refused += 1
                 raise failed or refused()
-            # A copy of one input would do: it is made, and counted, for it costs time.
+            # One input needs a contiguous copy. Copies are counted, because they take time.
             tensor = op.names[code - 2]
             if tensor in copied:
                 raise refused()
@@ -336,8 +340,8 @@ def _run(op, handle, thread, room, kind, like, device, given, insert=()):
 
 
 def _apart(kind, inputs, outputs, device):
-    """Outputs as the library writes them, and temporary ones for those that it cannot: on the processor an output that is strided or
-    begins where an input does, and anywhere one that shares only a part of an input's memory. They are copied afterwards."""
+    """Replaces outputs that the library cannot write by temporary arrays, which the caller copies afterwards: on the CPU, strided outputs
+    and outputs that start at an input's address; on any device, outputs that overlap an input partially."""
     extents = {kind.extent(array) for array in inputs.values() if array is not None}
     starts = {start for start, _ in extents}
     written = {}

@@ -1,4 +1,4 @@
-"""Calls of models' functions that ran on firstlight, that torch.compile traced, and that ran as before."""
+"""Counts calls of models' functions that ran on firstlight, that torch.compile traced, and that ran the original code."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ _FELL: Counter[tuple[str, str]] = Counter()
 
 
 def report() -> dict[str, dict[str, int]]:
-    """Calls by function that ran on firstlight, those that ``torch.compile`` traced into graphs, and those that ran as before, each with
-    the reason. A compiled graph counts a call once, however often it runs; ``firstlight.status()`` has the launches."""
+    """Counts by function: calls that ran on firstlight, calls that ``torch.compile`` traced into graphs, and calls that ran the original
+    code, by reason. A call in a compiled graph is counted once, when it is traced; ``firstlight.status()`` counts launches."""
     before = {f"{name}: {why}": count for (name, why), count in _FELL.items()}
     return {"firstlight": dict(RAN), "compiled": dict(_TRACED), "as_before": before}
 
@@ -28,12 +28,12 @@ def fell(name: str, why: str) -> None:
     _FELL[name, why] += 1
 
 
-# torch.compile would guard on the counts and compile again at each call. It runs these where it traces, and keeps nothing of them.
+# Without this torch.compile would guard on the counts and recompile at each call. It runs these functions while tracing instead.
 ran._torchdynamo_inline = ran_traced
 ran_traced._dynamo_marked_constant = fell._dynamo_marked_constant = True
 
 
 def forget() -> None:
-    """Counts begin at nothing again."""
+    """Resets all counts to 0."""
     for counts in (RAN, _TRACED, _FELL):
         counts.clear()

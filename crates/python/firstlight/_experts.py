@@ -1,4 +1,4 @@
-"""Routed experts of models of transformers: one call for the choice of experts and for all that are chosen."""
+"""Routed experts for models of transformers: one ``ops.moe`` call for routing and all experts."""
 
 import inspect
 import sys
@@ -8,7 +8,7 @@ from . import ops
 from ._counts import fell, ran
 from ._library import Refused
 
-# Code of a block, of its router and of its experts, without white space: what has all of it is what ``ops.moe`` computes.
+# Source lines of a block, its router and its experts, without white space. Classes that contain all of them compute what ``ops.moe`` does.
 _BLOCK = (
     "_,topk_weights,topk_indices=self.gate(hidden_states)",
     "hidden_states=self.experts(hidden_states,topk_indices,topk_weights).view(*orig_shape)",
@@ -28,7 +28,7 @@ _EXPERTS = (
 
 
 def blocks(classes):
-    """Blocks of a modeling file, ``{name: class}``, with their routers and experts."""
+    """The supported MoE blocks among the classes of a modeling file, ``{name: class}``."""
     for name, cls in classes.items():
         family = name.removesuffix("MoE")
         router, experts = classes.get(family + "TopkRouter"), classes.get(family + "Experts")
@@ -45,7 +45,7 @@ def _says(cls, lines):
 
 
 def forward_of(name, theirs):
-    """A block's ``forward`` by ``ops.moe``, and as before where that refuses."""
+    """A ``forward`` for a block by ``ops.moe``, which falls back to the original if that refuses."""
 
     def forward(self, hidden_states):
         try:
@@ -66,7 +66,7 @@ def _routed(gate, experts, hidden_states):
         raise NotImplementedError(f"experts in {gate.num_group} groups")
     if type(experts.act_fn).__name__ not in ("SiLU", "SiLUActivation"):
         raise NotImplementedError(f"experts with {type(experts.act_fn).__name__}")
-    # Whoever listens to these two, for a router's logits or to move weights, hears nothing of a call that goes past them.
+    # Hooks that read router logits or move weights would not run, because this call bypasses both modules.
     if any(one._forward_hooks or one._forward_pre_hooks or "forward" in one.__dict__ for one in (gate, experts)):
         raise NotImplementedError("hooks of a router or of experts")
     x = hidden_states.view(-1, hidden_states.shape[-1])
@@ -85,7 +85,7 @@ def _routed(gate, experts, hidden_states):
 
 
 def register():
-    """Registers experts named ``"firstlight"`` with transformers 5; gives whether it has such a registry."""
+    """Registers experts named ``"firstlight"`` with transformers 5. Returns whether its registry exists."""
     try:
         from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS
     except ImportError:
@@ -94,12 +94,12 @@ def register():
     return True
 
 
-# Of each configuration of an enabled model its experts before, by identity.
+# The original experts implementation of each enabled model, by the id of its configuration.
 _BEFORE = {}
 
 
 def remember(config, implementation):
-    """Records what a model's experts were before ``enable``."""
+    """Records a model's original experts implementation."""
     _BEFORE[id(config)] = implementation
 
 
@@ -109,12 +109,13 @@ def forget(config_id):
 
 
 def implementation(config):
-    """The experts from before ``enable``."""
+    """The original experts implementation."""
     return _BEFORE.get(id(config)) or "grouped_mm"
 
 
 def experts(self, hidden_states, top_k_index, top_k_weights):
-    """Experts as transformers calls them, with each token's choice and weights; as before where ``ops.moe`` does not take them."""
+    """Experts with the signature of transformers, with the chosen experts and weights of each token. Falls back to the original
+    implementation if ``ops.moe`` refuses."""
     name = type(self).__name__
     try:
         found = _chosen(self, hidden_states, top_k_index, top_k_weights)
@@ -128,21 +129,21 @@ def experts(self, hidden_states, top_k_index, top_k_weights):
     return found
 
 
-# Flags of transformers' experts with the values that `ops.moe` computes.
+# Flags of transformers' experts, with the values that `ops.moe` supports.
 _FLAGS = {"has_gate": True, "has_bias": False, "is_transposed": False, "is_concatenated": True}
 
 
 @lru_cache(maxsize=None)
 def _flags(module, name):
-    """Flags that experts have, with the values that `ops.moe` computes. A flag of a later transformers, such as `has_post_expert_norm`,
-    asks for more than it computes where it is set."""
+    """The flags of experts with the values that `ops.moe` supports. Unknown flags of newer releases of transformers, such as
+    `has_post_expert_norm`, must not be set."""
     init = getattr(sys.modules[module], name).__init__
     codes = [getattr(one, "__code__", None) for one in (init, inspect.unwrap(init))]
     names = {one for code in codes if code is not None for one in code.co_names}
     return tuple({**{one: False for one in sorted(names) if one.startswith(("has_", "is_"))}, **_FLAGS}.items())
 
 
-# torch.compile runs this where it traces, and keeps the answer.
+# torch.compile runs this while tracing and treats the result as a constant.
 _flags._dynamo_marked_constant = True
 
 
@@ -160,7 +161,7 @@ def _chosen(self, hidden_states, top_k_index, top_k_weights):
     if count != self.num_experts:
         raise NotImplementedError("experts spread over ranks")
     x = hidden_states.reshape(-1, hidden_states.shape[-1])
-    # `ops.moe` chooses experts by logits: with the logarithms of the weights it makes the same choice, and weights that sum to 1.
+    # `ops.moe` selects experts by logits. The logarithms of the weights select the same experts, with weights that sum to 1.
     weights = top_k_weights.reshape(x.shape[0], -1).float()
     total = weights.sum(-1, keepdim=True)
     logits = torch.full((x.shape[0], count), -1e30, dtype=torch.float32, device=x.device)

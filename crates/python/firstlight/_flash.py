@@ -1,4 +1,4 @@
-"""Attention's gradients on an NVIDIA GPU by torch's own flash attention, from our output and log-sum-exp."""
+"""Gradients of attention on NVIDIA GPUs by torch's flash attention backward, from firstlight's output and log-sum-exp."""
 
 from functools import lru_cache
 
@@ -7,29 +7,29 @@ import torch
 
 @lru_cache(maxsize=None)
 def packed_lse():
-    """Whether torch keeps the log-sum-exp of packed sequences as ``[H, total]``, as ours is, or as ``[B, H, longest]``, as it did up to
-    2.6: asked of torch itself, by sizes alone."""
+    """Whether torch's log-sum-exp of packed sequences is ``[H, total]`` like firstlight's, and not ``[B, H, longest]`` as up to 2.6. The
+    test runs torch's forward on meta tensors."""
     if not windows():
         return False
     q = torch.empty(5, 2, 64, dtype=torch.float16, device="meta")
     ends = torch.empty(3, dtype=torch.int32, device="meta")
     try:
         found = torch.ops.aten._flash_attention_forward(q, q, q, ends, ends, 3, 3, 0.0, False, False)
-    except NotImplementedError:  # it answers no such question up to 2.5
+    except NotImplementedError:  # no meta kernel up to 2.5
         return False
     return found[1].dim() == 2
 
 
 @lru_cache(maxsize=None)
 def windows():
-    """Whether torch's backward takes a window's ends, which also make its causal mask end at the bottom right; those of 2.1 and
-    2.2 have none."""
+    """Whether torch's backward takes a window. Torch 2.1 and 2.2 have none. Only with a window is its causal mask aligned to the bottom
+    right."""
     known = torch.ops.aten._flash_attention_backward.default._schema.arguments
     return "window_size_left" in {argument.name for argument in known}
 
 
 def refused(call):
-    """Why torch's backward does not take a call, or None."""
+    """The reason why torch's backward does not support a call, or None."""
     q, v = call.inputs["q"], call.inputs["v"]
     width = q.shape[-1]
     if q.device.type != "cuda" or torch.version.cuda is None or torch.cuda.get_device_capability(q.device) < (8, 0):
@@ -50,7 +50,7 @@ def refused(call):
 
 
 def arguments(call):
-    """Arguments of ``aten._flash_attention_backward``, by place and by name."""
+    """The positional and the keyword arguments of ``aten._flash_attention_backward``."""
     q, k, v = (call.inputs[name].contiguous() for name in ("q", "k", "v"))
     o, lse, grad = call.outputs["o"], call.outputs["lse"], call.grads["o"]
     grad = torch.zeros_like(o) if grad is None else grad.to(q.dtype).contiguous()
@@ -63,7 +63,7 @@ def arguments(call):
         longest_k = longest if offsets_k is None else call.bounds["cu_seqlens_k"][0]
         offsets_k = offsets if offsets_k is None else offsets_k
     causal = call.settings.get("causal", False)
-    # What a dropout would have drawn from: there is none.
+    # The dropout seed, unused because there is no dropout.
     seed = torch.zeros(2, dtype=torch.int64, device=q.device)
     named = {
         "scale": call.settings.get("scale", q.shape[-1] ** -0.5),
@@ -74,7 +74,7 @@ def arguments(call):
 
 
 def flash(call):
-    """Gradients of q, k and v, or None where torch's backward does not take the call."""
+    """Gradients of q, k and v, or None if torch's backward does not support the call."""
     if refused(call):
         return None
     given, named = arguments(call)

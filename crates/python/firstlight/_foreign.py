@@ -1,7 +1,7 @@
-"""Arrays of other libraries by their protocols: ``__dlpack__``, ``__array_interface__`` and ``__cuda_array_interface__``.
+"""Arrays of other libraries, through ``__dlpack__``, ``__array_interface__`` and ``__cuda_array_interface__``.
 
-They are seen as arrays of numpy, torch or CuPy over the same memory. Results are given back as arrays of their library where it follows
-the array API standard (JAX does), and else as those of numpy, torch or CuPy. One given as ``out`` or ``state`` is written in place.
+They are converted to numpy, torch or CuPy arrays of the same memory. Results are arrays of the caller's library if it follows the array
+API standard (JAX does), otherwise numpy, torch or CuPy arrays. An array passed as ``out`` or ``state`` is written in place.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ import sys
 from typing import Any, Callable
 
 _PROTOCOLS = ("__dlpack__", "__array_interface__", "__cuda_array_interface__")
-# Types of devices of DLPack with memory of the host: CPU, and pinned memory of CUDA and ROCm.
+# DLPack device types in host memory: CPU, and pinned memory of CUDA and ROCm.
 _HOST = (1, 3, 11)
 
 
 class Foreign(TypeError):
-    """An array of a library without a class in ``_arrays``."""
+    """The array's library has no class in ``_arrays``."""
 
 
 def is_foreign(array: Any) -> bool:
-    """Whether an argument is an array of another library."""
+    """Whether an argument is an array of a library without a class in ``_arrays``."""
     known = [getattr(sys.modules.get(name), cls, None) for name, cls in (("torch", "Tensor"), ("numpy", "ndarray"), ("cupy", "ndarray"))]
     if isinstance(array, tuple(cls for cls in known if cls is not None)):
         return False
@@ -46,14 +46,14 @@ def _as_numpy(array: Any) -> Any:
     try:
         return numpy.from_dlpack(array)
     except (BufferError, RuntimeError, TypeError):
-        # numpy's DLPack has no bfloat16; an array that converts itself uses ml_dtypes.
+        # numpy's DLPack has no bfloat16. `__array__` converts by ml_dtypes.
         if not hasattr(array, "__array__"):
             raise
         return numpy.asarray(array)
 
 
 def _native(array: Any, with_torch: bool) -> Any:
-    """An array of numpy, torch or CuPy over the same memory."""
+    """A numpy, torch or CuPy array of the same memory."""
     try:
         if with_torch:
             return _as_torch(array)
@@ -72,7 +72,7 @@ def _native(array: Any, with_torch: bool) -> Any:
 
 
 def _given_back(found: Any, like: Any) -> Any:
-    """A result as an array of the library of ``like``."""
+    """Converts a result to the library of ``like``."""
     space = getattr(like, "__array_namespace__", None)
     if space is None:
         return found
@@ -81,7 +81,7 @@ def _given_back(found: Any, like: Any) -> Any:
 
 
 def call(run: Callable[..., Any], error: TypeError, inputs: dict[str, Any], out: Any, want: tuple[str, ...], *rest: Any) -> Any:
-    """Runs an op, ``run(inputs, out, *rest)``, over foreign arrays. Raises ``error`` where there are none."""
+    """Runs an op, ``run(inputs, out, *rest)``, on arrays of other libraries. Raises ``error`` if there are none."""
     foreign = [array for array in inputs.values() if is_foreign(array)]
     if not foreign:
         raise error
@@ -100,7 +100,7 @@ def call(run: Callable[..., Any], error: TypeError, inputs: dict[str, Any], out:
 
 
 def again(function: Callable[..., Any], variables: dict[str, Any]) -> Any:
-    """Calls an op again, whose arguments have no ``shape``, with arrays of numpy, torch or CuPy."""
+    """Repeats a call whose arguments have no ``shape``, with numpy, torch or CuPy arrays."""
     names = inspect.signature(function).parameters
     given = {name: variables[name] for name in names}
     foreign = [array for array in given.values() if is_foreign(array)]

@@ -1,4 +1,4 @@
-"""Keywords of a call that a function of ours takes in place of another one."""
+"""Keyword arguments that firstlight's replacement of a function takes."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any, Callable
 
 
 def parameters(function: Callable[..., Any]) -> set[str]:
-    """Names of a function's parameters. With the package ``kernels``, functions of transformers are modules: those of ``forward``."""
+    """Names of a function's parameters. The package ``kernels`` makes functions of transformers modules, whose ``forward`` is used."""
     return set(inspect.signature(inspect.unwrap(getattr(function, "forward", function))).parameters)
 
 
 def known(kwargs: dict[str, Any], taken: set[str], only_theirs: set[str]) -> dict[str, Any]:
-    """The keywords in ``taken``. A keyword that only the other function takes is no reason to drop it: NotImplementedError names it."""
+    """The keywords in ``taken``. Raises NotImplementedError for a keyword that is set and that only the other function takes."""
     if kwargs.keys() <= taken:
         return kwargs
     for key, value in kwargs.items():

@@ -1,4 +1,4 @@
-"""The library of kernels: loaded on first use, by ctypes, so that one file serves every Python."""
+"""Loads the library of kernels on first use, by ctypes, so that one file works with every Python."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RANK = 6
 FLOAT64, FLOAT32, BFLOAT16, FLOAT16, INT32, FLOAT8, INT8, UINT8 = 1, 2, 3, 4, 5, 6, 7, 8
 MEMORY = ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.c_uint64, ctypes.c_int32)
 
-# A tensor's record, by its number of dimensions: address, type, dimensions, sizes, strides, bound, total, host values.
+# The layout of `RawTensor`, by number of dimensions: address, type code, dimensions, sizes, strides, bound, total, host address.
 RECORDS = [
     struct.Struct(f"=Qii{rank}q{8 * (RANK - rank)}x{rank}q{8 * (RANK - rank)}xqqQ") for rank in range(RANK + 1)
 ]
@@ -28,7 +28,7 @@ ABSENT = bytes(RECORD_BYTES)
 
 
 class Refused(RuntimeError):
-    """A call that no kernel takes as it is; the text says why, in the words of the op's table."""
+    """No kernel supports the call. The message has the reason, with the names of the op's table."""
 
 
 class Memory(ctypes.Structure):
@@ -68,7 +68,8 @@ def library() -> ctypes.CDLL:
 
 @lru_cache(maxsize=None)
 def fast() -> Optional[ModuleType]:
-    """The same library as a module of CPython, whose calls cost a tenth of ctypes'; ``None`` where Python is another one or has no GIL."""
+    """The same library as a CPython extension module, whose calls cost a tenth of those by ctypes; ``None`` on other implementations of
+    Python and without a GIL."""
     import importlib.machinery
     import importlib.util
     import sysconfig
@@ -81,36 +82,36 @@ def fast() -> Optional[ModuleType]:
         spec = importlib.util.spec_from_file_location("firstlight._fast", path, loader=loader)
         module = importlib.util.module_from_spec(spec)
         loader.exec_module(module)
-    except (ImportError, SystemError):  # the latter where it finds no functions of CPython
+    except (ImportError, SystemError):  # SystemError if it does not find CPython's functions
         return None
     return module
 
 
 def refused() -> Refused:
-    """What the library's last call said."""
+    """The error of the library's last call."""
     return Refused(library().fl_error().decode())
 
 
 @lru_cache(maxsize=None)
 def tables() -> dict[str, dict[str, Any]]:
-    """Tables of all ops by name: their tensors and settings, with shapes, defaults and meanings."""
+    """The tables of all ops by name: their tensors and settings, with shapes, defaults and descriptions."""
     return {op["name"]: op for op in json.loads(library().fl_tables())}
 
 
 def launches(device: int = -1) -> dict[str, int]:
-    """Launches of each kernel so far on a GPU's number, or on the processor (-1): the evidence that it ran."""
+    """The number of launches of each kernel on a GPU, or on the CPU (-1)."""
     found = library().fl_launches(device)
     if found is None:
         raise refused()
     return json.loads(found)
 
 
-# Handles of an op at most. Beyond, the one that was opened first is closed: settings may be any numbers.
+# Most handles of an op. If it is exceeded, the oldest one is closed, because settings can have any number of values.
 MOST_HANDLES = 1024
 
 
 class Op:
-    """An op of the library: places of its tensors, and a handle for each set of settings of its latest calls."""
+    """An op of the library: the index of each tensor in the records, and a handle for each set of settings."""
 
     def __init__(self, name: str) -> None:
         table = tables()[name]
@@ -125,7 +126,7 @@ class Op:
         self._lock = threading.Lock()
 
     def handle(self, settings: Any) -> int:
-        """The library's number for this op with these settings, a tuple of pairs of which a value of ``None`` is left out."""
+        """The library's handle for this op with these settings, a tuple of pairs of name and value. ``None`` means the default."""
         handle = self.handles.get(settings)
         if handle is None:
             with self._lock:
@@ -138,7 +139,7 @@ class Op:
         return handle
 
     def _forget(self) -> None:
-        """Closes handles that were not used since as many others were opened."""
+        """Closes the oldest handles beyond the limit."""
         while len(self.handles) > MOST_HANDLES:
             settings = next(iter(self.handles))
             library().fl_close(self.handles.pop(settings))
@@ -154,5 +155,5 @@ def _word(value: Any) -> str:
 
 @lru_cache(maxsize=None)
 def op(name: str) -> Op:
-    """The op of a name."""
+    """The op of this name."""
     return Op(name)

@@ -1,14 +1,14 @@
-"""Attention masks of transformers: the mask that a model is given, and the pattern that the values of a mask show.
+"""Attention masks of transformers: creates the mask of a model, and derives the pattern of a mask from its values.
 
 A mask is one of
 
-- None: every key up to the query, or every key where attention is not causal. Eager attention sees every key then;
-- int8 ``[B, Tk]``: causal, without the keys that are padding; uint8: not causal; any other type: as the module says;
-- int16 ``[1, 1, 1, W]``: causal with a sliding window of W keys, by its shape alone; W = Tk is plain causal;
-- int32 ``[B, 1, 1, 1]``: of a static cache, how many keys are in use, so that a CUDA graph reads it at each replay;
+- None: causal if the module is causal, otherwise every key. In eager attention None always means every key;
+- int8 ``[B, Tk]``: padding mask, causal; uint8: padding mask, not causal; other types: causal if the module is;
+- int16 ``[1, 1, 1, W]``: causal with a sliding window of W keys, encoded in the shape only; W = Tk is plain causal;
+- int32 ``[B, 1, 1, 1]``: for a static cache, the number of keys in use, which a CUDA graph reads at each replay;
 - ``[B, 1, Tq, Tk]``: the mask of transformers' SDPA (bool) or eager attention (additive), whose values are examined once per forward pass.
 
-Only models that support flash attention get the short forms, because these take masks as opaque values.
+Only models that support flash attention get the short forms, because they pass masks through without reading them.
 """
 
 import inspect
@@ -20,12 +20,12 @@ from . import _original
 
 
 def mask(batch_size, kv_length, q_length=None, q_offset=0, cache_position=None, kv_offset=0, mask_function=None, attention_mask=None, **kwargs):
-    """The mask of a forward pass, with the arguments of transformers' mask interface."""
+    """The mask of a forward pass, with the signature of transformers' mask interface."""
     from transformers.masking_utils import causal_mask_function, flash_attention_mask
 
     given = {"batch_size": batch_size, "kv_length": kv_length, "kv_offset": kv_offset, "attention_mask": attention_mask}
     if cache_position is not None:
-        # transformers 4 does not tell a static cache from others: any cache with more keys than queries is treated as static.
+        # transformers 4 does not distinguish static caches: any cache with more keys than queries is treated as static.
         q_length, used = cache_position.shape[0], cache_position[-1] + 1
         given["cache_position"] = cache_position
         static = q_length != kv_length
@@ -46,7 +46,7 @@ def mask(batch_size, kv_length, q_length=None, q_offset=0, cache_position=None, 
     eager = _original.implementation(kwargs["config"]) == "eager"
     if not plain and not compiling and attention_mask is None and not static and _is_window(mask_function, window):
         return _marker(min(window, kv_length), device) if eager or kv_length > window else None
-    # Models that join masks forbid the skip. Eager attention is told of causality by masks alone.
+    # Models that combine masks forbid skipping them. Eager attention is causal only by its mask.
     skip = kwargs.get("allow_is_causal_skip", True) if plain else kwargs.get("allow_is_bidirectional_skip", True)
     if not (plain or both) or (attention_mask is not None and (compiling or eager)) or (both and eager):
         return whole()
@@ -74,12 +74,12 @@ def _compiling():
 
 
 def _bidirectional():
-    # transformers 4 has none.
+    # transformers 4 does not have it.
     return getattr(sys.modules["transformers.masking_utils"], "bidirectional_mask_function", None)
 
 
 def _is_window(function, window):
-    """Whether a mask function is transformers' causal sliding window of this size: the same code over the same values."""
+    """Whether a mask function is transformers' causal sliding window of this size: it has the same code and closure values."""
     from transformers.masking_utils import sliding_window_causal_mask_function
 
     return isinstance(window, int) and _same(function, sliding_window_causal_mask_function(window))
@@ -108,10 +108,11 @@ def _marker(window, device):
 
 @dataclass
 class Pattern:
-    """The keys that queries see: every real key (``causal`` False), or every real key up to the query within a window.
+    """The keys that each query sees: every key that is not padding (``causal`` False), or those up to the query within a window.
 
-    ``used`` has the keys in use of a static cache. ``keys`` is the range of keys that matter, where it is not all of them. Otherwise
-    ``rows`` and ``columns`` index the real queries and keys of the flattened batch, as packed sequences with these offsets.
+    ``used`` is the number of keys in use of a static cache. ``keys`` is the range of keys, if not all are seen. For packed sequences
+    ``rows`` and ``columns`` are the indices of the queries and keys that are not padding in the flattened batch, and ``offsets`` and
+    ``longest`` describe the sequences.
     """
 
     causal: bool
@@ -128,7 +129,7 @@ UNTRACEABLE = "the values of an attention mask are not known while torch traces"
 
 
 def is_untraceable(mask):
-    """Whether a pattern depends on values of a mask that torch traces."""
+    """Whether the pattern depends on mask values that are unknown during tracing."""
     import torch
 
     if mask is None or not isinstance(mask, torch.Tensor) or mask.dtype in (torch.int16, torch.int32):
@@ -141,8 +142,8 @@ MOST_PATTERNS = 4
 
 
 def pattern(mask, batch, queries, keys, causal):
-    """The pattern of a mask in any of its forms. Layers share masks, so that the last few answers are kept: a mask on a GPU is read
-    back once per forward pass. Raises NotImplementedError with the reason where no pattern fits."""
+    """The pattern of a mask in any form. The last few patterns are cached, because layers share masks: a mask on a GPU is copied to the
+    host once per forward pass. Raises NotImplementedError with the reason if no pattern fits."""
     import torch
 
     if mask is None:
@@ -180,12 +181,12 @@ def _remember(base, key, found):
 
 
 def forget():
-    """Drops the patterns of masks."""
+    """Drops the cached patterns."""
     _PATTERNS.clear()
 
 
 def _block_mask(mask, queries, keys):
-    """FlexAttention's BlockMask as a mask over queries and keys."""
+    """Converts FlexAttention's BlockMask to a mask over queries and keys."""
     function = getattr(mask, "mask_mod", None)
     if function is None:
         raise NotImplementedError(f"an attention mask of type {type(mask).__name__}")
@@ -196,7 +197,7 @@ def _block_mask(mask, queries, keys):
 
 
 def seen_of(mask):
-    """A mask over queries and keys as bool, True where a key is seen; and whether an additive one has no other values."""
+    """A mask over queries and keys as bool, True for visible keys, and whether an additive mask has no bias."""
     import torch
 
     if mask.dtype == torch.bool:
@@ -208,7 +209,7 @@ def seen_of(mask):
 
 
 def is_causal(mask, otherwise):
-    """Whether a mask of two dimensions is causal."""
+    """Whether a padding mask is causal; ``otherwise`` for types that do not encode it."""
     return {"torch.int8": True, "torch.uint8": False}.get(str(mask.dtype), otherwise)
 
 
@@ -225,12 +226,12 @@ def _of_padding(mask, batch, queries, keys, causal):
 
 
 def _new_sequences(real):
-    """The first real token of each row."""
+    """Marks the first token of each row that is not padding."""
     return real & (real.cumsum(1) == 1)
 
 
 def _of_keys(real, queries):
-    """All queries see the same keys, whichever these are."""
+    """The pattern if all queries of a row see the same keys."""
     import torch
 
     batch, keys = real.shape
@@ -245,8 +246,8 @@ def _of_keys(real, queries):
 
 
 def _keys_in_use(seen):
-    """How many keys of a mask ``[B, Tq, Tk]`` are in use. A static cache has room after the last query's key, which no query sees; a mask
-    whose queries see their own keys at the end has none."""
+    """The number of keys in use of a mask ``[B, Tq, Tk]``. A static cache has unused keys after the last query's key, which no query sees.
+    If queries see their own keys at the end, there are no unused keys."""
     import torch
 
     queries, keys = seen.shape[1:]
@@ -257,7 +258,7 @@ def _keys_in_use(seen):
 
 
 def _of_values(mask, batch, queries, keys):
-    """The pattern of a mask ``[B, H, Tq, Tk]``, by examining each value."""
+    """The pattern of a mask ``[B, H, Tq, Tk]``, from its values."""
     import torch
 
     if mask.dim() != 4 or mask.shape[-1] < keys:
@@ -282,18 +283,19 @@ def _of_values(mask, batch, queries, keys):
         found.keys = found.keys or (0, used)
         return found
     row, column = torch.arange(queries, device=seen.device) + ahead, torch.arange(keys, device=seen.device)
-    # A query that is padding does not see itself; a key in the cache is padding where no query sees it.
+    # A padding query does not see itself. A key in the cache is padding if no query sees it.
     real_rows = seen.diagonal(ahead, 1, 2)
     real = torch.cat([(seen[..., :ahead] & real_rows[..., None]).any(1), real_rows], 1)
     first = torch.where(seen, column, keys).amin(2)
     wanted = real[:, None] & (column <= row[:, None]) & (column >= first[..., None])
     causal = ((seen == wanted) | ~real_rows[..., None]).all()
-    # Sequences: a query's first key is that of the query before it, or itself.
+    # Packed sequences: a query's first key is that of the query before it, or its own.
     reach = torch.where(real_rows, row - first + 1, 0)
     before = torch.cat([first[:, :1], torch.where(real_rows, first, -1).cummax(1).values[:, :-1]], 1)
     starts = real_rows & ((first == row) | (real_rows.cumsum(1) == 1))
     sequences = (starts | (first == before) | ~real_rows).all()
-    # A window: the first key is the first real one, or the window's first. Padding is at the ends, so that packing keeps distances.
+    # A window: the first visible key is the first one that is not padding, or the window's first. Padding must be at the ends, so that
+    # packing preserves distances.
     window = reach.amax()
     lowest = torch.where(real, column, keys).amin(1, keepdim=True)
     slides = ((first == torch.maximum(lowest, row - window + 1)) | ~real_rows).all()
@@ -319,14 +321,14 @@ def _of_values(mask, batch, queries, keys):
 
 
 def _packed(rows, columns, starts, causal, window):
-    """Real queries and keys as packed sequences that begin at these queries. Keys before the first query belong to its sequence."""
+    """The pattern of packed sequences that begin at ``starts``, without padding. Keys before the first query belong to its sequence."""
     import torch
 
     ahead = columns.shape[1] - rows.shape[1]
     sequence = starts.flatten().cumsum(0).reshape(starts.shape)
     if causal:
         lead = sequence[:, :1].clamp(min=1).expand(-1, ahead)
-        # A row whose first query is padding: its keys in the cache belong to the row's first sequence.
+        # If the first query of a row is padding, the row's keys in the cache belong to its first sequence.
         lead = torch.where(starts[:, :1], lead, sequence[:, :1] + 1)[:, :ahead] if ahead else lead
         owner = torch.cat([lead, sequence], 1)
     else:

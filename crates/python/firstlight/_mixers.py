@@ -1,4 +1,4 @@
-"""Mixer functions of transformers' modeling files, with their signatures there, on firstlight's ops."""
+"""Mixer functions with the signatures of transformers' modeling files, implemented by firstlight's ops."""
 
 from . import ops
 from .compat import mamba_ssm
@@ -18,7 +18,7 @@ def gated_delta_rule(
     cu_seqlens=None,
 ):
     """The gated delta rule, chunked or recurrent: q and k ``[B, T, H, K]``, v ``[B, T, HV, V]``, g and beta ``[B, T, HV]``, states
-    ``[B, HV, K, V]``. Gives the output and the final state in float32, or None."""
+    ``[B, HV, K, V]``. Returns the output, and the final state in float32 or None."""
     g = g.to(query.dtype) if g.dtype != query.dtype and g.dtype.itemsize < 4 else g
     shape = value.shape
     found = ops.gated_delta(
@@ -46,7 +46,7 @@ def selective_scan(
     use_mambapy=False,
     use_associative_scan=False,
 ):
-    """Mamba's scan, with the arguments of ``selective_scan_fn``. The last two choose between implementations of the same formula."""
+    """Mamba's selective scan, with the arguments of ``selective_scan_fn``. The last two select an implementation and are ignored."""
     return mamba_ssm.selective_scan_fn(
         hidden_states,
         dt,
@@ -62,5 +62,5 @@ def selective_scan(
 
 
 def selective_state_update(state, hidden_states, dt, A, B, C, D=None, dt_bias=None, dt_softplus=False, z=None):
-    """One step of Mamba's scan; ``state`` is written over."""
+    """One step of Mamba's selective scan; ``state`` is updated in place."""
     return mamba_ssm.selective_state_update(state, hidden_states, dt, A, B, C, D=D, z=z, dt_bias=dt_bias, dt_softplus=dt_softplus)

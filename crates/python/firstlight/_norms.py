@@ -1,4 +1,4 @@
-"""RMS norms of transformers' modeling files on ``ops.rms_norm``, where evaluating them shows that formula."""
+"""Replaces RMS norms of transformers' modeling files by ``ops.rms_norm``, if evaluating them on samples confirms its formula."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ._counts import fell, ran
 from ._library import Refused
 
 _EPSILONS = ("variance_epsilon", "eps", "epsilon", "norm_eps")
-# Settings that a norm may read, with the values for which its formula is examined.
+# Settings that a norm may read, with the values for which its formula is tested.
 _SETTINGS: dict[str, tuple[Any, ...]] = {
     "with_scale": (True, False),
     "norm_before_gate": (True, False),
@@ -28,8 +28,8 @@ _SHAPES = ((2, 3, _WIDTH), (2, 1, _WIDTH), (1, 1, _WIDTH), (3, _WIDTH), (2, 3, 2
 
 @dataclass(frozen=True)
 class Formula:
-    """``x / sqrt(mean(x^2) + eps)``, times the weight (``plain``), one more than it (``plus_one``) or nothing (``none``); a gate multiplies
-    x (``before``), the result (``after``) or either (``setting``: as ``norm_before_gate`` says)."""
+    """``x / sqrt(mean(x^2) + eps)``, times weight (``plain``), times 1 + weight (``plus_one``) or without a weight (``none``). A gate
+    multiplies x (``before``), the result (``after``), or one of them according to ``norm_before_gate`` (``setting``)."""
 
     weight: str
     gate: str
@@ -39,12 +39,12 @@ class Formula:
 
 
 def is_norm(name: str) -> bool:
-    """Whether a class may be an RMS norm by its name: T5's is called ``LayerNorm``."""
+    """Whether a class may be an RMS norm by its name. T5 names its RMS norm ``LayerNorm``."""
     return name.endswith(("Norm", "NormGated"))
 
 
 class _Stub:
-    """Takes the place of a norm while its forward pass is examined, and records which settings that reads."""
+    """A substitute for ``self`` while a norm's forward pass is tested. It records which settings are read."""
 
     def __init__(self, cls: type, values: dict[str, Any]) -> None:
         self._cls, self._values = cls, values
@@ -59,13 +59,13 @@ class _Stub:
 
 
 def _groups(values: Any, width: int) -> int:
-    """In how many groups of channels a norm with these settings normalises."""
+    """The number of channel groups that a norm with these settings normalises separately."""
     size = values.get("group_size")
     return width // size if size else values.get("n_groups") or 1
 
 
 def _expected(formula: Formula, values: dict[str, Any], x: Any, gate: Any) -> Any:
-    """A formula's result, in torch."""
+    """The result of a formula, computed with torch."""
     import torch
 
     activation = torch.sigmoid if "activation" in formula.reads and values["activation"] == "sigmoid" else torch.nn.functional.silu
@@ -80,7 +80,7 @@ def _expected(formula: Formula, values: dict[str, Any], x: Any, gate: Any) -> An
 
 
 def _examined(cls: type, forward: Callable[..., Any], names: tuple[str, ...], values: dict[str, Any]) -> tuple[list[Any], set[str]]:
-    """Inputs and results of a norm's forward pass with these settings, for each shape that it takes, and the settings that it reads."""
+    """Inputs and results of a norm's forward pass with these settings, for each supported shape, and the settings that it reads."""
     import torch
 
     generator = torch.Generator().manual_seed(0)
@@ -92,14 +92,14 @@ def _examined(cls: type, forward: Callable[..., Any], names: tuple[str, ...], va
             given = (x, gate) if gated else (x,)
             try:
                 found.append((x, gate if gated else None, forward(stub, *(one.clone() for one in given))))
-            except Exception:  # a norm that needs its gate, or a shape that it does not take
+            except Exception:  # the norm requires its gate, or does not support the shape
                 if shape == _SHAPES[0] and gated == (len(names) > 1):
                     raise
     return found, stub._reads
 
 
 def formula_of(cls: type, forward: Callable[..., Any]) -> Optional[Formula]:
-    """The formula of a norm, or None where it is another one."""
+    """The formula of a norm, or None if no supported formula matches."""
     import torch
 
     names = tuple(inspect.signature(forward).parameters)[1:]
@@ -119,14 +119,14 @@ def formula_of(cls: type, forward: Callable[..., Any]) -> Optional[Formula]:
                 chosen = {**values, **dict(zip(settings, choice))}
                 try:
                     cases.append((chosen, _examined(cls, forward, names, chosen)[0]))
-                except (TypeError, ValueError):  # a setting that this norm does not take, such as no groups
+                except (TypeError, ValueError):  # an unsupported value of a setting, such as no groups
                     continue
             gates = ("setting",) if "norm_before_gate" in reads else ("before", "after") if len(names) > 1 else ("none",)
             for kind, gate in itertools.product(("plain", "plus_one", "none"), gates):
                 found = Formula(kind, gate, next(iter(epsilons)), names, frozenset(reads))
                 if all(_agrees(found, chosen, *one) for chosen, inputs in cases for one in inputs):
                     return found
-    except Exception:  # what a forward pass of another kind does with a stub
+    except Exception:  # the forward pass of another kind of module fails on a stub
         return None
     return None
 
@@ -139,11 +139,11 @@ def _agrees(formula: Formula, values: dict[str, Any], x: Any, gate: Any, found: 
 
 
 def _normed(formula: Formula, norm: Any, x: Any, gate: Any) -> Any:
-    """A norm's result by ``ops.rms_norm``."""
+    """The result of a norm, computed by ``ops.rms_norm``."""
     weight = None
     if formula.weight != "none" and ("with_scale" not in formula.reads or norm.with_scale):
         weight = norm.weight
-        if weight.dim() == 0:  # one value for all channels, where there is no weight
+        if weight.dim() == 0:  # a scalar instead of a weight
             weight = weight.to(x.dtype).expand(x.shape[-1]).contiguous()
         elif x.dtype != weight.dtype:
             raise NotImplementedError(f"{x.dtype} with a weight of {weight.dtype}")
@@ -167,7 +167,7 @@ OTHER_FORMULA = "its formula is not that of firstlight's RMS norm"
 
 
 def patch(changes: Any, name: str, cls: Any) -> Optional[str]:
-    """Replaces a norm's ``forward``. Gives the reason where it does not."""
+    """Replaces a norm's ``forward``. Returns the reason if it does not."""
     forward, theirs = replacement(name, cls), _before(cls)
     if forward is not None:
         changes.set(cls, "forward", forward)
@@ -178,12 +178,12 @@ def patch(changes: Any, name: str, cls: Any) -> Optional[str]:
 
 
 def _before(cls: Any) -> Any:
-    """A norm's own ``forward``. A class that inherits from one that is replaced already may have another formula."""
+    """A norm's original ``forward``. A subclass of a class whose ``forward`` is replaced may have another formula."""
     return getattr(cls.forward, "_firstlight_before", cls.forward)
 
 
 def replacement(name: str, cls: Any) -> Any:
-    """A ``forward`` of a norm on firstlight, which calls the norm's own where firstlight refuses; None where its formula is another one."""
+    """A ``forward`` for a norm on firstlight, which falls back to the original if firstlight refuses; None if the formula is not supported."""
     theirs = _before(cls)
     formula = formula_of(cls, theirs)
     if formula is None:
@@ -197,7 +197,7 @@ def replacement(name: str, cls: Any) -> Any:
         x = given[0] if given else named[first]
         gate = (given[1] if len(given) > 1 else named.get("gate")) if gated else None
         try:
-            # `Module.__getattr__` takes longer than all else here.
+            # Read only if needed, because `Module.__getattr__` takes longer than the rest of this function.
             weight = self.weight if plain else None
             if weight is not None and x.dtype == weight.dtype and weight.dim():
                 found = ops.rms_norm(x, weight, eps=getattr(self, epsilon))

@@ -1,4 +1,4 @@
-"""The attention that a model of transformers would run without firstlight, and what that attention reads of its arguments."""
+"""The attention that a model of transformers would run without firstlight, and which arguments it reads."""
 
 import dis
 import inspect
@@ -6,12 +6,12 @@ import sys
 import weakref
 from functools import lru_cache
 
-# Of each configuration of an enabled model its attention before, by identity: a configuration has no hash.
+# The original attention of each enabled model, by the id of its configuration, which is not hashable.
 _BEFORE = {}
 
 
 def remember(config, implementation):
-    """Records what a model's attention was before ``enable``."""
+    """Records a model's original attention."""
     key = id(config)
     _BEFORE[key] = weakref.ref(config, lambda _: _BEFORE.pop(key, None)), implementation
 
@@ -22,13 +22,13 @@ def forget(config):
 
 
 def implementation(config):
-    """``"sdpa"`` or ``"eager"``: the one from before ``enable``, or for a model made with ``attn_implementation="firstlight"`` the one
-    that transformers would choose."""
+    """``"sdpa"`` or ``"eager"``: the original attention, or for a model created with ``attn_implementation="firstlight"`` the default of
+    transformers."""
     return _implementation(_key(config), config.__class__.__module__)
 
 
 def _key(config):
-    """The identity of a configuration, by a property that ``enable`` adds: torch.compile of 2.6 knows no ``id`` of it."""
+    """The id of a configuration, from a property that ``enable`` adds, because torch.compile of 2.6 cannot trace ``id`` of it."""
     return getattr(config, "_firstlight_key", 0)
 
 
@@ -39,7 +39,7 @@ def _implementation(key, module):
 
 @lru_cache(maxsize=None)
 def _supports(module, flag):
-    """Whether the models of a configuration's modeling file have this flag of transformers' set."""
+    """Whether all models of a configuration's modeling file set this flag."""
     modeling = sys.modules.get(module.replace(".configuration_", ".modeling_"))
     classes = [value for value in vars(modeling).values() if isinstance(value, type)] if modeling is not None else []
     flags = [getattr(cls, flag) for cls in classes if cls.__module__ == modeling.__name__ and hasattr(cls, flag)]
@@ -47,7 +47,7 @@ def _supports(module, flag):
 
 
 def takes_short_masks(config):
-    """Whether a model only hands masks on: one that supports flash attention, whose masks have no values for each query."""
+    """Whether a model passes masks through without reading them. Models with flash attention do, because its masks have no query dimension."""
     return config is not None and _flag(config.__class__.__module__, "_supports_flash_attn")
 
 
@@ -56,14 +56,14 @@ def _flag(module, name):
 
 
 def mask(config, given):
-    """The mask that transformers would make for the attention before."""
+    """The mask that transformers would create for the original attention."""
     from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 
     return ALL_MASK_ATTENTION_FUNCTIONS[implementation(config)](**given)
 
 
 def attention(module):
-    """The attention function of a module before, and whether it is the eager one of its modeling file."""
+    """The original attention function of a module, and whether it is the eager one of its modeling file."""
     from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
     cls, config = type(module), getattr(module, "config", None)
@@ -79,7 +79,7 @@ def _home_of_eager(module, name):
 
 @lru_cache(maxsize=None)
 def _eager_of(module, name):
-    """The modeling file with the eager attention of a class."""
+    """The name of the modeling file that has the eager attention of a class."""
     cls = getattr(sys.modules.get(module), name, None)
     for base in getattr(cls, "__mro__", ()):
         if hasattr(sys.modules.get(base.__module__), "eager_attention_forward"):
@@ -88,7 +88,7 @@ def _eager_of(module, name):
 
 
 def reads(module, name):
-    """Whether the attention before, eager or not, can depend on a keyword."""
+    """Whether the original attention, eager or SDPA, can read a keyword."""
     return _reads(type(module).__module__, type(module).__name__, name)
 
 
@@ -101,7 +101,7 @@ def _reads(module, cls, name):
 
 
 def attributes(module):
-    """Attributes of the module that its eager attention reads, beyond those that every attention has."""
+    """Attributes of the module that its eager attention reads, except those that all attention modules have."""
     return _attributes_of(type(module).__module__, type(module).__name__)
 
 
@@ -110,19 +110,19 @@ def _attributes_of(module, cls):
     return _attributes(sys.modules[home].eager_attention_forward) if home else ()
 
 
-# torch.compile runs these where it traces, and keeps the answers: their arguments are constants.
+# torch.compile runs these while tracing and treats the results as constants, because their arguments are constant.
 for _function in (_flag, _implementation, _home_of_eager, _reads, _attributes_of):
     _function._dynamo_marked_constant = True
 
 
 def _code(function):
-    """The code of a function beneath its decorators, or None."""
+    """The code of a function without its decorators, or None."""
     return getattr(inspect.unwrap(function), "__code__", None)
 
 
 @lru_cache(maxsize=None)
 def _names(function):
-    """Names of a function's parameters and its text constants, and ``"**"`` where it hands its keywords on."""
+    """A function's parameter names and string constants, and ``"**"`` if it passes its keyword arguments on."""
     code = _code(function)
     count = code.co_argcount + code.co_kwonlyargcount
     names = set(code.co_varnames[:count]) | {value for value in code.co_consts if isinstance(value, str)}
@@ -137,7 +137,7 @@ def _names(function):
 
 @lru_cache(maxsize=None)
 def depends_on_name(cls):
-    """Whether the forward pass of an attention module branches on the name of the attention, as those with sparse indices do."""
+    """Whether the forward pass of an attention module branches on the name of the attention implementation, as sparse attention does."""
     code = _code(getattr(cls, "forward", None))
     if code is None or "ALL_ATTENTION_FUNCTIONS" not in code.co_names or "_attn_implementation" not in code.co_names:
         return False

@@ -1,4 +1,4 @@
-"""``firstlight.patch()``: other packages' names, for as long as it is asked for."""
+"""``firstlight.patch()``: temporarily provides firstlight under other packages' names."""
 
 from __future__ import annotations
 
@@ -11,20 +11,22 @@ from . import _shims
 
 
 class patch:
-    """Stands in for ``flash_attn``, ``causal_conv1d``, ``mamba_ssm`` and ``fla``, or for those that are named, in this process.
+    """Replaces ``flash_attn``, ``causal_conv1d``, ``mamba_ssm`` and ``fla``, or only the named ones, in this process.
 
     ::
 
         with firstlight.patch("causal_conv1d", "mamba_ssm"):
             ...
 
-    or ``patched = firstlight.patch()`` and later ``patched.undo()``. Imports of them find functions of ``firstlight.compat``, and
-    ``importlib.metadata`` their versions; modeling files of transformers, imported already or later, call them too, and their own code
-    where firstlight refuses (``firstlight.transformers.report()`` counts both). A package that is installed stays as it is, unless
-    ``force``. ``names`` are those that firstlight stands in for, ``kept`` those that were there, with where.
+    or ``patched = firstlight.patch()`` and later ``patched.undo()``.
 
-    ``undo`` leaves no trace in ``sys.modules``, ``sys.meta_path``, modeling files and transformers' memory of what is available. Names
-    that other code has imported from these packages stay bound there.
+    Imports of these packages return the functions of ``firstlight.compat``, and ``importlib.metadata`` returns their versions. Modeling
+    files of transformers, whether imported before or later, call the functions too, and fall back to their own code if firstlight
+    refuses; ``firstlight.transformers.report()`` counts both. Installed packages are not replaced without ``force``. ``names`` has the
+    replaced packages, ``kept`` the installed ones with their locations.
+
+    ``undo`` restores ``sys.modules``, ``sys.meta_path``, modeling files and the availability caches of transformers. Names that other
+    code has imported from these packages stay bound.
     """
 
     def __init__(self, *packages: str, force: bool = False) -> None:
@@ -38,7 +40,7 @@ class patch:
         self._memory = _Memory()
         for name in self._stashed:
             del sys.modules[name]
-        # Behind whatever finds real packages, unless it is to win.
+        # Last, so that installed packages are found first, or first with `force`.
         sys.meta_path.insert(0 if force else len(sys.meta_path), self._finder)
         self._memory.taken(taken)
         from .transformers import rebind
@@ -52,7 +54,7 @@ class patch:
         self.undo()
 
     def undo(self) -> None:
-        """Everything as it was before; a second time does nothing."""
+        """Undoes the replacement. Further calls do nothing."""
         if self._finder is None:
             return
         self._changes.undo()
@@ -65,7 +67,7 @@ class patch:
 
 
 class _Memory:
-    """What transformers keeps of what is available: answers of functions, a table of distributions, functions of flash attention."""
+    """Caches of transformers about available packages: results of functions, a table of distributions, functions of flash attention."""
 
     def __init__(self) -> None:
         self.table: Any = None
@@ -110,7 +112,7 @@ class _Memory:
                 setattr(module, name, None)
 
     def _restore_table_of_later_import(self) -> None:
-        """A transformers that was imported meanwhile has read our metadata into its table."""
+        """Rebuilds the table of a transformers that was imported during the patch and has read firstlight's metadata."""
         table = getattr(self._module("utils.import_utils"), "PACKAGE_DISTRIBUTION_MAPPING", None)
         if self.table is None and table is not None:
             fresh = importlib.metadata.packages_distributions()

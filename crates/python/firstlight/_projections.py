@@ -1,4 +1,4 @@
-"""``ops.linear`` and ``ops.moe``: products with weights in 32, 16, 8 or 4 bits."""
+"""``ops.linear`` and ``ops.moe``: projections with float and quantized weights."""
 
 from ._foreign import again
 from ._route import call
@@ -24,21 +24,23 @@ def linear(
 ):
     """Linear projection with a fused RMSNorm, bias, activation, scale and residual: ``residual + scale act(rms(x) w^T + bias)``.
 
-    x ``[..., K]`` in w's type, or float32 with 16-bit weights; w ``[N, K]``. Gives o ``[..., M]`` in w's type, where M is N, or N / 2 with
-    ``activation="swiglu"``: the first half of the rows of w are gates. ``"relu_squared"`` is max(0, y)^2. ``norm`` ``[K]`` is the weight of
-    an RMSNorm of x; ``residual`` ``[..., M]`` is float32, and then so is the result, as with ``out_dtype="float32"`` (or ``torch.float32``).
+    x ``[..., K]`` has w's type, or float32 with 16-bit weights; w ``[N, K]``. Returns o ``[..., M]`` in w's type, where M is N, or N / 2 with
+    ``activation="swiglu"``, for which the first half of the rows of w is the gate projection. ``"relu_squared"`` is max(0, y)^2. ``norm``
+    ``[K]`` is the weight of an RMSNorm of x. ``residual`` ``[..., M]`` is float32. With it, or with ``out_dtype="float32"`` (or
+    ``torch.float32``), the result is float32.
 
-    Quantized weights are multiplied in bfloat16, with x in bfloat16 or float32, and need ``w_scale``:
+    Quantized weights are multiplied in bfloat16, with x in bfloat16 or float32, and require ``w_scale``:
 
-    - float8_e4m3fn (torch), ``w * w_scale``, scales in float32. Blocks of 128 rows with one scale, ``[N / 128, K / 128]`` as in DeepSeek's
-      checkpoints, are ``blocks.t().repeat_interleave(128, 1)``;
-    - int8, ``w * w_scale``, scales in float32, bfloat16 or float16;
-    - int4, as uint8 ``[N, K / 2]`` whose bytes hold two neighbours of a row, the first in the low half (``firstlight.quantization``
-      packs them): ``w_scale * (w - w_zero)`` with ``w_zero`` in uint8, 8 unless given, or ``w_scale * w - w_offset`` in float32.
+    - float8_e4m3fn (torch): ``w * w_scale``, scales in float32. Convert the scales of 128 x 128 blocks, ``[N / 128, K / 128]`` as in
+      DeepSeek's checkpoints, by ``blocks.t().repeat_interleave(128, 1)``;
+    - int8: ``w * w_scale``, scales in float32, bfloat16 or float16;
+    - int4, packed as uint8 ``[N, K / 2]``: a byte has two adjacent values of a row, the first in the low half (see
+      ``firstlight.quantization``). ``w_scale * (w - w_zero)`` with zero points ``w_zero`` in uint8, by default 8, or
+      ``w_scale * w - w_offset`` in float32.
 
-    ``w_scale``, ``w_zero`` and ``w_offset`` are ``[1, N]``, one for each row, or ``[G, N]``, one for each ``w_group`` columns of a row: a
-    multiple of 32 (of 16 for int8). Unless given it is 128 where that makes G groups, and else K / G. ``x_order`` ``[K]`` (int32) has the
-    column of x for each column of int8 or int4 weights whose columns were sorted by group (GPTQ's act-order).
+    ``w_scale``, ``w_zero`` and ``w_offset`` are ``[1, N]``, one value per row, or ``[G, N]``, one per group of ``w_group`` columns of a row.
+    The group size is a multiple of 32 (of 16 for int8). Its default is 128 if that results in G groups, otherwise K / G. ``x_order`` ``[K]``
+    (int32) has the column of x for each column of int8 or int4 weights whose columns were sorted by group (GPTQ's act-order).
 
     Types: x, w and bias in one of float32, bfloat16, float16, and those above. Gradients: of x, w, norm, bias and residual; none with
     ``w_scale``. Sources: SwiGLU (arXiv:2002.05202), squared ReLU of Primer (arXiv:2109.08668).
@@ -107,23 +109,22 @@ def moe(
 ):
     """Mixture of experts: ``residual + scale sum_e weight_e (W_down,e act(W_gate_up,e x))`` over each token's ``top_k`` experts.
 
-    x ``[..., H]``; logits ``[..., E]`` (float32) of the router; w_gate_up ``[L, 2I, H]``, I rows of gates, then I of ups; w_down
-    ``[L, H, I]``. Gives o ``[..., H]`` in x's type, float32 with a float32 ``residual``; with ``return_choice`` also the chosen experts
-    (int32) and their weights ``[..., K]``, K = top_k + always.
+    x ``[..., H]``; logits ``[..., E]`` (float32) of the router; w_gate_up ``[L, 2I, H]``, I rows of the gate projection, then I of the up
+    projection; w_down ``[L, H, I]``. Returns o ``[..., H]`` in x's type, or float32 with a float32 ``residual``; with ``return_choice`` also
+    the chosen experts (int32) and their weights, both ``[..., K]`` with K = top_k + always.
 
     - ``activation``: ``"swiglu"``, silu(gate) up; ``"relu_squared"``, max(0, up)^2, with w_gate_up ``[L, I, H]`` (Nemotron);
       ``"clamped_swiglu"``, g sigmoid(alpha g) (u + 1) with g = min(gate, limit) and u = up clamped to [-limit, limit], which needs
-      ``gate_up_bias`` ``[L, 2I]`` and ``down_bias`` ``[L, H]`` in float32 (gpt-oss, alpha 1.702, limit 7; its checkpoints interleave gates
-      and ups: reorder them first).
+      ``gate_up_bias`` ``[L, 2I]`` and ``down_bias`` ``[L, H]`` in float32 (gpt-oss, alpha 1.702, limit 7; its checkpoints interleave the
+      rows of gate and up: reorder them first).
     - ``score``: ``"softmax_of_chosen"`` (Granite), ``"softmax_of_all"`` (Jamba) or ``"sigmoid"`` with a ``correction`` ``[E]``
       (Kimi-Linear), whose weights are divided by their sum + ``sum_eps`` unless ``renormalise`` is false. ``weight_scale`` multiplies them.
-    - Shared experts: L is E + ``always``, and the last ``always`` experts are every token's, with weight 1.
-    - ``experts_first``: the weights are those of L experts from there on, as one rank of an expert-parallel model has them; o is the sum
-      over these.
+    - Shared experts: L is E + ``always``, and every token uses the last ``always`` experts with weight 1.
+    - ``experts_first``: for expert parallelism. The weights are those of L experts starting at this one, and o is the sum over them.
 
-    Quantized weights are float8_e4m3fn, int8 or int4 (uint8 ``[..., columns / 2]``, packed as for ``linear``) with x in bfloat16. They need
-    ``gate_up_scale`` ``[L, G, 2I]`` and ``down_scale`` ``[L, G, H]`` in float32, G as for ``linear``. An int4 weight is scale * w - offset:
-    the offset is 8 scales unless ``gate_up_offset`` and ``down_offset`` are given (scale * zero point, for zero points).
+    Quantized weights are float8_e4m3fn, int8 or int4 (uint8 ``[..., columns / 2]``, packed as for ``linear``) with x in bfloat16. They
+    require ``gate_up_scale`` ``[L, G, 2I]`` and ``down_scale`` ``[L, G, H]`` in float32, G as for ``linear``. An int4 weight is
+    scale * w - offset, with ``gate_up_offset`` and ``down_offset``: scale * zero point, by default scale * 8.
 
     Types: x and weights in one of float32, bfloat16, float16, and those above. Gradients: none. Sources: experts (arXiv:1701.06538),
     sigmoid scores of DeepSeek-V3 (arXiv:2412.19437).
@@ -178,29 +179,29 @@ def moe(
 
 
 def _rows(array):
-    """The vectors of the last dimension, as rows."""
+    """Flattens all dimensions but the last."""
     return None if array is None else array.reshape(-1, array.shape[-1])
 
 
 def _written(out, rows):
-    """The caller's output with these rows, which are its memory unless its elements are strided."""
+    """Copies the rows to the caller's output, of which they may be a view."""
     out[...] = rows.reshape(out.shape)
     return out
 
 
 def _columns(w):
-    """Columns of weights; a byte of uint8 holds two."""
+    """The number of columns of weights; a uint8 byte has two."""
     return w.shape[-1] * (2 if str(w.dtype).endswith("uint8") else 1)
 
 
 def _group(name, scale, columns):
-    """Columns that share a scale, from the shape of the scales; ``None`` where a row has one."""
+    """The group size from the shape of the scales; ``None`` for one scale per row."""
     groups = scale.shape[-2]
     return None if groups == 1 else columns_of_group(name, columns, groups)
 
 
 def columns_of_group(name, columns, groups):
-    """128 where that makes so many groups of the columns, the last one shorter; else an equal part of the columns."""
+    """The group size: 128 if that results in this number of groups, of which the last may be shorter; otherwise columns / groups."""
     if -(-columns // 128) == groups:
         return 128
     if columns % groups:

@@ -1,8 +1,8 @@
-"""Which way a call of an op goes: straight to the library, or as an operator of torch's dispatcher where torch has to see it.
+"""Routes the call of an op directly to the library, or through torch's dispatcher if torch has to record or trace it.
 
-Torch has to see a call that it records for gradients, one over tensors that are not plain (fake, functional, of a subclass), one under a
-mode of its dispatcher, and each that ``torch.compile`` traces. Every other call stays away from the dispatcher, which costs ten
-microseconds. ``_torch`` has the operators; it is imported by the first call that needs one, so that nothing here imports torch.
+The dispatcher is required for autograd, for tensors that are not plain (fake, functional or of a subclass), in dispatch modes, and under
+``torch.compile``. All other calls bypass it, because it takes ten microseconds. ``_torch`` has the operators. It is imported by the first
+call that requires one, so that this module does not import torch.
 """
 
 import functools
@@ -12,7 +12,7 @@ from . import _arrays, _calls, _foreign
 
 
 class _NoTorch:
-    """What there is of ``torch.autograd.forward_ad`` before torch is imported."""
+    """Replaces ``torch.autograd.forward_ad`` until torch is imported."""
 
     _current_level = -1
 
@@ -21,7 +21,7 @@ _forward_ad = _NoTorch
 
 
 def call(name, settings, inputs, out=None, bounds=None, want=("o",), shapes=None, insert=()):
-    """As ``_calls.call``, whichever way it goes."""
+    """Like ``_calls.call``, by either route."""
     if not _modes():
         if _forward_ad._current_level >= 0:
             _check_derivatives(name, inputs)
@@ -31,7 +31,7 @@ def call(name, settings, inputs, out=None, bounds=None, want=("o",), shapes=None
             run = functools.partial(call, name, settings)
             return _foreign.call(run, error, inputs, out, want, bounds, want, shapes, insert)
         except NotImplementedError:
-            # Gradients are wanted, or a tensor is not plain; arrays of other libraries have neither.
+            # Gradients are required, or a tensor is not plain. Neither applies to arrays of other libraries.
             torch = sys.modules.get("torch")
             if torch is None or not any(isinstance(array, torch.Tensor) for array in inputs.values()):
                 raise
@@ -40,7 +40,7 @@ def call(name, settings, inputs, out=None, bounds=None, want=("o",), shapes=None
 
 
 def _check_derivatives(name, inputs):
-    """Refuses forward-mode automatic differentiation and the transforms of torch.func, of which the ops have no rules."""
+    """Rejects forward-mode automatic differentiation and the transforms of torch.func, which the ops do not support."""
     torch = sys.modules["torch"]
     _arrays.check_transforms(torch, name, inputs)
     if _forward_ad._current_level < 0:
@@ -56,12 +56,12 @@ def _traced(name, settings, inputs, out=None, bounds=None, want=("o",), shapes=N
     return _torch.call(name, settings, inputs, out, bounds, want, insert)
 
 
-# What torch.compile reads in place of `call`: a plain attribute, so that it is there before torch is.
+# torch.compile traces this function instead of `call`. A plain attribute does not require torch.
 call._torchdynamo_inline = _traced
 
 
 def _find_modes():
-    """How many modes of torch's dispatcher are active, by torch's own function as soon as torch is imported."""
+    """The number of active dispatch modes. Replaces itself by torch's function when torch is imported."""
     global _modes, _forward_ad
     torch = sys.modules.get("torch")
     modes = getattr(getattr(torch, "_C", None), "_len_torch_dispatch_stack", None)

@@ -1,13 +1,13 @@
-"""Sizes and types of what ops give, from sizes alone, as tracing needs them: tensors there have no values, and sizes may be symbols.
+"""Shapes and types of the ops' outputs from the shapes of inputs, for tracing, where tensors have no values and sizes may be symbolic.
 
-Everywhere else the library says them, and a test holds these rules against it. An op without a rule runs, but cannot be traced.
+A test compares these rules with the library's. An op without a rule runs, but cannot be traced.
 """
 
 INT32, FLOAT32, BFLOAT16 = "int32", "float32", "bfloat16"
 
 
 def _tokens(x, cu_seqlens):
-    """``(B, T)``, or ``(total,)`` of packed tokens, of x ``[.., T, heads, width]``."""
+    """``(B, T)`` of x ``[.., T, heads, width]``, or ``(total,)`` for packed tokens."""
     return tuple(x.shape[:-2]) if cu_seqlens is None else (x.shape[-3],)
 
 
@@ -19,7 +19,7 @@ def _attention(t, settings):
 
 
 def _state(t, like, shape):
-    """The state after the last token: like the one before, or of as many sequences as there are."""
+    """The final state: like the initial state, or without one, a state per sequence."""
     if t["initial_state"] is not None:
         return tuple(t["initial_state"].shape), t["initial_state"].dtype
     offsets = t["cu_seqlens"]
@@ -64,7 +64,7 @@ def _rmsnorm(t, settings):
 def _linear(t, settings):
     x, w = t["x"], t["w"]
     columns = w.shape[0] // 2 if settings.get("activation") == "swiglu" else w.shape[0]
-    # Weights of eight bits and fewer are multiplied in bfloat16.
+    # Quantized weights are multiplied in bfloat16.
     storage = w.dtype if t["w_scale"] is None else BFLOAT16
     is_float32 = t["residual"] is not None or settings.get("out") == "f32"
     return {"o": ((x.shape[0], columns), FLOAT32 if is_float32 else storage)}
@@ -91,8 +91,8 @@ RULES = {
 
 
 def shapes(name, inputs, settings):
-    """Of each output of a call its shape and type, a type of torch or the name of one. ``inputs`` has every tensor of the op's table, or
-    None."""
+    """The shape and the type (a torch type or its name) of each output of a call. ``inputs`` has every tensor of the op's table, ``None``
+    for absent ones."""
     rule = RULES.get(name)
     if rule is None:
         raise NotImplementedError(f"firstlight's {name} has no rule for the shapes of what it gives: call it outside of what is traced")

@@ -1,6 +1,6 @@
 """Modules and metadata under other packages' names, for ``firstlight.patch()`` and ``python -m firstlight shim``.
 
-What stands under each name is one text here, whichever of the two brings it: imports from ``firstlight.compat`` and nothing else.
+Both use the same module sources, which contain only imports from ``firstlight.compat``.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _NSA = "from firstlight.compat.fla import parallel_nsa\n"
 
 
 class Package:
-    """A package's import name, its distribution's name, the version whose functions ours are, and its modules' texts by name."""
+    """A shim package: its import name, distribution name, the version whose signatures it has, and its modules' sources by name."""
 
     def __init__(self, name: str, distribution: str, version: str, modules: dict[str, str]) -> None:
         self.name, self.distribution, self.version = name, distribution, version + "+firstlight"
@@ -43,7 +43,7 @@ class Package:
         return any(other.startswith(module + ".") for other in self.modules) or module == self.name
 
     def metadata(self) -> dict[str, str]:
-        """Files of its dist-info, by name."""
+        """The files of its dist-info by name."""
         about = f"Metadata-Version: 2.1\nName: {self.distribution}\nVersion: {self.version}\nSummary: a stand-in by firstlight\n"
         return {"METADATA": about, "top_level.txt": self.name + "\n", "INSTALLER": "firstlight\n"}
 
@@ -84,7 +84,7 @@ PACKAGES = {
                 "mamba_ssm.ops.triton.ssd_combined": _SCAN,
             },
         ),
-        # From 0.2.2 on transformers asks for fla's norms and convolutions too, which are not here.
+        # With version 0.2.2 or later transformers would also use fla's norms and convolutions, which are not provided.
         Package(
             "fla",
             "flash-linear-attention",
@@ -103,7 +103,7 @@ PACKAGES = {
 
 
 def chosen(names: Sequence[str]) -> list[Package]:
-    """Packages by name, all of them if none is named; ValueError for one that is not here."""
+    """The packages of these names, or all of them; ValueError for an unknown name."""
     for name in names:
         if name not in PACKAGES:
             raise ValueError(f"firstlight stands in for {', '.join(PACKAGES)}, and not for `{name}`")
@@ -111,7 +111,7 @@ def chosen(names: Sequence[str]) -> list[Package]:
 
 
 def there(name: str) -> Optional[str]:
-    """Where the package of a name was found, or None."""
+    """The location of an installed package, or None."""
     try:
         spec = importlib.util.find_spec(name)
     except (ImportError, ValueError):
@@ -144,7 +144,7 @@ class _Distribution(importlib.metadata.Distribution):
 
 
 class Finder(importlib.abc.MetaPathFinder):
-    """Finds the modules and the metadata of packages; nothing while it is ``hidden``."""
+    """Finds the modules and the metadata of the packages, except while it is ``hidden``."""
 
     def __init__(self, packages: Sequence[Package]) -> None:
         self.packages = {package.name: package for package in packages}
@@ -164,12 +164,12 @@ class Finder(importlib.abc.MetaPathFinder):
                 yield _Distribution(package)
 
     def loaded(self) -> dict[str, ModuleType]:
-        """Modules of these packages that were imported, by name."""
+        """The imported modules of these packages, by name."""
         return {name: module for name, module in sys.modules.items() if name.partition(".")[0] in self.packages and _ours(module)}
 
     @contextmanager
     def hidden(self) -> Iterator[None]:
-        """As if there were none of them."""
+        """Hides the packages and their imported modules."""
         modules = self.loaded()
         for name in modules:
             del sys.modules[name]
@@ -186,7 +186,7 @@ def _ours(module: ModuleType) -> bool:
 
 
 def write(folder: str, packages: Sequence[Package]) -> list[str]:
-    """Writes packages with their metadata into a folder that is to be on the path, and gives the files."""
+    """Writes packages with their metadata into a folder for the path. Returns the files."""
     from pathlib import Path
 
     files = {}

@@ -1,7 +1,7 @@
-"""Attention sinks: a logit for each head that joins the softmax and has no value.
+"""Attention sinks: an additional logit per head in the softmax, without a value.
 
 With the log-sum-exp of the other logits, a sink scales the output by ``sigmoid(lse - sink)`` and makes the log-sum-exp
-``logaddexp(lse, sink)``: exact, and one pass over the output after any attention kernel.
+``logaddexp(lse, sink)``. This is exact, and takes one pass over the output after any attention kernel.
 """
 
 import sys

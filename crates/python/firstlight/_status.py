@@ -1,4 +1,4 @@
-"""Which kernel a call would run and why not each other one, and what ran so far."""
+"""Explains the selection of a kernel for a call, and counts calls and launches."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from ._arrays import library_of
 from ._types import Array
 
 Why = TypedDict("Why", {"kernel": str, "not": dict[str, str]})
-Why.__doc__ = """The kernel that a call would run, and for each other variant the reason why it does not."""
+Why.__doc__ = """The kernel that a call would run, and the reason against each other variant."""
 
 
 class Status(TypedDict):
-    """Counts since the process began."""
+    """Counts since the start of the process."""
 
     calls: dict[str, int]
     copies: dict[str, int]
@@ -23,7 +23,7 @@ class Status(TypedDict):
     launches: dict[str, int]
 
 
-# Names of ops elsewhere: in `firstlight.ops`, in the packages of `firstlight.compat`, and in papers.
+# Other names of ops: in `firstlight.ops`, in the packages of `firstlight.compat`, and in papers.
 _ALIASES = {
     "attn": "attention",
     "flash_attn_func": "attention",
@@ -54,12 +54,12 @@ _ALIASES = {
     "experts": "moe",
     "mixture_of_experts": "moe",
 }
-# Tensors as the functions of `firstlight.ops` name them.
+# Other names of tensors, in the functions of `firstlight.ops`.
 _TENSORS = {"state": "initial_state"}
 
 
 def op_named(name: str) -> str:
-    """The op of a name or an alias, whatever its case and dashes; ValueError with the names that there are."""
+    """The op of a name or an alias, in any case, with dashes or underscores; ValueError with the available names."""
     word = str(name).strip().lower().replace("-", "_").replace(" ", "_")
     word = word.rsplit(".", 1)[-1]
     tables = _library.tables()
@@ -75,7 +75,7 @@ def why(
     bounds: Optional[Mapping[str, tuple[int, int]]] = None,
     **given: Any,
 ) -> Why:
-    """The kernel that a call of an op would run, and why not each other one: ``{"kernel": ..., "not": {variant: reason}}``.
+    """The kernel that a call of an op would run, and the reason against each other one: ``{"kernel": ..., "not": {variant: reason}}``.
 
     ``name`` is an op of ``firstlight.tables()`` or of ``firstlight.ops``, or an alias such as ``"sdpa"`` or ``"mamba_chunk_scan_combined"``.
     Keyword arguments are its tensors and settings by their names in the table. ``bounds`` has, for int32 tensors on a GPU, the largest
@@ -100,7 +100,7 @@ def why(
     handle = op.handle(tuple(options.items()))
     kind = library_of(first)
     device = kind.device(first)
-    # As `ops.rms_norm`: each vector before the last dimension is a token of one group.
+    # Like `ops.rms_norm`: each vector of the last dimension is a token with one group.
     insert = ("x", "gate") if op.name == "rmsnorm" and len(first.shape) != 4 else ()
     room = _calls._Room(op)
     _calls._lay(op, room, kind, device, tensors, bounds, insert)
@@ -112,8 +112,8 @@ def why(
 
 
 def status(device: Optional[int] = None) -> Status:
-    """What ran so far in this process: calls of each op that reached a kernel, inputs that were copied on the way, calls that were
-    refused, and launches of each kernel (on a GPU's number; by default on torch's current one, or else the processor)."""
+    """Counts in this process: calls of each op that ran, inputs that had to be copied, calls that were refused, and launches of each kernel
+    on a device (a GPU's ordinal or -1 for the CPU; by default torch's current GPU, if torch uses one, otherwise the CPU)."""
     if device is None:
         torch = sys.modules.get("torch")
         on_gpu = torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized()

@@ -1,9 +1,9 @@
-"""The ops as operators of torch's dispatcher, ``torch.ops.firstlight``: what ``torch.compile``, fake tensors and autograd see.
+"""The ops as operators of torch's dispatcher, ``torch.ops.firstlight``, for ``torch.compile``, fake tensors and autograd.
 
-Every op of the library's tables has one, with its tensors by their names and three arguments more: a text with the rest of the call, and
-the integers and the numbers in it, which may be symbols while torch traces. An op has up to three overloads: ``default`` gives its first
-output, ``all`` each that it always has, and ``state`` writes over ``initial_state``. Importing this module registers them.
-``torch.library.custom_op`` would do the same at twice the cost of a call.
+Every op has an operator with its tensors by name and three more arguments: a text that encodes the settings, bounds and inserted
+dimensions, and the integers and floats in it, which may be symbolic during tracing. An op has up to three overloads: ``default`` returns
+its first output, ``all`` all outputs that it always has, and ``state`` updates ``initial_state`` in place. Importing this module registers
+them. ``torch.library.custom_op`` would take twice the time per call.
 """
 
 import inspect
@@ -20,7 +20,7 @@ OPERATORS = {}
 
 
 class Overload:
-    """One way to call an op: what is wanted of it, and whether its state is written over."""
+    """An overload of an operator: its outputs, and whether it updates the state in place."""
 
     def __init__(self, table, kind, wanted):
         self.op, self.kind, self.wanted = table["name"], kind, wanted
@@ -38,14 +38,14 @@ class Overload:
         return f"Tensor{'?' if optional else ''} {name}"
 
     def read(self, args):
-        """Tensors, settings and bounds by name, and the names of tensors that are seen with one dimension more."""
+        """Tensors, settings and bounds by name, and the names of tensors that get an additional dimension."""
         *tensors, text, integers, numbers = args
         settings, bounds, insert = _read(text, integers, numbers)
         return dict(zip(self.names, tensors)), settings, bounds, insert
 
     def run(self, *args):
-        """The op itself, over tensors that have memory."""
-        # A subclass that is still here has no rules of its dispatcher: its memory is that of a plain tensor.
+        """Runs the op on tensors with memory."""
+        # A subclass that reaches this kernel has no `__torch_dispatch__`, so it can be read as a plain tensor.
         args = [_plain(arg) for arg in args]
         inputs, settings, bounds, insert = self.read(args)
         codes = library_of(inputs[self.names[0]]).codes
@@ -56,7 +56,7 @@ class Overload:
             return _calls.call(self.op, tuple(settings.items()), inputs, out, bounds, self.wanted, given, insert)
 
     def fake(self, *args):
-        """Its outputs' sizes, types and strides, and no values."""
+        """The outputs as tensors without values, for tracing."""
         inputs, settings, _, _ = self.read(args)
         if len({tensor.is_meta for tensor in inputs.values() if tensor is not None}) > 1:
             raise ValueError(f"{self.op}: some tensors are meta tensors and some are not")
@@ -73,7 +73,7 @@ def _dtype(dtype):
     return getattr(torch, dtype) if isinstance(dtype, str) else dtype
 
 
-# In a call's text a setting's value is one of these marks, its kind and its word, or nothing where it is among the numbers.
+# Each part of a call's text is one of these kinds, a name, and a value, which is empty if it is among the integers or floats.
 _INTEGER, _NUMBER, _WORD, _BOUND, _INSERT = "integer", "number", "word", "bound", "insert"
 
 
@@ -100,16 +100,16 @@ def _read(text, integers, numbers):
 
 
 def _text(lines):
-    """Parts of a mark, a name and a word, in one line: inductor writes it into comments of the code that it makes for a GPU."""
+    """The parts in one line, because inductor writes the text into comments of the code that it generates for a GPU."""
     return ";".join(f"{mark} {name} {word}" for mark, name, word in lines)
 
 
-# torch.compile runs this where it traces, and keeps the answer: its arguments are constants of the call.
+# torch.compile runs this while tracing and treats the result as a constant, because its arguments are constant.
 _text._dynamo_marked_constant = True
 
 
 def _written(settings, bounds, insert):
-    """What ``_read`` reads."""
+    """Encodes the text, integers and floats that ``_read`` decodes."""
     lines, integers, numbers = [], [], []
     for name, value in settings:
         if value is None:
@@ -130,10 +130,10 @@ def _written(settings, bounds, insert):
 
 
 def call(name, settings, inputs, out=None, bounds=None, want=("o",), insert=()):
-    """As ``_calls.call``, through the dispatcher. What is given for an output is written by a copy, a state excepted."""
+    """Like ``_calls.call``, through the dispatcher. Arrays in ``out`` are written by a copy, except for a state."""
     out = {} if out is None else out
     kind = "default" if len(want) == 1 else "all"
-    # Not by `get`, which torch.compile of 2.1 does not know.
+    # Not by `get`, which torch.compile of 2.1 does not support.
     if "final_state" in out and out["final_state"] is not None:
         kind = "state"
     overload = OPERATORS[name, kind]
@@ -162,13 +162,13 @@ _TAGGED = "tags" in inspect.signature(_DEFINED.define).parameters
 def _register(overload):
     tag = torch.Tag
     tags = [getattr(tag, name) for name in ("pt2_compliant_tag", "needs_fixed_stride_order") if hasattr(tag, name)]
-    # torch 2.1 takes none.
+    # torch 2.1 does not take tags.
     _DEFINED.define(overload.schema, **({"tags": tuple(tags)} if _TAGGED else {}))
     for device in ("CPU", "CUDA"):
         _DEFINED.impl(overload.name, overload.run, device)
     overload.operator = getattr(getattr(torch.ops.firstlight, overload.op), overload.kind)
     _DEFINED.impl(overload.name, _autograd.recorded(overload), "Autograd")
-    # The function's name before torch 2.4, and before 2.2 there was none.
+    # `impl_abstract` is its name before torch 2.4; torch before 2.2 does not have it.
     fake = getattr(torch.library, "register_fake", None) or getattr(torch.library, "impl_abstract", None)
     if fake is None:
         _DEFINED.impl(overload.name, overload.fake, "Meta")

@@ -1,12 +1,13 @@
-"""The ops on arrays of torch, numpy and CuPy, where they lie: on a GPU on the current stream, with the array library's own memory.
+"""The ops on arrays of torch, numpy and CuPy, without copies: on a GPU on the current stream, with memory from the array library.
 
-Shapes are in letters: B sequences of T tokens, H heads (Hkv of keys and values), D channels. Packed sequences lie one behind the
-other, ``[total, ...]``, with ``cu_seqlens`` ``[N + 1]`` (int32) saying where each begins and ``max_seqlen`` how long the longest is: the
-host never reads offsets back from a GPU. Without ``max_seqlen`` the whole length is the bound.
+Letters in shapes: B sequences of T tokens, H heads (Hkv of keys and values), D channels. Packed sequences are concatenated,
+``[total, ...]``, with their offsets ``cu_seqlens`` ``[N + 1]`` (int32) and the length ``max_seqlen`` of the longest one, because the host
+never reads offsets back from a GPU. The default of ``max_seqlen`` is the total length.
 
-Storage types are float32, bfloat16 and float16; states (those of ``ssd`` as they are given) and log-sum-exps are float32. A call that no kernel takes raises
-``firstlight.Refused`` with the reason; ``firstlight.why`` tells which kernel a call would run and why not each other one. Formulas and
-errors are those of the ops' READMEs in the project's sources; ``firstlight verify`` holds each kernel against them in float64.
+Storage types are float32, bfloat16 and float16. States and log-sum-exps are float32, except that ``ssd`` also takes bfloat16 states. A
+call that no kernel supports raises ``firstlight.Refused`` with the reason; ``firstlight.why`` returns the kernel that a call would run and
+the reason against each other one. The READMEs of the ops in the project's sources have formulas and errors; ``firstlight verify`` compares
+each kernel with a float64 reference.
 """
 
 from ._foreign import again
@@ -18,22 +19,22 @@ __all__ = ["attention", "conv1d", "gated_delta", "kda", "linear", "moe", "nsa", 
 
 
 def _offsets(tokens, cu_seqlens, longest):
-    """Bounds of offsets over so many tokens."""
+    """The longest sequence and the total of offsets over ``tokens`` tokens."""
     return (tokens if longest is None else int(longest), tokens) if cu_seqlens is not None else (0, 0)
 
 
 def _tokens(x, rank):
-    """Tokens of packed sequences, ``[total, ...]`` or ``[1, total, ...]``, where the dense form has so many dimensions."""
+    """The number of tokens of packed sequences, ``[total, ...]`` or ``[1, total, ...]``; ``rank`` is that of the dense form."""
     return x.shape[1] if len(x.shape) == rank else x.shape[0]
 
 
 def _limit(value):
-    """A window's end: none where it is negative."""
+    """One side of a window: None (no limit) if it is negative."""
     return None if value is None or value < 0 else int(value)
 
 
 def _states(state, initial_state, state_indices, final):
-    """Inputs, outputs and wanted outputs of a call with states: ``state`` is read and written over, ``initial_state`` is read."""
+    """The inputs, outputs and names of returned outputs of a call with states. ``state`` is updated in place, ``initial_state`` only read."""
     if state is not None and initial_state is not None:
         raise ValueError("give `state`, which is written over, or `initial_state`, which is kept")
     before = state if state is not None else initial_state
@@ -41,12 +42,12 @@ def _states(state, initial_state, state_indices, final):
     return inputs, {"final_state": state}, ("o", "final_state") if final and state is None else ("o",)
 
 
-# The shape and the type of the output where both are those of the first input.
+# An output with the shape and type of the first input.
 _LIKE_FIRST = {"o": (None, None)}
 
 
 def _shapes(o, before, pooled):
-    """Shape and type of the output (``None``: the first input's), and of the final state where that is like the one before it."""
+    """Shape and type of the output (``None``: those of the first input), and of the final state if there is an initial state."""
     if before is None:
         return _LIKE_FIRST if o is None else {"o": (o, None)}
     shapes = {"o": (o, None)}
@@ -77,14 +78,14 @@ def attention(
 ):
     """``softmax(scale q k^T + mask) v``, with grouped heads.
 
-    q ``[B, Tq, H, D]`` or packed ``[total, H, D]``; k ``[B, Tk, Hkv, D]``, packed, or pages ``[blocks, block_size, Hkv, D]`` beside a
-    ``block_table`` ``[B, max_blocks]``; v like k with Dv channels, or none with ``value_width`` where the values are the first channels
-    of the keys (a latent cache). ``cache_seqlens`` ``[B]`` says how many keys of each sequence are in use. ``scale`` is D^-1/2 unless
-    given. ``causal`` is aligned to the bottom right: query i sees key j <= i + Tk - Tq; ``window`` is (left, right), -1 for no limit.
-    ``sinks`` ``[H]`` are attention sinks: a logit for each head that takes its share of the softmax and has no value (gpt-oss).
+    q ``[B, Tq, H, D]`` or packed ``[total, H, D]``. k ``[B, Tk, Hkv, D]``, packed, or a paged cache ``[blocks, block_size, Hkv, D]`` with a
+    ``block_table`` ``[B, max_blocks]``. v like k with Dv channels, or None with ``value_width``, if the values are the first channels of the
+    keys (a latent KV cache). ``cache_seqlens`` ``[B]`` is the number of keys in use of each sequence. The default of ``scale`` is D^-1/2.
+    ``causal`` is aligned to the bottom right: query i sees key j <= i + Tk - Tq. ``window`` is (left, right), -1 for no limit. ``sinks``
+    ``[H]`` are attention sinks: an additional logit per head in the softmax, without a value (gpt-oss).
 
-    Gives o ``[B, Tq, H, Dv]`` in q's type, and with ``return_lse`` the log-sum-exp ``[B, H, Tq]`` (packed ``[H, total]``) in float32;
-    where no key is visible o is 0 and lse -inf.
+    Returns o ``[B, Tq, H, Dv]`` in q's type, and with ``return_lse`` the log-sum-exp ``[B, H, Tq]`` (packed ``[H, total]``) in float32. For
+    a query without visible keys, o is 0 and lse is -inf.
 
     Types: q, k and v in one of float32, bfloat16, float16; ``sinks`` in any of these. Gradients: of q, k, v and sinks, through o and lse;
     none with ``cache_seqlens`` or ``block_table``. Sources: FlashAttention-2 (arXiv:2307.08691), softcap of Gemma 2 (arXiv:2408.00118),
@@ -151,11 +152,12 @@ def kda(
 ):
     """Kimi Delta Attention: ``S_t = (I - beta_t k_t k_t^T) diag(exp(g_t)) S_(t-1) + beta_t k_t v_t^T``, ``o_t = scale q_t^T S_t``.
 
-    q, k ``[B, T, H, K]``; v ``[B, T, HV, V]``; g ``[B, T, HV, K]`` log decays, or gate logits beside ``A_log`` ``[HV]`` and ``dt_bias``
-    ``[HV, K]``; beta ``[B, T, HV]``, with an ``A_log`` its logits. ``state`` ``[N, HV, K, V]`` (float32) is read and written over;
-    ``initial_state`` is kept, and ``return_state`` gives the new one. With ``state_indices`` ``[N]`` states are a pool, -1 is padding.
+    q, k ``[B, T, H, K]``; v ``[B, T, HV, V]``; g ``[B, T, HV, K]`` log decays, or gate logits with ``A_log`` ``[HV]`` and ``dt_bias``
+    ``[HV, K]``; beta ``[B, T, HV]``, or with ``A_log`` its logits. ``state`` ``[N, HV, K, V]`` (float32) is updated in place.
+    ``initial_state`` is not modified; ``return_state`` returns the final state. ``state_indices`` ``[N]`` index a pool of states; -1 is
+    padding.
 
-    Gives o ``[B, T, HV, V]``, with ``return_state`` and the final state.
+    Returns o ``[B, T, HV, V]``, and with ``return_state`` the final state.
 
     Types: q, k, v, g and beta in one of float32, bfloat16, float16; A_log and dt_bias in float32 too. Gradients: none. Source: Kimi
     Linear (arXiv:2510.26692).
@@ -197,10 +199,10 @@ def gated_delta(
     return_state=False,
     out=None,
 ):
-    """The delta rule with one decay a head (Qwen3-Next's Gated DeltaNet): as ``kda``, with q, k, v and beta of the same shapes, g
+    """The gated delta rule with one decay per head (Gated DeltaNet, Qwen3-Next): like ``kda``, with q, k, v and beta of the same shapes, g
     ``[B, T, HV]`` and ``dt_bias`` ``[HV]``.
 
-    Types: as of ``kda``. Gradients: none. Source: Gated Delta Networks (arXiv:2412.06464).
+    Types: those of ``kda``. Gradients: none. Source: Gated Delta Networks (arXiv:2412.06464).
     """
     settings = (
         ("scale", None if scale is None else float(scale)),
@@ -241,10 +243,10 @@ def ssd(
     """Mamba-2's state-space duality: ``h_t = exp(dt_t A) h_(t-1) + dt_t B_t x_t``, ``y_t = C_t h_t + D x_t``, times silu(z).
 
     x ``[B, T, H, P]`` or packed ``[total, H, P]``; dt ``[B, T, H]``, after ``dt_bias`` and softplus clamped to ``dt_limit``; A ``[H]``, not
-    positive; B and C ``[B, T, G, N]``; D ``[H]`` or ``[H, P]``; z like x. States ``[N, H, P, N]`` are float32, as of ``kda``, or
-    bfloat16 where ``state`` or ``initial_state`` is: beside 16-bit x, and rounded once a call.
+    positive; B and C ``[B, T, G, N]``; D ``[H]`` or ``[H, P]``; z like x. States ``[N, H, P, N]`` are as for ``kda`` in float32, or in bfloat16
+    if ``state`` or ``initial_state`` is. Bfloat16 states require 16-bit x, and are rounded once per call.
 
-    Gives y like x, with ``return_state`` and the final state.
+    Returns y like x, and with ``return_state`` the final state.
 
     Types: x, B, C and z in one of float32, bfloat16, float16; dt, A, D and dt_bias in it or in float32. Gradients: none. Source: Mamba-2
     (arXiv:2405.21060).
@@ -287,13 +289,13 @@ def selective_scan(
     return_state=False,
     out=None,
 ):
-    """Mamba's first scan: ``h_t = exp(dt_t A) h_(t-1) + dt_t u_t B_t``, ``y_t = C_t h_t + D u_t`` of each
+    """Mamba's selective scan: ``h_t = exp(dt_t A) h_(t-1) + dt_t u_t B_t``, ``y_t = C_t h_t + D u_t`` for each
     channel, times silu(z).
 
     u and z ``[B, T, E]`` or packed ``[total, E]``; delta like u, dt after ``delta_bias`` ``[E]`` and softplus; A ``[E, N]``; B and C
-    ``[B, T, G, N]``; D ``[E]``. States ``[B, E, N]`` are float32, as of ``kda``.
+    ``[B, T, G, N]``; D ``[E]``. States ``[B, E, N]`` are float32, as for ``kda``.
 
-    Gives y like u, with ``return_state`` and the final state.
+    Returns y like u, and with ``return_state`` the final state.
 
     Types: u, B, C and z in one of float32, bfloat16, float16; delta, A, D and delta_bias in it or in float32. Gradients: none. Source:
     Mamba (arXiv:2312.00752).
@@ -328,13 +330,13 @@ def conv1d(
     """Causal depthwise convolution: ``y_t = act(bias + sum_w weight_w x_(t - W + 1 + w))``.
 
     x ``[B, T, C]``, packed ``[total, C]``, or with ``layout="channel_first"`` ``[B, C, T]``; weight ``[C, W]``, W from 2 to 4, the newest
-    token last; ``activation`` is None or ``"silu"``. States ``[N, C, S]``, S >= W - 1, are the tokens before, float32, the newest last;
-    with ``state_positions`` ``[N]`` (tokens seen so far) a state is a ring.
+    token last; ``activation`` is None or ``"silu"``. States ``[N, C, S]`` in float32, S >= W - 1, are the previous tokens, the newest last.
+    With ``state_positions`` ``[N]`` (tokens seen so far) a state is a ring buffer.
 
-    Gives y like x, with ``return_state`` and the final state.
+    Returns y like x, and with ``return_state`` the final state.
 
     Types: x in one of float32, bfloat16, float16; weight and bias in it or in float32. Gradients: of x, weight, bias and initial_state;
-    none over a ``state`` or through the final state. Source: the package causal-conv1d (``causal_conv1d_ref``).
+    none with ``state`` or through the final state. Source: the package causal-conv1d (``causal_conv1d_ref``).
     """
     settings = (("activation", activation), ("layout", layout))
     inputs, outputs, want = _states(state, initial_state, state_indices, return_state)
@@ -376,10 +378,10 @@ def nsa(
     return_indices=False,
     out=None,
 ):
-    """Native sparse attention: compressed, selected and window branches, each present where its gate ``[B, Tq, HQ]`` is.
+    """Native sparse attention: compressed, selected and window branches, each enabled by its gate ``[B, Tq, HQ]``.
 
     q ``[B, Tq, HQ, D]``; k ``[B, Tk, Hkv, D]``; v ``[B, Tk, Hkv, Dv]``. Settings that are None have the defaults of
-    ``firstlight.tables()["nsa"]``. Gives o ``[B, Tq, HQ, Dv]``, with ``return_indices`` and the selected blocks ``[B, Tq, Hkv, n]``.
+    ``firstlight.tables()["nsa"]``. Returns o ``[B, Tq, HQ, Dv]``, and with ``return_indices`` the selected blocks ``[B, Tq, Hkv, n]``.
 
     Types: q, k and v in one of float32, bfloat16, float16; indices in int32. Gradients: none. Source: Native Sparse Attention
     (arXiv:2502.11089).
@@ -402,10 +404,10 @@ def nsa(
 
 
 def rms_norm(x, weight=None, *, gate=None, eps=1e-5, activation="silu", norm_before_gate=False, out=None):
-    """``x / sqrt(mean(x^2) + eps) * weight``; with a ``gate`` like x, x is first (or the result last, ``norm_before_gate``) times
-    ``activation(gate)``, silu or sigmoid.
+    """``x / sqrt(mean(x^2) + eps) * weight``; a ``gate`` like x multiplies x (with
+    ``norm_before_gate`` the result) by ``activation(gate)``, silu or sigmoid.
 
-    x ``[..., D]`` is normalised over its last dimension; weight ``[D]``, or for each group of x ``[B, T, G, D]``, ``[G, D]``. Gives y like x.
+    x ``[..., D]`` is normalised over its last dimension; weight ``[D]``, or ``[G, D]`` for the groups of x ``[B, T, G, D]``. Returns y like x.
 
     Types: x and gate in one of float32, bfloat16, float16; weight in it or in float32. Gradients: of x, gate and weight. Sources: RMSNorm
     (arXiv:1910.07467), gated as in Mamba-2's ``layernorm_gated``.
@@ -422,7 +424,7 @@ def rms_norm(x, weight=None, *, gate=None, eps=1e-5, activation="silu", norm_bef
         rank = 2
     else:
         shape = None
-    # Without groups every vector before the last dimension is a token of one group.
+    # Without groups, each vector of the last dimension is a token with one group.
     insert = () if rank == 4 else ("x", "gate", "o")
     inputs = {"x": x, "gate": gate, "weight": weight}
     o = call("rmsnorm", settings, inputs, None if out is None else {"o": out}, shapes=_LIKE_FIRST, insert=insert)

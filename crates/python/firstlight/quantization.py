@@ -1,7 +1,7 @@
-"""Weights in 8 and 4 bits for ``ops.linear`` and ``ops.moe``: quantize, pack and unpack them.
+"""Quantizes, packs and unpacks int8 and int4 weights for ``ops.linear`` and ``ops.moe``.
 
-Functions take arrays of torch or numpy ``[..., N, K]`` and give arrays of the same library. Scales and zero points are ``[..., G, N]``, as
-the ops read them: G groups of columns of each row, 1 where a row has one scale.
+Functions take torch or numpy arrays ``[..., N, K]`` and return arrays of the same library. Scales and zero points are ``[..., G, N]``, the
+layout of the ops: G groups of columns per row, 1 for one scale per row.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["dequantize", "pack_int4", "quantize_int4", "quantize_int8", "unpack_
 
 
 def pack_int4(values: A) -> A:
-    """Values from 0 to 15, ``[..., K]`` with an even K, as uint8 ``[..., K / 2]``: neighbours share a byte, the first in its low half."""
+    """Packs values from 0 to 15, ``[..., K]`` with an even K, as uint8 ``[..., K / 2]``: two adjacent values per byte, the first in the low half."""
     if values.shape[-1] % 2:
         raise ValueError(f"{values.shape[-1]} columns: two int4 values share a byte, so that the number must be even")
     values = _cast(values, "uint8")
@@ -24,14 +24,14 @@ def pack_int4(values: A) -> A:
 
 
 def unpack_int4(packed: A) -> A:
-    """The values from 0 to 15 of ``pack_int4``, as uint8 ``[..., K]``."""
+    """Reverses ``pack_int4``: values from 0 to 15 as uint8 ``[..., K]``."""
     module = library_of(packed).module
     return module.stack((packed & 15, packed >> 4), -1).reshape(*packed.shape[:-1], 2 * packed.shape[-1])
 
 
 def quantize_int8(w: A, group: Optional[int] = None) -> tuple[A, A]:
-    """Weights as int8 and their scales (float32): ``w`` is about ``q * scale``, the largest of each group 127. Without a ``group``, a
-    number of columns, each row has one scale."""
+    """Quantizes weights to int8. Returns q and the scales (float32): ``w`` is about ``q * scale``, and the largest absolute value of each
+    group is 127. ``group`` is the group size in columns; without it each row has one scale."""
     grouped, columns = _grouped(w, group)
     largest = abs(grouped).max(-1)
     scale = _nonzero(_values(largest) / 127)
@@ -40,10 +40,10 @@ def quantize_int8(w: A, group: Optional[int] = None) -> tuple[A, A]:
 
 
 def quantize_int4(w: A, group: int = 128, zero_points: bool = False) -> tuple[A, A, Optional[A]]:
-    """Weights as packed int4, their scales (float32) and zero points: ``w`` is about ``scale * (q - zero)``.
+    """Quantizes weights to packed int4. Returns q, the scales (float32) and the zero points: ``w`` is about ``scale * (q - zero)``.
 
-    Without ``zero_points`` these are None, which means 8 to the ops, and the largest absolute value of each group of columns is 7 scales
-    from it. With them (uint8) the 15 steps of a group span its values and 0. For ``ops.moe`` an offset is ``scale * zero``."""
+    Without ``zero_points`` they are None, for which the ops use 8, and the largest absolute value of each group is 7 scales. With them
+    (uint8) the 15 steps of a group span its values and 0. The offset for ``ops.moe`` is ``scale * zero``."""
     grouped, columns = _grouped(w, group)
     if zero_points:
         low, high = _values(grouped.min(-1)), _values(grouped.max(-1))
@@ -60,8 +60,8 @@ def quantize_int4(w: A, group: int = 128, zero_points: bool = False) -> tuple[A,
 
 
 def dequantize(w: A, scale: Array, zero: Optional[Array] = None, offset: Optional[Array] = None, group: Optional[int] = None) -> A:
-    """The weights ``[..., N, K]`` in float32 that the ops multiply with, before they are rounded to bfloat16. ``group`` is the number of
-    columns with one scale, unless given as for ``ops.linear``."""
+    """The weights ``[..., N, K]`` in float32 that the ops use, before rounding to bfloat16. ``group`` is the group size in columns, by default
+    as for ``ops.linear``."""
     is_int4 = str(w.dtype).endswith("uint8")
     values = _cast(unpack_int4(w) if is_int4 else w, "float32")
     columns, groups = values.shape[-1], scale.shape[-2]
@@ -84,7 +84,7 @@ def _cast(array, name):
 
 
 def _values(found):
-    """What a minimum or maximum gives: torch's has the places too."""
+    """The values of a minimum or maximum, for which torch returns indices too."""
     return getattr(found, "values", found)
 
 
@@ -99,7 +99,7 @@ def _transposed(array):
 
 
 def _grouped(w, group):
-    """Weights in float32 as ``[..., N, G, group]``, the last group filled with zeros, and how many columns there are."""
+    """Weights in float32 as ``[..., N, G, group]``, the last group padded with zeros, and the number of columns."""
     w = _cast(w, "float32")
     columns = w.shape[-1]
     group = group or columns

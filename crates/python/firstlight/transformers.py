@@ -1,8 +1,8 @@
-"""firstlight's kernels in models of transformers: ``firstlight.transformers.enable()``, and ``disable()`` undoes it.
+"""Runs models of transformers on firstlight's kernels: ``firstlight.transformers.enable()``; ``disable()`` undoes it.
 
-The functions that models of transformers call for their mixers (causal convolution, Mamba, Mamba-2, gated delta rule, Kimi Delta
-Attention), their RMS norms, their experts and an attention named ``"firstlight"`` run on firstlight. A call that no kernel takes runs as
-it did before, and ``report()`` counts it with the reason. ``enable`` returns what it replaced and what it left, with reasons.
+It replaces the functions that models call for their mixers (causal convolution, Mamba, Mamba-2, gated delta rule, Kimi Delta Attention),
+their RMS norms and their experts, and registers an attention named ``"firstlight"``. A call that no kernel supports runs the original
+code, and ``report()`` counts it with the reason. ``enable`` returns what it replaced, and what it did not replace with reasons.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .compat import causal_conv1d, fla, mamba_ssm
 
 __all__ = ["Enabled", "disable", "enable", "forget", "report"]
 
-# What modeling files call these functions, by package: the names of the packages', and their own of transformers' fallbacks.
+# The names of these functions in modeling files, by package: the package's names and those of transformers' fallbacks.
 _FUNCTIONS: dict[str, dict[str, Callable[..., Any]]] = {
     "causal_conv1d": {
         "causal_conv1d_fn": causal_conv1d.causal_conv1d_fn,
@@ -51,12 +51,12 @@ _FUNCTIONS: dict[str, dict[str, Callable[..., Any]]] = {
         "torch_recurrent_gated_delta_rule": _mixers.gated_delta_rule,
     },
 }
-# Without the packages these are None in modeling files of transformers 4, or not there: mixers then call no function at all.
+# Without the packages these are None or missing in modeling files of transformers 4, and mixers call none of them.
 _FAST_PATH = ("causal_conv1d_fn", "causal_conv1d_update", "mamba_chunk_scan_combined", "selective_state_update")
 
 
 class Changes:
-    """Changes and how to undo them. ``active`` until they are undone."""
+    """Changes that can be undone. ``active`` is true until then."""
 
     def __init__(self) -> None:
         self.steps: list[Callable[[], object]] = []
@@ -65,7 +65,7 @@ class Changes:
     def set(self, owner: Any, name: str, value: Any) -> None:
         """Sets an attribute of a class or a module."""
         self.active = True
-        # A class that inherited an attribute is to inherit it again.
+        # An inherited attribute is deleted from the class instead of set.
         if name in vars(owner):
             before = vars(owner)[name]
             self.steps.append(lambda: setattr(owner, name, before))
@@ -74,7 +74,7 @@ class Changes:
         setattr(owner, name, value)
 
     def undo(self) -> None:
-        """Undoes the changes, the last one first."""
+        """Undoes the changes in reverse order."""
         self.active = False
         while self.steps:
             self.steps.pop()()
@@ -82,8 +82,8 @@ class Changes:
 
 @dataclass
 class Enabled:
-    """The result of ``enable``: names of what it replaced, by modeling file or model; what it left as it was, with the reason; and what
-    computes something else than before, which no rounding explains."""
+    """The result of ``enable``: the names that it replaced, by modeling file or model; what it did not replace, with the reason; and what
+    computes a different formula than the original."""
 
     replaced: dict[str, list[str]] = field(default_factory=dict)
     left: dict[str, str] = field(default_factory=dict)
@@ -97,14 +97,14 @@ class Enabled:
 
 
 _ENABLED = Changes()
-# Of every modeling file that was changed, what was replaced and what was left.
+# By changed modeling file: the replaced names, and the reasons for those that were not replaced.
 _FILES: dict[str, tuple[list[str], dict[str, str]]] = {}
 
 
 def enable(model: Any = None) -> Enabled:
-    """Puts firstlight's kernels into every model of transformers in this process, those imported later too. With a ``model``, its
-    attention and its experts become ``"firstlight"`` as well, which otherwise ``attn_implementation="firstlight"`` asks for. The model is
-    not kept alive. Returns an ``Enabled``: of the model's modeling files, or of all that are imported."""
+    """Runs all models of transformers in this process on firstlight's kernels, including those imported later. With a ``model``, also sets
+    its attention and experts to ``"firstlight"``; other models need ``attn_implementation="firstlight"``. The model is not kept alive.
+    Returns an ``Enabled`` for the model's modeling files, or for all imported ones."""
     if not _ENABLED.steps:
         _register_attention()
         _experts.register()
@@ -125,14 +125,14 @@ def enable(model: Any = None) -> Enabled:
 
 
 def disable() -> None:
-    """Everything as it was before ``enable``."""
+    """Undoes ``enable``."""
     _ENABLED.undo()
     _FILES.clear()
     _masks.forget()
 
 
 def _configs(model: Any) -> list[Any]:
-    """The configurations of a model and its parts, each once."""
+    """The configurations of a model and its submodules, without duplicates."""
     found, waiting = {}, [getattr(module, "config", None) for module in model.modules()]
     while waiting:
         config = waiting.pop()
@@ -173,7 +173,7 @@ def _enable_attention(model: Any, name: str, configs: list[Any], before: list[tu
             config._attn_implementation_internal = implementation
         result.left[f"{name} attention"] = str(why)
     for config, implementation in before:
-        # transformers skips parts whose configuration is a copy of the model's.
+        # transformers skips submodules whose configuration is a copy of the model's.
         if model.config._attn_implementation_internal == "firstlight" and type(config) is type(model.config):
             config._attn_implementation_internal = "firstlight"
         if config._attn_implementation_internal != implementation:
@@ -191,7 +191,7 @@ def _is_quantized(model: Any) -> bool:
 
 
 def _restore(config: Any, name: str, value: Any, forget_config: Callable[[Any], object]) -> None:
-    """Undoes a change of a configuration that may be gone by then."""
+    """Registers the undo step of a change of a configuration, which is not kept alive."""
     reference = weakref.ref(config)
 
     def step() -> None:
@@ -204,7 +204,7 @@ def _restore(config: Any, name: str, value: Any, forget_config: Callable[[Any], 
 
 
 def _bind_instance(module: Any, functions: dict[str, Callable[..., Any]]) -> None:
-    """Mixers of transformers 4 that hold their functions: those made before ``enable`` hold the functions from before."""
+    """Replaces functions that a mixer of transformers 4, created before ``enable``, has as attributes."""
     for name, theirs in list(vars(module).items()):
         ours = functions.get(getattr(theirs, "__name__", None)) if isinstance(theirs, types.FunctionType) else None
         if ours is None or not _is_modeling(theirs.__module__) or hasattr(theirs, "_firstlight"):
@@ -221,8 +221,8 @@ def _bind_instance(module: Any, functions: dict[str, Callable[..., Any]]) -> Non
 
 
 def _change_configurations(changes: Changes) -> None:
-    """Configurations are pickled with the implementations from before, which exist where firstlight is not enabled. Copies, which parts of
-    a model have, are restored as their originals are. All get their identity as a property."""
+    """Pickles configurations with the original implementations, which exist in processes without firstlight. Restores copies of
+    configurations, which submodules have, like their originals. Adds the id of a configuration as a property."""
     from transformers import PretrainedConfig
 
     def __getstate__(self: Any) -> dict[str, Any]:
@@ -248,8 +248,8 @@ def _change_configurations(changes: Changes) -> None:
 
 
 def rebind(packages: list[str], hidden: Callable[[], ContextManager[None]]) -> Changes:
-    """Functions of packages in modeling files, for ``firstlight.patch``: those imported later are read ``hidden`` from the packages, so
-    that their own code stays beneath. Gives the changes."""
+    """Replaces functions of packages in modeling files, for ``firstlight.patch``. Modeling files imported later are executed within
+    ``hidden``, so that they define their fallbacks as without the packages. Returns the changes."""
     changes = Changes()
     functions = {name: function for package in packages for name, function in _FUNCTIONS.get(package, {}).items()}
     _into_modeling_files(changes, functions, False, hidden)
@@ -279,7 +279,7 @@ def _is_modeling(name: str) -> bool:
 
 
 class _AfterImport(importlib.abc.MetaPathFinder):
-    """Works on a modeling file once it has been imported by whoever finds it."""
+    """Calls ``work`` on each modeling file after its import by another finder, which runs within ``during``."""
 
     def __init__(self, work: Callable[[Any], None], during: Callable[[], ContextManager[None]]) -> None:
         self.work, self.during = work, during
@@ -320,7 +320,7 @@ def _classes(module: Any) -> list[tuple[str, Any]]:
 
 
 def _patch(changes: Changes, module: Any, functions: dict[str, Callable[..., Any]], left: dict[str, str]) -> list[str]:
-    """Replaces functions of a modeling file and gives their names; ``left`` gets the mixers that stay, with the reason."""
+    """Replaces functions of a modeling file and returns their names. Adds mixers that are not replaced to ``left``, with the reason."""
     replaced: list[str] = []
     for name, ours in functions.items():
         theirs = getattr(module, name, None)
@@ -341,13 +341,13 @@ def _patch(changes: Changes, module: Any, functions: dict[str, Callable[..., Any
 
 
 def _has_fast_path(cls: Any) -> bool:
-    """Whether a class has code that calls just these functions, beside code of its own."""
+    """Whether a class has a code path that calls these functions, and another without them."""
     fast = getattr(cls, "cuda_kernels_forward", None)
     return hasattr(cls, "torch_forward") and fast is not None and set(_FAST_PATH) <= set(inspect.unwrap(fast).__code__.co_names)
 
 
 def _has_one_formula(cls: Any) -> bool:
-    """Whether a mixer's code for kernels and its code without them read the same limits of time steps."""
+    """Whether both code paths of a mixer read the same limits of time steps."""
     limits = [{one for one in inspect.unwrap(code).__code__.co_names if one.startswith("time_step")} for code in (cls.cuda_kernels_forward, cls.torch_forward)]
     return limits[0] == limits[1]
 
@@ -395,7 +395,8 @@ def _counted(name: str, ours: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _mixer(name: str, cls: Any) -> Callable[..., Any]:
-    """A mixer of transformers 4 by its code for packages' functions, which asks for a GPU, and as before where one of ours refuses."""
+    """A ``forward`` for a mixer of transformers 4 that runs its code path for packages' functions, which usually requires a GPU. It falls
+    back to the original ``forward`` if a function of firstlight refuses."""
     theirs = cls.forward
     on_gpu_only = "cuda" in inspect.unwrap(cls.cuda_kernels_forward).__code__.co_names
     taken = [key for key in inspect.signature(cls.cuda_kernels_forward).parameters if key not in ("self", "hidden_states")]
@@ -414,7 +415,7 @@ def _mixer(name: str, cls: Any) -> Callable[..., Any]:
             return self.cuda_kernels_forward(hidden_states, **{key: given[key] for key in taken if key in given})
         except (Refused, NotImplementedError) as why:
             if RAN["causal_conv1d_update"] != advanced:
-                # The convolution's state is a token further: what ran as before would take that token twice.
+                # The convolution's state has been updated, so the fallback would process the token twice.
                 raise
             fell(name, str(why))
         return theirs(self, hidden_states, *args, **kwargs)
@@ -423,13 +424,13 @@ def _mixer(name: str, cls: Any) -> Callable[..., Any]:
 
 
 def _instead(changes: Changes, name: str, theirs: Callable[..., Any], ours: Callable[..., Any]) -> Callable[..., Any]:
-    """Ours, and theirs where ours refuses. A keyword that theirs knows and ours does not is no reason to drop it."""
+    """Calls ``ours``, and ``theirs`` if ours refuses or does not take a keyword that is set."""
     taken = parameters(ours)
     only_theirs = parameters(theirs) - taken
 
     @functools.wraps(theirs)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        # A model that was made in between holds this function after `disable`.
+        # A model that was created while enabled keeps this function after `disable`.
         if not changes.active:
             return theirs(*args, **kwargs)
         try:

@@ -1,4 +1,4 @@
-//! What crosses the border: plain records, the same on both sides. `_library.py` packs them by hand.
+//! The records of the C interface. `_library.py` packs the same layouts by `struct`.
 
 use ops::DType;
 use std::ops::Range;
@@ -6,30 +6,31 @@ use std::ops::Range;
 /// Most dimensions of a tensor.
 pub const RANK: usize = 6;
 
-/// A tensor of the caller.
+/// The caller's tensor.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct RawTensor {
-    /// Address of the first element; with `dtype` 0 there is no tensor.
+    /// Address of the first element. The tensor is absent if `dtype` is 0.
     pub data: u64,
-    /// 1 to 8: float64, float32, bfloat16, float16, int32, float8 (e4m3), int8, uint8. Weights in uint8 are pairs of int4.
+    /// 1 to 8: float64, float32, bfloat16, float16, int32, float8 (e4m3), int8, uint8. Weights in uint8 are packed pairs of
+    /// int4.
     pub dtype: i32,
     /// Dimensions in use.
     pub rank: i32,
     /// Sizes, slowest dimension first.
     pub sizes: [i64; RANK],
-    /// Elements from one index of a dimension to the next.
+    /// Strides in elements.
     pub strides: [i64; RANK],
-    /// Of int32 on a GPU, the largest value; of sequence offsets, the longest sequence.
+    /// For int32 on a GPU the largest value; for sequence offsets (`cu_seqlens`) the longest sequence.
     pub bound: i64,
-    /// Of sequence offsets on a GPU, the last one.
+    /// For sequence offsets on a GPU the last one, which is the number of tokens.
     pub total: i64,
-    /// Of int32 on a GPU, the same values in host memory, where the caller has them; else 0.
+    /// For int32 on a GPU the address of a copy in host memory, if the caller has one; otherwise 0.
     pub host: u64,
 }
 
 impl RawTensor {
-    /// The addresses of its elements; none without elements.
+    /// The byte range of its elements; `None` without elements.
     pub(crate) fn extent(&self) -> Option<Range<i64>> {
         let bytes = match self.dtype {
             1 => 8,
@@ -51,31 +52,32 @@ impl RawTensor {
     }
 }
 
-/// Memory of the caller on a GPU; none where it has no bytes.
+/// The caller's memory on a GPU; absent if `bytes` is 0.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RawMemory {
-    /// Where it begins.
+    /// The start address.
     pub address: u64,
-    /// How long it is.
+    /// The size.
     pub bytes: u64,
 }
 
-/// Where a call runs.
+/// The device and stream of a call, and its scratch memory.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct RawPlace {
-    /// A GPU's number, or -1 for the processor.
+    /// The GPU's ordinal, or -1 for the CPU.
     pub device: i32,
     /// Unused.
     pub pad: i32,
     /// The driver's handle of the stream; 0 is the legacy default stream.
     pub stream: u64,
-    /// Gives memory on that GPU until the call has returned and the stream has passed it, or 0: bytes, and whether they are zeros,
-    /// which the kernels leave as zeros.
+    /// Allocates scratch memory on that GPU: takes the size in bytes and whether the memory must be zeroed, and returns an
+    /// address, or 0 on failure. The memory must stay valid until the call has returned and its work in the stream has
+    /// completed. Kernels restore zeroed memory to zeros.
     pub memory: Option<unsafe extern "C" fn(u64, i32) -> u64>,
-    /// Memory that the caller keeps for calls on this stream outside of graphs, first any, then zeros, which the kernels leave as
-    /// zeros: where it is too short, `memory` is asked.
+    /// Scratch memory that the caller reuses for calls on this stream outside of CUDA graphs: one uninitialized buffer and
+    /// one of zeros, which the kernels restore to zeros. If a buffer is too small, `memory` is called.
     pub kept: [RawMemory; 2],
 }
 
@@ -90,10 +92,10 @@ const TYPES: [DType; 8] = [
     DType::U8,
 ];
 
-/// Weights, whose values in uint8 are pairs of int4.
+/// Weights whose uint8 elements are packed pairs of int4.
 const PAIRED: [&str; 3] = ["w", "w_gate_up", "w_down"];
 
-/// Type, sizes and strides of a tensor, in its elements.
+/// Type, sizes and strides of a tensor, in elements of its type.
 pub(crate) struct Layout {
     pub(crate) dtype: DType,
     sizes: [usize; RANK],
@@ -107,24 +109,24 @@ impl Layout {
         &self.sizes[..self.rank]
     }
 
-    /// Elements from one index of a dimension to the next.
+    /// Strides in elements.
     pub(crate) fn strides(&self) -> &[usize] {
         &self.strides[..self.rank]
     }
 }
 
-/// The type of this number.
+/// The type of a type code.
 fn dtype(number: i32) -> Option<DType> {
     TYPES.get(usize::try_from(number).ok()?.checked_sub(1)?).copied()
 }
 
-/// The number of a type.
+/// The code of a type; 0 for a type that records do not have.
 pub(crate) fn number(dtype: DType) -> i32 {
     TYPES.iter().zip(1..).find(|(one, _)| **one == dtype).map_or(0, |(_, number)| number)
 }
 
 impl RawTensor {
-    /// None.
+    /// An absent tensor.
     pub const ABSENT: Self = Self {
         data: 0,
         dtype: 0,
@@ -136,8 +138,13 @@ impl RawTensor {
         host: 0,
     };
 
-    /// The type of a tensor of the op's table, with its sizes and strides, or what is wrong with them; no type where there is no tensor.
-    /// A byte of weights in uint8 is two int4 values, neighbours in a row.
+    /// The type, sizes and strides of a tensor of the op's table; `None` if it is absent.
+    ///
+    /// A uint8 byte of weights is two adjacent int4 values of a row, so the last dimension and the other strides double.
+    ///
+    /// # Errors
+    /// Sizes or strides that are negative, more than [`RANK`] dimensions, or int4 weights whose bytes are not contiguous in a
+    /// row.
     pub(crate) fn read(&self, name: &str) -> Result<Option<Layout>, String> {
         let Some(dtype) = dtype(self.dtype) else { return Ok(None) };
         let (mut sizes, mut strides, rank) = self.layout()?;

@@ -1,5 +1,5 @@
-//! Calls of ops: handles with their settings, and what runs them.
-#![allow(unsafe_code)] // The caller's memory and streams, by the promise of its records.
+//! Calls of ops on the caller's device: handles of ops with settings, and the calls themselves.
+#![allow(unsafe_code)] // Uses the caller's memory and streams; the caller guarantees that its records are valid.
 
 use crate::abi::{RANK, RawPlace, RawTensor, number};
 use crate::plan_cache::PlanCache;
@@ -18,10 +18,10 @@ use std::sync::{Arc, PoisonError, RwLock};
 /// The latest handle, and ops with their settings by handle.
 type Handles = (i64, BTreeMap<i64, Arc<OpWithOptions>>);
 
-/// Handles are not used twice: plans are known by them.
+/// A handle is never reused, because plans are found by it.
 static OPENED: RwLock<Handles> = RwLock::new((0, BTreeMap::new()));
 
-/// An op and its settings, which were read.
+/// An op and its parsed settings.
 pub(crate) struct OpWithOptions {
     op: &'static dyn Op,
     options: Box<dyn Options>,
@@ -33,30 +33,30 @@ impl OpWithOptions {
         self.op.spec()
     }
 
-    /// The call over these tensors.
+    /// The call with these inputs.
     fn call<'a>(&self, inputs: &'a Tensors) -> Result<Call<'a>, OpError> {
         self.op.call(slots(self.spec().inputs, inputs), &*self.options)
     }
 }
 
 thread_local! {
-    /// What is kept by the number of the GPU. A thread has its own: no call waits for another thread's.
-    static KEPT: RefCell<BTreeMap<i32, Kept>> = const { RefCell::new(BTreeMap::new()) };
+    /// Plans by GPU ordinal. They are thread-local, so that calls of different threads need no lock.
+    static PLANS: RefCell<BTreeMap<i32, GpuPlans>> = const { RefCell::new(BTreeMap::new()) };
 }
 
-/// Plans of a GPU: by what their calls have in common, and by the records of calls.
+/// Plans of one GPU: by call signature, and by the records of calls.
 #[derive(Default)]
-struct Kept {
+struct GpuPlans {
     plans: Plans,
     known: PlanCache,
 }
 
-/// Opens an op with settings, a line of `name=value` each, and gives its handle, above 0.
+/// Opens an op with settings, one `name=value` per line, and returns its handle, which is positive.
 pub(crate) fn open(op: &str, settings: &str) -> Result<i64, String> {
     let mut read = Settings::new();
     for line in settings.lines() {
         let (name, value) =
-            line.split_once('=').ok_or_else(|| format!("setting `{line}` is no `name=value`"))?;
+            line.split_once('=').ok_or_else(|| format!("setting `{line}` is not `name=value`"))?;
         read.set(name, value);
     }
     let with_options = |op: &'static dyn Op| Ok(OpWithOptions { op, options: op.options(&read)? });
@@ -68,7 +68,7 @@ pub(crate) fn open(op: &str, settings: &str) -> Result<i64, String> {
     Ok(handle)
 }
 
-/// Closes a handle. A call that runs with it finishes.
+/// Closes a handle. Calls in progress finish.
 pub(crate) fn close(handle: i64) {
     OPENED.write().unwrap_or_else(PoisonError::into_inner).1.remove(&handle);
 }
@@ -79,7 +79,7 @@ pub(crate) fn opened(handle: i64) -> Result<Arc<OpWithOptions>, String> {
     all.1.get(&handle).cloned().ok_or_else(|| format!("no op has handle {handle}"))
 }
 
-/// The device of a number: a GPU's, or -1 for the processor.
+/// The GPU of this ordinal, or the CPU for -1.
 pub(crate) fn device_of(number: i32) -> Result<&'static Device, String> {
     match u32::try_from(number) {
         Ok(ordinal) => {
@@ -93,7 +93,7 @@ fn is_gpu(device: &Device) -> bool {
     device.capabilities().backend == BackendKind::Cuda
 }
 
-/// A table's tensors, where they were given.
+/// The tensors of an op's table; `None` for absent ones.
 type Tensors = Vec<Option<Tensor>>;
 
 fn slots<'a>(table: &'static [TensorSpec], tensors: &'a Tensors) -> Slots<'a> {
@@ -104,17 +104,17 @@ fn slots<'a>(table: &'static [TensorSpec], tensors: &'a Tensors) -> Slots<'a> {
     slots
 }
 
-/// Tensors as an op judges them, on either kind of device.
+/// The tensors of the records, on a GPU or the CPU.
 ///
 /// # Safety
-/// The records are true.
+/// The records are valid.
 unsafe fn tensors(
     table: &'static [TensorSpec],
     raw: &[RawTensor],
     device: &Device,
 ) -> Result<Tensors, String> {
     let one = |(raw, spec)| match is_gpu(device) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         true => unsafe { on_gpu(raw, spec, device) },
         // SAFETY: as above.
         false => unsafe { Ok(on_host(raw, spec)?.map(|(tensor, _)| tensor)) },
@@ -122,13 +122,14 @@ unsafe fn tensors(
     raw.iter().zip(table).map(one).collect()
 }
 
-/// What a call gives: 0, or from [`COPY`] on the place of an input of which a copy, whose elements lie side by side, would do.
+/// The result of a call that did not run because input `code - COPY` has unsupported strides or alignment: a contiguous copy of
+/// it can be used instead.
 const COPY: i32 = 2;
 
-/// The result of a call that did not run because an output shares a part of an input's memory, but not all of it.
+/// The result of a call that did not run because an output overlaps an input only partially.
 const SHARED: i32 = -1;
 
-/// Whether an output overlaps an input without being the same memory.
+/// Whether an output overlaps an input without being exactly the same memory.
 fn overlap_in_part(inputs: &[RawTensor], outputs: &[RawTensor]) -> bool {
     outputs.iter().filter_map(RawTensor::extent).any(|output| {
         let mut inputs = inputs.iter().filter_map(RawTensor::extent);
@@ -136,7 +137,7 @@ fn overlap_in_part(inputs: &[RawTensor], outputs: &[RawTensor]) -> bool {
     })
 }
 
-/// Whether a call writes nothing: a launch of no blocks is an error.
+/// Whether all outputs are empty. Such a call is skipped, because launching an empty grid is an error.
 fn all_empty(outputs: &[RawTensor]) -> bool {
     let empty = |output: &RawTensor| output.dtype == 0 || output.extent().is_none();
     outputs.iter().any(|output| output.dtype != 0) && outputs.iter().all(empty)
@@ -145,7 +146,7 @@ fn all_empty(outputs: &[RawTensor]) -> bool {
 /// Runs a call. `raw` has a record for each input of the op's table, then one for each output.
 ///
 /// # Safety
-/// The records are true: what they describe is there, stays until the stream has passed the call, and outputs are nobody else's.
+/// The records are valid, their memory outlives the call's work in the stream, and nothing else accesses the outputs meanwhile.
 pub(crate) unsafe fn call(handle: i64, raw: &[RawTensor], place: &RawPlace) -> Result<i32, String> {
     let op = opened(handle)?;
     let device = device_of(place.device)?;
@@ -153,7 +154,7 @@ pub(crate) unsafe fn call(handle: i64, raw: &[RawTensor], place: &RawPlace) -> R
     match is_gpu(device) {
         true if all_empty(outputs) => Ok(0),
         true if overlap_in_part(inputs, outputs) => Ok(SHARED),
-        // SAFETY: the caller's promise, here and below.
+        // SAFETY: guaranteed by the caller, here and below.
         true => unsafe { on_stream((handle, &op), [inputs, outputs], device, place) },
         false => unsafe { on_processor(&op, inputs, outputs, device) }.map(|()| 0),
     }
@@ -166,7 +167,7 @@ unsafe fn on_stream(
     place: &RawPlace,
 ) -> Result<i32, String> {
     let OpSpec { name, inputs: taken, outputs: given, .. } = op.spec();
-    // SAFETY: the caller's promise, here and below.
+    // SAFETY: guaranteed by the caller, here and below.
     let stream = unsafe { borrow_stream(device, place.stream as usize) };
     let stream = stream.map_err(|error| error.to_string())?;
     let mut memory = |size: WorkspaceSize| -> Result<WorkspaceBuffers, OpError> {
@@ -179,26 +180,26 @@ unsafe fn on_stream(
             let address = if !captured && bytes as u64 <= kept.bytes {
                 kept.address
             } else {
-                // SAFETY: the caller's function, by its type.
+                // SAFETY: the caller's function, of this signature.
                 place.memory.map_or(0, |memory| unsafe { memory(bytes as u64, zeros) })
             };
             if address == 0 {
                 let what = format!("the caller gave no {bytes} bytes of scratch memory");
                 return Err(OpError::Device { op: name, error: DeviceError::Refused { what } });
             }
-            // SAFETY: the caller gave that many bytes.
+            // SAFETY: the caller's allocation has that many bytes.
             let lent = unsafe { borrow_buffer(device, address, bytes) };
             let lent = lent.map_err(|error| OpError::Device { op: name, error })?;
             Ok(Some(Arc::new(lent)))
         };
         Ok([lend(size.scratch, 0)?, lend(size.zeros, 1)?])
     };
-    KEPT.with_borrow_mut(|kept| {
-        let Kept { plans, known } = kept.entry(place.device).or_default();
+    PLANS.with_borrow_mut(|gpus| {
+        let GpuPlans { plans, known } = gpus.entry(place.device).or_default();
         if let Some((plan, addresses)) = known.find(handle, raw) {
             let mut again = || {
                 let buffers = plan.workspace_size().allocate(&mut memory)?;
-                // SAFETY: the records are those of the call that it was made for, but for addresses as well aligned.
+                // SAFETY: the records equal those that the plan was made for, except for addresses of the same alignment.
                 unsafe { plan.at_addresses(addresses, Workspace::from(&buffers))? }.enqueue(&stream)
             };
             return again().map(|()| 0).map_err(|error| error.to_string());
@@ -213,7 +214,7 @@ unsafe fn on_stream(
                 Ok(0)
             }
             Err(error @ OpError::Device { error: DeviceError::Layout { tensor, .. }, .. }) => {
-                // Where a copy does not help either, this is why.
+                // The caller reports this reason if a copy does not help either.
                 let why = error.to_string();
                 let at = taken.iter().position(|spec| spec.name == tensor);
                 let at = at.ok_or_else(|| why.clone())?;
@@ -232,7 +233,7 @@ unsafe fn on_processor(
     device: &Device,
 ) -> Result<(), String> {
     let table = op.spec();
-    // SAFETY: the caller's promise, here and below.
+    // SAFETY: guaranteed by the caller, here and below.
     let inputs = unsafe { tensors(table.inputs, inputs, device)? };
     let (mut into, mut copied) = (TensorMap::new(), Vec::new());
     for (raw, spec) in outputs.iter().zip(table.outputs) {
@@ -246,17 +247,18 @@ unsafe fn on_processor(
     processor::run(run)?.map_err(|error| error.to_string())?;
     for (raw, name) in copied {
         if let Some(tensor) = into.get_mut(name) {
-            // SAFETY: the op has kept shape and type, or refused.
+            // SAFETY: the op returns an error instead of changing the shape or type.
             unsafe { give_back(raw, tensor) };
         }
     }
     Ok(())
 }
 
-/// Writes types and shapes of a call's outputs, in the order of the op's table; what the call does not give is absent.
+/// Writes the types and shapes of a call's outputs, in the order of the op's table. Outputs that the call does not compute become
+/// absent.
 ///
 /// # Safety
-/// The records of the inputs are true.
+/// The records of the inputs are valid.
 pub(crate) unsafe fn outputs(
     handle: i64,
     inputs: &[RawTensor],
@@ -265,7 +267,7 @@ pub(crate) unsafe fn outputs(
 ) -> Result<(), String> {
     let op = opened(handle)?;
     let table = op.spec();
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let inputs = unsafe { tensors(table.inputs, inputs, device_of(device)?)? };
     let given = op.call(&inputs).map_err(|error| error.to_string())?.outputs();
     for (to, spec) in outputs.iter_mut().zip(table.outputs) {
@@ -283,14 +285,14 @@ pub(crate) unsafe fn outputs(
     Ok(())
 }
 
-/// The variant that a call would run and why not the others, as JSON.
+/// The variant that a call would run, and the reason against each other variant, as JSON.
 ///
 /// # Safety
-/// The records of the inputs are true.
+/// The records of the inputs are valid.
 pub(crate) unsafe fn why(handle: i64, inputs: &[RawTensor], device: i32) -> Result<String, String> {
     let op = opened(handle)?;
     let device = device_of(device)?;
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let inputs = unsafe { tensors(op.spec().inputs, inputs, device)? };
     let selection = op.call(&inputs).and_then(|call| call.select(device, None));
     let selection = selection.map_err(|error| error.to_string())?;
@@ -303,7 +305,7 @@ pub(crate) unsafe fn why(handle: i64, inputs: &[RawTensor], device: i32) -> Resu
     Ok(serde_json::json!({ "kernel": kernel, "not": refused }).to_string())
 }
 
-/// Launches so far of every kernel on a device, as JSON: name to count.
+/// Number of launches of each kernel on a device, as JSON.
 pub(crate) fn launches(device: i32) -> Result<String, String> {
     let launches = device_of(device)?.launches().snapshot();
     let counts: serde_json::Map<_, _> =

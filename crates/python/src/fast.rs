@@ -1,7 +1,8 @@
-//! `firstlight._fast`: the same calls as a module of CPython, for which a call of C costs a tenth of what `ctypes` costs, and torch's
-//! tensors are read through the exchange interface of DLPack (torch 2.10 and later) instead of Python's attributes.
+//! `firstlight._fast`: the same calls as a CPython extension module. A C call costs a tenth of one through `ctypes`, and torch's
+//! tensors are read through DLPack's C exchange API (torch 2.10 and later) instead of Python attributes.
 //!
-//! The interpreter's functions are looked up when it imports the module: the library names no Python, and loads where there is none.
+//! The interpreter's functions are found by `dlsym` when the module is imported. The library does not link libpython, so other
+//! programs can load it too.
 #![allow(unsafe_code)] // CPython's and DLPack's interfaces.
 
 use crate::abi::{RANK, RawPlace, RawTensor};
@@ -11,7 +12,7 @@ use std::sync::OnceLock;
 
 type Object = *mut c_void;
 
-/// CPython's functions, all of its limited interface but `PyObject_Vectorcall`, which is in it from 3.12 on.
+/// CPython's functions. All are in the limited API, `PyObject_Vectorcall` since 3.12.
 struct Python {
     module_create: unsafe extern "C" fn(*mut Definition, c_int) -> Object,
     dict_next: unsafe extern "C" fn(Object, *mut isize, *mut Object, *mut Object) -> c_int,
@@ -28,14 +29,14 @@ struct Python {
     no: Object,
 }
 
-// SAFETY: functions, and objects that live as long as the interpreter.
+// SAFETY: the fields are functions, and objects that live as long as the interpreter.
 unsafe impl Send for Python {}
 // SAFETY: as above.
 unsafe impl Sync for Python {}
 
-/// What [`api`] was given of torch.
+/// The Python objects of torch that [`api`] registered.
 struct Torch {
-    /// `Tensor` and `Parameter`, the types that this module reads: a subclass may be more than its memory.
+    /// Addresses of the types `Tensor` and `Parameter`. Other subclasses are not read, because they may override operations.
     plain: [usize; 2],
     /// The function `Tensor.is_neg`.
     is_negated: usize,
@@ -50,20 +51,20 @@ unsafe extern "C" {
 }
 
 impl Python {
-    /// Of the process that this library was loaded into.
+    /// Looks the functions up in this process; `None` if one is missing.
     fn find() -> Option<Self> {
         // RTLD_DEFAULT
         let everywhere =
             if cfg!(target_os = "macos") { -2isize as *mut c_void } else { null_mut() };
         /// # Safety
-        /// The type is that of the function of this name.
+        /// `F` is the type of the function of this name.
         unsafe fn function<F: Copy>(everywhere: *mut c_void, name: &CStr) -> Option<F> {
-            // SAFETY: a C string; a function's address is as large as a pointer.
+            // SAFETY: `name` is a C string.
             let found = unsafe { dlsym(everywhere, name.as_ptr()) };
-            // SAFETY: as the caller promises.
+            // SAFETY: guaranteed by the caller; a function pointer has the size of a pointer.
             (!found.is_null()).then(|| unsafe { std::mem::transmute_copy(&found) })
         }
-        // SAFETY: the signatures are those of CPython's documentation.
+        // SAFETY: CPython's documentation has these signatures.
         unsafe {
             Some(Self {
                 module_create: function(everywhere, c"PyModule_Create2")?,
@@ -87,9 +88,9 @@ impl Python {
         PYTHON.get_or_init(Self::find).as_ref()
     }
 
-    /// A whole number; -1 where the object is none.
+    /// The value of an integer; -1 if the object is not an integer.
     unsafe fn number(&self, object: Object) -> i64 {
-        // SAFETY: the caller gives an object.
+        // SAFETY: the caller passes an object.
         let value = unsafe { (self.long_of)(object) };
         if value == -1 {
             // SAFETY: no arguments.
@@ -122,10 +123,10 @@ struct Definition {
 }
 
 const FASTCALL: c_int = 0x80;
-/// `PYTHON_ABI_VERSION` of the limited interface.
+/// `PYTHON_ABI_VERSION` of the limited API.
 const LIMITED: c_int = 3;
 
-/// What CPython calls when it imports the module `_fast` from this file.
+/// The entry point that CPython calls when it imports the module `_fast` from this library.
 ///
 /// # Safety
 /// Called by CPython.
@@ -158,7 +159,7 @@ pub unsafe extern "C" fn PyInit__fast() -> Object {
     unsafe { (python.module_create)(Box::leak(definition), LIMITED) }
 }
 
-/// DLPack's tensor, version 1.
+/// `DLTensor` of DLPack 1.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct DlTensor {
@@ -174,7 +175,7 @@ struct DlTensor {
     byte_offset: u64,
 }
 
-/// The start of DLPack's `DLPackExchangeAPI`.
+/// The leading fields of `DLPackExchangeAPI`.
 #[repr(C)]
 struct Exchange {
     major: u32,
@@ -186,8 +187,9 @@ struct Exchange {
     tensor_of: Option<unsafe extern "C" fn(Object, *mut DlTensor) -> c_int>,
 }
 
-/// `api(capsule, Tensor, Parameter, is_neg)`: the address of the exchange interface in `torch.Tensor.__dlpack_c_exchange_api__`, or 0 where
-/// this module does not know its version. Only tensors of these two types are read, and `is_neg` says which are lazily negated.
+/// `api(capsule, Tensor, Parameter, is_neg)`: registers torch's types and returns the address of the exchange API in
+/// `torch.Tensor.__dlpack_c_exchange_api__`, or 0 if its version is unsupported. Only tensors of these two types are read, and `is_neg`
+/// detects lazily negated ones.
 unsafe extern "C" fn api(_: Object, arguments: *const Object, count: isize) -> Object {
     let Some(python) = Python::here() else { return null_mut() };
     let found = if count == 4 {
@@ -206,14 +208,14 @@ unsafe extern "C" fn api(_: Object, arguments: *const Object, count: isize) -> O
         // SAFETY: no arguments.
         unsafe { (python.clear_error)() };
     }
-    // SAFETY: the capsule of that name holds this.
+    // SAFETY: a capsule of this name has a pointer to this struct.
     let known = unsafe { found.cast::<Exchange>().as_ref() }
         .is_some_and(|exchange| exchange.major == 1 && exchange.tensor_of.is_some());
     // SAFETY: no objects.
     unsafe { (python.long)(if known { found.expose_provenance() as i64 } else { 0 }) }
 }
 
-/// The number of a type, as records have it; 0 for others.
+/// The type code of [`RawTensor::dtype`]; 0 for unsupported types.
 fn dtype(tensor: &DlTensor) -> i32 {
     match (tensor.code, tensor.bits, tensor.lanes) {
         (2, 64, 1) => 1,
@@ -229,19 +231,22 @@ fn dtype(tensor: &DlTensor) -> i32 {
     }
 }
 
-/// The result of [`launch`] where an argument is not plain; nothing has run.
+/// The result of [`launch`] if an argument is not a plain tensor. Nothing has run.
 const NOT_PLAIN: i64 = -2;
 
-/// `launch(room, handle, inputs, outputs, insert, bounds, device)`: writes the record of each tensor of the dictionaries `inputs` and
-/// `outputs`, in which `None` is absent, and calls [`crate::fl_call`], whose result it gives. Names in the tuple `insert` get a dimension of
-/// one element before their last; `bounds` has pairs of whole numbers by name, or is `None`. `room` is a tuple: the exchange interface's
-/// address, that of the records, the places of inputs and of outputs by name, how many inputs and tensors there are, and the address of
-/// the place. Gives [`NOT_PLAIN`] where a tensor is not plain, which the caller's longer way handles.
+/// `launch(context, handle, inputs, outputs, insert, bounds, device)`: writes a record for each tensor of the dictionaries `inputs` and
+/// `outputs`, calls [`crate::fl_call`], and returns its result, or [`NOT_PLAIN`] if the caller has to use the slow path.
+///
+/// - `context`: a tuple of the address of the exchange API, the address of the records, the index of each input by name, the index
+///   of each output by name, the number of inputs, the number of tensors, and the address of the [`RawPlace`].
+/// - `inputs`, `outputs`: tensors by name; `None` is absent.
+/// - `insert`: a tuple of names, or `None`. These tensors get a dimension of size 1 before their last.
+/// - `bounds`: `None`, or pairs of [`RawTensor::bound`] and [`RawTensor::total`] by name.
 unsafe extern "C" fn launch(_: Object, arguments: *const Object, count: isize) -> Object {
     let Some(python) = Python::here() else { return null_mut() };
-    // SAFETY: CPython's promise: so many arguments, which are objects while the call lasts.
+    // SAFETY: CPython passes `count` objects that live during the call.
     let code = (count == 7)
-        .then(|| unsafe { lay_and_call(python, &*arguments.cast()) })
+        .then(|| unsafe { write_and_call(python, &*arguments.cast()) })
         .flatten()
         .unwrap_or(NOT_PLAIN);
     // SAFETY: no objects.
@@ -249,12 +254,12 @@ unsafe extern "C" fn launch(_: Object, arguments: *const Object, count: isize) -
 }
 
 /// # Safety
-/// Seven objects: tuples, numbers and dictionaries as [`launch`] says.
-unsafe fn lay_and_call(python: &Python, arguments: &[Object; 7]) -> Option<i64> {
-    let [room, handle, inputs, outputs, insert, bounds, device] = *arguments;
-    // SAFETY: as the caller promises, here and below.
-    let of_room = |at| unsafe { (python.tuple_get)(room, at) };
-    let address = |at| unsafe { python.number(of_room(at)) } as usize;
+/// The objects have the types that [`launch`] documents.
+unsafe fn write_and_call(python: &Python, arguments: &[Object; 7]) -> Option<i64> {
+    let [context, handle, inputs, outputs, insert, bounds, device] = *arguments;
+    // SAFETY: guaranteed by the caller, here and below.
+    let item = |at| unsafe { (python.tuple_get)(context, at) };
+    let address = |at| unsafe { python.number(item(at)) } as usize;
     let read = unsafe { std::ptr::with_exposed_provenance::<Exchange>(address(0)).as_ref()? };
     let first = std::ptr::with_exposed_provenance_mut::<RawTensor>(address(1));
     let (count_in, count) = (address(4), address(5));
@@ -266,33 +271,33 @@ unsafe fn lay_and_call(python: &Python, arguments: &[Object; 7]) -> Option<i64> 
         device: unsafe { python.number(device) },
         insert,
     };
-    unsafe { reader.lay(records, of_room(2), inputs, bounds)? };
+    unsafe { reader.write_all(records, item(2), inputs, bounds)? };
     for record in &mut records[count_in..] {
         record.dtype = 0;
     }
-    unsafe { reader.lay(records, of_room(3), outputs, python.none)? };
+    unsafe { reader.write_all(records, item(3), outputs, python.none)? };
     let place = std::ptr::with_exposed_provenance::<RawPlace>(address(6));
     let handle = unsafe { python.number(handle) };
     Some(i64::from(unsafe { crate::fl_call(handle, first, count, place) }))
 }
 
-/// What the tensors of one call have in common.
+/// Reads the tensors of one call.
 struct Reader<'a> {
     python: &'a Python,
     torch: &'a Torch,
     read: unsafe extern "C" fn(Object, *mut DlTensor) -> c_int,
-    /// The GPU's number, or -1 for the processor.
+    /// The GPU's ordinal, or -1 for the CPU.
     device: i64,
-    /// Names of tensors that get a dimension more, a tuple, or `None`.
+    /// A tuple of the names of tensors that get an additional dimension, or `None`.
     insert: Object,
 }
 
 impl Reader<'_> {
-    /// Writes the records of the tensors of a dictionary; none where one of them is not plain.
+    /// Writes the records of the tensors of a dictionary; `None` if a tensor is not plain.
     ///
     /// # Safety
-    /// Dictionaries, `bounds` one or `None`.
-    unsafe fn lay(
+    /// `places` and `tensors` are dictionaries; `bounds` is a dictionary or `None`.
+    unsafe fn write_all(
         &self,
         records: &mut [RawTensor],
         places: Object,
@@ -301,7 +306,7 @@ impl Reader<'_> {
     ) -> Option<()> {
         let python = self.python;
         let (mut at, mut name, mut tensor) = (0, null_mut(), null_mut());
-        // SAFETY: as the caller promises, here and below: borrowed references of objects that the dictionaries hold.
+        // SAFETY: guaranteed by the caller, here and below; the references are borrowed from the dictionaries.
         while unsafe { (python.dict_next)(tensors, &raw mut at, &raw mut name, &raw mut tensor) }
             != 0
         {
@@ -331,10 +336,10 @@ impl Reader<'_> {
         Some(())
     }
 
-    /// A tensor of torch on this device, as DLPack has it; none where it is another object, or lazily negated.
+    /// The DLPack view of a torch tensor; `None` if it is another object, is on another device or is lazily negated.
     ///
     /// # Safety
-    /// An object.
+    /// `tensor` is a Python object.
     unsafe fn tensor(&self, tensor: Object) -> Option<DlTensor> {
         let python = self.python;
         // SAFETY: an object's second word is its `ob_type`.
@@ -343,7 +348,7 @@ impl Reader<'_> {
             return None;
         }
         let is_negated = std::ptr::with_exposed_provenance_mut(self.torch.is_negated);
-        // SAFETY: a function of torch, and its one argument; here and below objects.
+        // SAFETY: `is_negated` is torch's function, called with one argument; objects here and below are valid.
         let negated = unsafe { (python.vectorcall)(is_negated, &raw const tensor, 1, null_mut()) };
         if negated.is_null() {
             unsafe { (python.clear_error)() };
@@ -361,7 +366,7 @@ impl Reader<'_> {
     }
 }
 
-/// A tensor as its record; none where it has another type, too many dimensions or no memory.
+/// Writes the record of a tensor; `None` if its type is unsupported, it has too many dimensions, or it has no memory.
 fn write(record: &mut RawTensor, tensor: &DlTensor, inserted: bool) -> Option<()> {
     let (number, rank) = (dtype(tensor), usize::try_from(tensor.rank).ok()?);
     let lead = if inserted { 2usize.saturating_sub(rank.checked_sub(1)?) } else { 0 };
@@ -369,7 +374,7 @@ fn write(record: &mut RawTensor, tensor: &DlTensor, inserted: bool) -> Option<()
     if number == 0 || whole > RANK || tensor.data.is_null() || tensor.strides.is_null() {
         return None;
     }
-    // SAFETY: DLPack's promise: as many sizes and strides as dimensions.
+    // SAFETY: DLPack guarantees `rank` sizes and `rank` strides.
     let (sizes, strides) = unsafe {
         (
             std::slice::from_raw_parts(tensor.sizes, rank),

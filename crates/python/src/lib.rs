@@ -1,9 +1,9 @@
-//! The library that the Python package loads: every op over tensors of the caller, where they lie, on the caller's stream and in
-//! the caller's memory. It needs the driver for GPUs, and neither torch nor Python: any program that can load a library may call it.
+//! The shared library of the Python package: all ops on the caller's tensors without copies, on the caller's stream and with
+//! scratch memory from the caller. It requires the CUDA driver for GPUs, but neither torch nor Python: any program can load it.
 //!
-//! Functions give 0 or a handle where they succeed; otherwise [`fl_error`] says why. The package `firstlight` beside this crate's
-//! sources is the one reference of how they are called.
-#![allow(unsafe_code)] // Functions of C, whose arguments are what their callers promise.
+//! Functions return 0 or a handle on success; otherwise [`fl_error`] has the reason. The Python package in `firstlight/` is the
+//! reference for their use.
+#![allow(unsafe_code)] // C functions; the caller guarantees that the arguments are valid.
 
 mod abi;
 mod calls;
@@ -21,22 +21,23 @@ use std::ffi::{CStr, CString, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 thread_local! {
-    /// What the last function of this thread said: a reason, or what it was asked for.
-    static SAID: RefCell<CString> = RefCell::default();
+    /// The text that this thread's last function returned: an error, or the requested JSON.
+    static LAST_TEXT: RefCell<CString> = RefCell::default();
 }
 
+/// Stores a text for this thread and returns its C string, which is valid until the next call.
 fn say(text: impl Into<Vec<u8>>) -> *const c_char {
     let mut text = text.into();
     text.retain(|byte| *byte != 0);
     let text = CString::new(text).unwrap_or_default();
-    SAID.with_borrow_mut(|said| {
-        *said = text;
-        said.as_ptr()
+    LAST_TEXT.with_borrow_mut(|last| {
+        *last = text;
+        last.as_ptr()
     })
 }
 
-/// Runs what may fail or panic, and keeps why it did.
-fn told<T>(otherwise: T, work: impl FnOnce() -> Result<T, String>) -> T {
+/// Runs `work`. If it fails or panics, stores the reason and returns `otherwise`.
+fn catch<T>(otherwise: T, work: impl FnOnce() -> Result<T, String>) -> T {
     let worked = catch_unwind(AssertUnwindSafe(work));
     let why = match worked {
         Ok(Ok(value)) => return value,
@@ -44,7 +45,7 @@ fn told<T>(otherwise: T, work: impl FnOnce() -> Result<T, String>) -> T {
         Err(panic) => {
             let words = panic.downcast_ref::<String>().map(String::as_str);
             let words = words.or(panic.downcast_ref::<&str>().copied()).unwrap_or("no reason");
-            format!("firstlight failed by a mistake of its own: {words}")
+            format!("internal error of firstlight: {words}")
         }
     };
     say(why);
@@ -52,29 +53,29 @@ fn told<T>(otherwise: T, work: impl FnOnce() -> Result<T, String>) -> T {
 }
 
 /// # Safety
-/// A C string.
+/// `from` is a C string.
 unsafe fn text<'a>(from: *const c_char) -> Result<&'a str, String> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { CStr::from_ptr(from) }.to_str().map_err(|_| "text is not UTF-8".to_owned())
 }
 
 /// # Safety
-/// As many records as are said.
+/// `from` is null or has `count` records.
 unsafe fn records<'a>(from: *const RawTensor, count: usize) -> &'a [RawTensor] {
     if from.is_null() {
         return &[];
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { std::slice::from_raw_parts(from, count) }
 }
 
-/// Why the last call of this thread failed. The text stays until the thread's next call of any function here.
+/// The reason why this thread's last call failed. The text is valid until the thread's next call of any function of this library.
 #[unsafe(no_mangle)]
 pub extern "C" fn fl_error() -> *const c_char {
-    SAID.with_borrow(|said| said.as_ptr())
+    LAST_TEXT.with_borrow(|last| last.as_ptr())
 }
 
-/// Tables of all ops, as JSON: names of tensors and settings with their shapes, defaults and meanings.
+/// The tables of all ops as JSON: their tensors with shapes, and their settings with defaults.
 #[unsafe(no_mangle)]
 pub extern "C" fn fl_tables() -> *const c_char {
     let tensors = |table: &[TensorSpec]| -> Vec<_> {
@@ -101,31 +102,34 @@ pub extern "C" fn fl_tables() -> *const c_char {
     say(serde_json::Value::from(tables).to_string())
 }
 
-/// Opens an op with settings, a line of `name=value` each. Gives a handle for this process, or 0.
+/// Opens an op with settings, one `name=value` per line. Returns a handle for this process, or 0 on failure.
 ///
 /// # Safety
-/// Two C strings.
+/// Both arguments are C strings.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fl_open(op: *const c_char, settings: *const c_char) -> i64 {
-    // SAFETY: the caller's promise.
-    told(0, || unsafe { calls::open(text(op)?, text(settings)?) })
+    // SAFETY: guaranteed by the caller.
+    catch(0, || unsafe { calls::open(text(op)?, text(settings)?) })
 }
 
-/// Closes a handle of [`fl_open`]; another thread's call that has begun with it finishes.
+/// Closes a handle of [`fl_open`]. Calls in progress on other threads finish.
 #[unsafe(no_mangle)]
 pub extern "C" fn fl_close(handle: i64) {
-    told((), || {
+    catch((), || {
         calls::close(handle);
         Ok(())
     });
 }
 
-/// Runs a call: `tensors` has a record for each input of the op's table, then one for each output. On a GPU it returns once the work
-/// is in the stream. Gives 0; 1 where it fails; from 2 on the place of an input of which a copy, whose elements lie side by side, would do;
-/// -1 where an output on a GPU shares a part of an input's memory, but not all of it: nothing has run then.
+/// Runs a call. `tensors` has a record for each input of the op's table, then one for each output. On a GPU it returns when the
+/// work is enqueued in the stream.
+///
+/// Returns 0 on success and 1 on failure. Two results ask the caller to change the call, of which nothing has run: 2 + i if input i
+/// has unsupported strides or alignment, so that a contiguous copy of it is needed, and -1 if an output on a GPU overlaps an input
+/// only partially.
 ///
 /// # Safety
-/// The records are true: what they describe is there and stays until the stream has passed the call, and outputs are nobody else's.
+/// The records are valid, their memory outlives the call's work in the stream, and nothing else accesses the outputs meanwhile.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fl_call(
     handle: i64,
@@ -133,24 +137,24 @@ pub unsafe extern "C" fn fl_call(
     count: usize,
     place: *const RawPlace,
 ) -> i32 {
-    told(1, || {
-        // SAFETY: the caller's promise.
+    catch(1, || {
+        // SAFETY: guaranteed by the caller.
         let (raw, place) = unsafe { (records(tensors, count), place.as_ref()) };
         let table = calls::opened(handle)?.spec();
-        let place = place.ok_or("a call wants to be told where it runs")?;
+        let place = place.ok_or("`place` is null")?;
         if raw.len() != table.inputs.len() + table.outputs.len() {
             return Err(format!("{} takes another number of tensors than {count}", table.name));
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { calls::call(handle, raw, place) }
     })
 }
 
-/// Writes types and sizes of a call's outputs over the records that follow those of its inputs; what the call does not give is
-/// absent. Gives 0, or 1.
+/// Writes the types and sizes of a call's outputs into the records after those of its inputs. Outputs that the call does not compute
+/// become absent. Returns 0, or 1 on failure.
 ///
 /// # Safety
-/// As many records as are said, true ones for the inputs.
+/// `tensors` has `count` records, and those of the inputs are valid.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fl_outputs(
     handle: i64,
@@ -158,12 +162,12 @@ pub unsafe extern "C" fn fl_outputs(
     count: usize,
     device: i32,
 ) -> i32 {
-    told(1, || {
+    catch(1, || {
         let table = calls::opened(handle)?.spec();
         if tensors.is_null() || count != table.inputs.len() + table.outputs.len() {
             return Err(format!("{} takes another number of tensors than {count}", table.name));
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let raw = unsafe { std::slice::from_raw_parts_mut(tensors, count) };
         let (inputs, outputs) = raw.split_at_mut(table.inputs.len());
         // SAFETY: as above.
@@ -171,10 +175,11 @@ pub unsafe extern "C" fn fl_outputs(
     })
 }
 
-/// The kernel that a call would run and why not the others, as JSON, until the thread's next call; null where it fails.
+/// The kernel that a call would run, and the reason against each other variant, as JSON that is valid until the thread's next call;
+/// null on failure.
 ///
 /// # Safety
-/// As many records as are said, true ones.
+/// `inputs` has `count` valid records.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fl_why(
     handle: i64,
@@ -182,15 +187,15 @@ pub unsafe extern "C" fn fl_why(
     count: usize,
     device: i32,
 ) -> *const c_char {
-    told(std::ptr::null(), || {
-        // SAFETY: the caller's promise.
+    catch(std::ptr::null(), || {
+        // SAFETY: guaranteed by the caller.
         unsafe { calls::why(handle, records(inputs, count), device) }.map(say)
     })
 }
 
-/// Launches so far of each kernel on a GPU (-1: on the processor), as JSON, until the thread's next call; null where there is no such
-/// device.
+/// Number of launches of each kernel on a GPU (-1: on the CPU), as JSON that is valid until the thread's next call; null if there is no
+/// such device.
 #[unsafe(no_mangle)]
 pub extern "C" fn fl_launches(device: i32) -> *const c_char {
-    told(std::ptr::null(), || calls::launches(device).map(say))
+    catch(std::ptr::null(), || calls::launches(device).map(say))
 }

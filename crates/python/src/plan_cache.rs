@@ -1,4 +1,4 @@
-//! Calls by their records: one like a call before is launched without a look at its tensors.
+//! Plans by the records of a call, so that a repeated call is launched without reading its tensors again.
 
 use crate::abi::{RANK, RawTensor};
 use ops_cuda::{Plan, Words};
@@ -6,22 +6,22 @@ use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
 use std::sync::Arc;
 
-/// Calls that are kept. Beyond so many, all are forgotten.
+/// Most plans. If it is exceeded, all are dropped.
 const MOST: usize = 4096;
 
-/// Plans by all that records say but addresses, of which the alignment counts and which of them are the same.
+/// Plans by the words of a call's records. Addresses count only by their alignment and by which outputs are also inputs.
 #[derive(Default)]
 pub(crate) struct PlanCache {
     plans: HashMap<Box<[u64]>, Arc<Plan>, BuildHasherDefault<Words>>,
     words: Vec<u64>,
-    /// Whether the last call's tensors are all that it depends on.
+    /// Whether the last call depends only on its records, not on integers in host memory.
     plain: bool,
     /// Addresses of its inputs and outputs.
     addresses: [Vec<u64>; 2],
 }
 
 impl PlanCache {
-    /// The plan of a call, and the addresses of its inputs and outputs.
+    /// The plan of an earlier equal call, and this call's addresses of inputs and outputs.
     pub(crate) fn find(
         &mut self,
         handle: i64,
@@ -40,7 +40,7 @@ impl PlanCache {
             }
         }
         let [inputs, outputs] = &self.addresses;
-        // Which output lies on which input: a variant may plan otherwise there.
+        // The input that each output overwrites, because a variant may plan such calls differently.
         let over = |output: &u64| match output {
             0 => 0,
             _ => {
@@ -55,8 +55,8 @@ impl PlanCache {
         Some((plan, [inputs, outputs]))
     }
 
-    /// Keeps the plan of the call that was looked for last. One that was planned with integers of the host is not: next time these
-    /// may be others.
+    /// Adds the plan of the call of the last [`Known::find`], unless it was planned with integers in host memory, which may
+    /// differ in the next call.
     pub(crate) fn keep(&mut self, plan: Arc<Plan>) {
         if !self.plain {
             return;
@@ -69,9 +69,9 @@ impl PlanCache {
 }
 
 fn write(words: &mut Vec<u64>, record: &RawTensor) {
-    // Kernels want no more than 128 bytes.
+    // No kernel requires more than 128 bytes of alignment.
     let aligned = u64::from(record.data.trailing_zeros().min(7));
-    // A record of too many dimensions is refused before its plan is made.
+    // A record of too many dimensions is rejected before planning.
     let rank = usize::try_from(record.rank).unwrap_or(0).min(RANK);
     if record.dtype == 0 {
         return words.push(0);

@@ -1,16 +1,16 @@
-//! The processor as a device, in this process and in children that were forked from one that used it.
+//! The CPU device, in this process and in its forked children.
 //!
-//! A forked child has none of its parent's threads, and the kernels' thread pools wait for theirs forever. A child runs grids on one
-//! thread, and everything else in a pool of its own.
+//! A forked child has none of its parent's threads, so the parent's thread pools would block forever. A child runs grids on one
+//! thread, and everything else in a separate pool.
 
 use device::Device;
 use facts::BackendKind;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-/// The process that used the processor first, and its device.
+/// The process that used the CPU device first, and its device.
 static FIRST: OnceLock<(u32, Device)> = OnceLock::new();
-/// The latest child that used it.
+/// The device of this process if it is a forked child.
 static FORKED: Mutex<Option<&'static Forked>> = Mutex::new(None);
 
 struct Forked {
@@ -26,14 +26,14 @@ fn first() -> &'static (u32, Device) {
     })
 }
 
-/// What a forked child runs on; none in the process that used the processor first.
+/// The device and pool of a forked child; `None` in the process that used the CPU device first.
 fn forked() -> Result<Option<&'static Forked>, String> {
     let (process, device) = first();
     let this = std::process::id();
     if this == *process {
         return Ok(None);
     }
-    // Only the thread that forked exists in a child, and it does not fork while it holds this.
+    // A child has only the thread that forked, which did not hold this lock.
     let mut last = FORKED.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(forked) = last.filter(|forked| forked.process == this) {
         return Ok(Some(forked));
@@ -45,12 +45,12 @@ fn forked() -> Result<Option<&'static Forked>, String> {
     Ok(*last)
 }
 
-/// The processor in this process.
+/// The CPU device of this process.
 pub(crate) fn device() -> Result<&'static Device, String> {
     Ok(forked()?.map_or(&first().1, |forked| &forked.device))
 }
 
-/// Runs work of the processor where its threads are.
+/// Runs work of the CPU device in this process's thread pool.
 pub(crate) fn run<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T, String> {
     Ok(match forked()? {
         None => work(),

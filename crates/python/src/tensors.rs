@@ -1,12 +1,12 @@
-//! The caller's tensors as those of ops, without a copy where that can be.
-#![allow(unsafe_code)] // The caller's memory, by the promise of its record.
+//! Converts the caller's records to tensors of ops, without a copy if possible.
+#![allow(unsafe_code)] // Uses the caller's memory; the caller guarantees that its records are valid.
 
 use crate::abi::RawTensor;
 use device::Device;
 use ops::{DType, Tensor, TensorSpec};
 use std::sync::Arc;
 
-/// What is wrong with a tensor, with its name.
+/// An error message with the tensor's name.
 fn about(spec: &TensorSpec, what: impl std::fmt::Display) -> String {
     format!("tensor `{}`: {what}", spec.name)
 }
@@ -14,7 +14,7 @@ fn about(spec: &TensorSpec, what: impl std::fmt::Display) -> String {
 /// A tensor on a GPU.
 ///
 /// # Safety
-/// The record is true, and what it describes stays until the stream has passed the call.
+/// The record is valid, and its memory outlives the call's work in the stream.
 pub(crate) unsafe fn on_gpu(
     raw: &RawTensor,
     spec: &TensorSpec,
@@ -31,7 +31,7 @@ pub(crate) unsafe fn on_gpu(
     let last: usize =
         sizes.iter().zip(strides).map(|(size, stride)| (size.max(&1) - 1) * stride).sum();
     let bytes = if len == 0 { 0 } else { dtype.bytes_of(last + 1) };
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let buffer = unsafe { ops_cuda::borrow_buffer(device, raw.data, bytes) };
     let buffer = buffer.map_err(|error| about(spec, error))?;
     let made = if dtype == DType::I32 {
@@ -42,11 +42,11 @@ pub(crate) unsafe fn on_gpu(
     made.map(Some).map_err(|error| about(spec, error))
 }
 
-/// What the host plans with in place of integers on a GPU: themselves, where the caller has them, or bounds.
+/// The values that the host plans with for integers on a GPU: their copy in host memory, or values derived from the bounds.
 fn planned(raw: &RawTensor, spec: &TensorSpec, len: usize) -> Result<Arc<[i32]>, String> {
     if raw.host != 0 {
         let values = std::ptr::with_exposed_provenance::<i32>(raw.host as usize);
-        // SAFETY: the caller's promise, of as many values as the tensor has.
+        // SAFETY: the caller guarantees as many values as the tensor has.
         return Ok(unsafe { std::slice::from_raw_parts(values, len) }.into());
     }
     let int = |value: i64| i32::try_from(value).map_err(|_| about(spec, "counts beyond 32 bits"));
@@ -60,17 +60,20 @@ fn planned(raw: &RawTensor, spec: &TensorSpec, len: usize) -> Result<Arc<[i32]>,
         }
         return Ok((0..=sequences).map(|nth| nth.saturating_mul(bound).min(total)).collect());
     }
-    // Slots of states are one for each sequence: which, the kernels read.
+    // There is one state slot per sequence; the kernels read the indices.
     if spec.name == "state_indices" {
         return Ok((0..len as i32).collect());
     }
     Ok(vec![bound; len].into())
 }
 
-/// A tensor in host memory, and whether it is the caller's own memory. Its elements must lie side by side.
+/// A tensor in host memory, and whether it borrows the caller's memory instead of a copy.
+///
+/// # Errors
+/// A sentence that names the tensor: its record is invalid, it is not contiguous, or it has no memory.
 ///
 /// # Safety
-/// The record is true, and nobody else writes what it describes while the tensor lives.
+/// The record is valid, and nothing else writes its memory while the tensor lives.
 pub(crate) unsafe fn on_host(
     raw: &RawTensor,
     spec: &TensorSpec,
@@ -80,13 +83,13 @@ pub(crate) unsafe fn on_host(
     };
     let (dtype, sizes) = (layout.dtype, layout.sizes());
     if sizes.contains(&0) {
-        // Strides of a tensor without elements may be anything, and its address 0.
+        // A tensor without elements may have any strides and the address 0.
         return Ok(Some((Tensor::poisoned(sizes, dtype), true)));
     }
     let mut wanted = 1;
     for (size, stride) in sizes.iter().zip(layout.strides()).rev() {
         if *size > 1 && *stride != wanted {
-            return Err(about(spec, "its elements do not lie side by side"));
+            return Err(about(spec, "its elements are not contiguous"));
         }
         wanted *= size;
     }
@@ -94,24 +97,24 @@ pub(crate) unsafe fn on_host(
         return Err(about(spec, "has no memory (a fake or meta tensor?)"));
     }
     let start = std::ptr::with_exposed_provenance_mut(raw.data as usize);
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     if let Some(lent) = unsafe { Tensor::lent(sizes, dtype, start) } {
         return Ok(Some((lent, true)));
     }
     let mut own = Tensor::poisoned(sizes, dtype);
     let bytes = own.bytes_mut();
-    // SAFETY: the caller's promise; the tensor has memory of its own, of as many bytes.
+    // SAFETY: guaranteed by the caller; the new tensor has as many bytes and does not overlap.
     unsafe { std::ptr::copy_nonoverlapping(start, bytes.as_mut_ptr(), bytes.len()) };
     Ok(Some((own, false)))
 }
 
-/// Copies a tensor of our own to where the caller wants it.
+/// Copies a tensor into the caller's memory.
 ///
 /// # Safety
-/// The record is true, of as many elements.
+/// The record is valid and has as many elements.
 pub(crate) unsafe fn give_back(raw: &RawTensor, tensor: &mut Tensor) {
     let to = std::ptr::with_exposed_provenance_mut::<u8>(raw.data as usize);
     let bytes = tensor.bytes_mut();
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
 }

@@ -1,4 +1,4 @@
-"""The package without any other: what it imports, what it says of itself, and that its drop-ins have the signatures of what they stand for."""
+"""Tests the package without other packages: its imports, tables and errors, and the signatures of the functions in compat."""
 
 import inspect
 import json
@@ -14,7 +14,7 @@ loaded = {"torch", "numpy", "cupy", "transformers", "ctypes"} & set(sys.modules)
 assert loaded <= {"ctypes"}, loaded
 assert took < 1000, f"import took {took:.0f} ms"
 
-# The library answers: tables, handles, refusals in words.
+# The library loads: tables, handles and errors.
 tables = firstlight.tables()
 assert {"attention", "kda", "gated_delta", "ssd", "selective_scan", "conv1d", "nsa", "rmsnorm", "linear", "moe"} <= set(tables), tables.keys()
 assert tables["ssd"]["inputs"][0]["name"] == "x" and tables["ssd"]["settings"]
@@ -34,7 +34,7 @@ try:
 except (TypeError, AttributeError):
     pass
 
-# Signatures as the packages' sources have them, without annotations.
+# The signatures in the packages' sources, without annotations.
 recorded = json.load(open(os.path.join(os.path.dirname(__file__), "signatures.json")))
 for package, functions in recorded.items():
     module = getattr(__import__(f"firstlight.compat.{package}", fromlist=["x"]), "__dict__")

@@ -1,8 +1,8 @@
-"""Cases of this folder's tests: a line for each, and a summary that ``package.rs`` reads. It imports no torch."""
+"""Counts the cases of this folder's tests: prints a line for each, and a summary that ``package.rs`` reads. Does not import torch."""
 
 FAILED = []
 _RAN = []
-# What runs after each case.
+# Functions to run after each case.
 AFTER = []
 
 
@@ -15,11 +15,11 @@ def check(name, fine, found=""):
 
 
 def case(test):
-    """Runs a function whose name says the case, and counts it. It returns whether the case is fine, or that and what was found."""
+    """Runs a function as a case of its name. It returns whether the case passes, or a tuple of that and the found value."""
     name = test.__name__.replace("_", " ")
     try:
         found = test()
-    except Exception as error:  # any exception that the case did not expect
+    except Exception as error:  # an unexpected exception fails the case
         found = False, f"{type(error).__name__}: {str(error)[:300]}"
     finally:
         for step in AFTER:
@@ -28,7 +28,7 @@ def case(test):
 
 
 def near(name, found, wanted, allowed):
-    """A case whose tensors may differ by a relative error in the Euclidean norm."""
+    """A case that compares tensors by the relative error in the Euclidean norm."""
     import torch
 
     found, wanted = torch.as_tensor(found).double().cpu(), wanted.double().cpu()
@@ -37,7 +37,7 @@ def near(name, found, wanted, allowed):
 
 
 def refused(name, call, words, errors=(NotImplementedError, ValueError, TypeError)):
-    """A case that has to raise one of these errors, with these words."""
+    """A case that must raise one of these errors, with these words in its message."""
     try:
         call()
         found = "nothing was refused"
@@ -47,6 +47,6 @@ def refused(name, call, words, errors=(NotImplementedError, ValueError, TypeErro
 
 
 def end():
-    """Prints the summary and gives the exit code."""
+    """Prints the summary and returns the exit code."""
     print(f"{len(_RAN) - len(FAILED)} passed, {len(FAILED)} failed{': ' + str(FAILED) if FAILED else ''}")
     return 1 if FAILED else 0

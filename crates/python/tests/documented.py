@@ -1,7 +1,7 @@
-"""What the package says of itself: ``python documented.py``, on any Python.
+"""Tests the documentation of the package: ``python documented.py``, on any Python.
 
-Every public function has a docstring; those of the ops name their shapes, types, gradients and sources. The types in ``ops.pyi`` are of the
-same parameters as ``ops.py``. ``python -m firstlight`` runs the program. It ends with 1 if a case fails.
+Every public function has a docstring; those of the ops document shapes, types, gradients and sources. ``ops.pyi`` has the parameters of
+``ops.py``. ``python -m firstlight`` runs the program. It ends with 1 if a case fails.
 """
 
 import ast
@@ -22,7 +22,7 @@ from firstlight import ops
 
 
 def public(module):
-    """Functions and classes that a module has as its own."""
+    """The public functions and classes of a module."""
     names = getattr(module, "__all__", None) or [name for name in vars(module) if not name.startswith("_")]
     for name in names:
         value = getattr(module, name)
@@ -34,7 +34,7 @@ def docstrings():
     names = ["firstlight", "firstlight.ops", "firstlight.quantization", "firstlight.transformers", "firstlight._types", "firstlight._status"]
     names += ["firstlight.kernels", "firstlight.kernels.layers"]
     names += [f"firstlight.compat.{name}" for name in ("bert_padding", "causal_conv1d", "fla", "flash_attn", "mamba_ssm")]
-    # `transformers` is imported by nothing in these; its own functions import it when they are called.
+    # None of these modules imports `transformers`; their functions import it when they are called.
     bare = [name for module in map(importlib.import_module, names) for name, value in public(module) if not (value.__doc__ or "").strip()]
     check("every public function has a docstring", not bare, bare)
     wanted = {"a shape": r"``\[", "types": r"\bTypes: ", "gradients": r"Gradients: ", "a source": r"Sources?: "}

@@ -1,7 +1,7 @@
-"""``enable(model)`` changes nothing that a user can see but the speed: ``python drop_in.py``.
+"""Tests that ``enable(model)`` changes only the speed: ``python drop_in.py``.
 
-Small models in situations that other tests do not reach: masks of every pattern, sinks, dropout, autocast, checkpointing, compiling in
-one graph, pickles, lifetimes, and what ``enable`` tells. It prints a line for each case and ends with 1 if one fails.
+Small models in situations that other tests do not cover: masks of every pattern, sinks, dropout, autocast, checkpointing, compilation
+into one graph, pickling, lifetimes, and the results of ``enable``. It prints a line for each case and ends with 1 if one fails.
 """
 
 import copy
@@ -44,7 +44,7 @@ def near(found, wanted, limit=1e-4):
 
 
 def pattern(seen, causal=True):
-    """The pattern of a mask ``[B, Tq, Tk]``, and whether a call over it gives what torch gives."""
+    """The pattern of a mask ``[B, Tq, Tk]``, and whether a call with it matches torch."""
     from types import SimpleNamespace
 
     from firstlight._attention import attention
@@ -237,7 +237,7 @@ def softcap_with_a_static_cache_and_padding_generates_the_same():
 @case
 def windows_and_chunks_that_no_keyword_names_are_kept():
     wrong = {}
-    # With a torch before 2.6 transformers itself makes no mask of chunks.
+    # With torch before 2.6 transformers cannot create chunked masks.
     chunked = ("Llama4ForCausalLM",) if TORCH >= (2, 6) else ()
     for name in (*chunked, "PhimoeForCausalLM", "Qwen2MoeForCausalLM", "DogeForCausalLM"):
         before, after, _, report = before_and_after(name, forward)
@@ -250,7 +250,7 @@ def windows_and_chunks_that_no_keyword_names_are_kept():
 
 @case
 def a_softcap_that_torch_has_not_trains_as_before():
-    if TORCH < (2, 6):  # nor does transformers make this model's masks then
+    if TORCH < (2, 6):  # transformers cannot create this model's masks then
         return True
     before, after, _, report = before_and_after("T5GemmaForConditionalGeneration", lambda model: train(model, decoder_input_ids=ids(2, 17)))
     return near(after, before, 1e-3) and "attention: attention dropout in training" in report["as_before"], report
@@ -327,18 +327,18 @@ def compiling_in_one_graph_works_with_and_without_a_mask():
                 ours.enable(model)
                 try:
                     found = compiled(model, given)
-                except Exception as error:  # whatever torch.compile says
+                except Exception as error:  # any error of torch.compile
                     ours.disable()
                     try:
                         compiled(model, given)
                         wrong.append((name, list(given), str(error)[:300]))
-                    except Exception:  # it does not compile without firstlight either
+                    except Exception:  # it does not compile without firstlight
                         neither.append((name, list(given)))
                     continue
             if not near(found[mask.bool()], wanted[mask.bool()]):
                 wrong.append((name, list(given), "differs"))
     torch._dynamo.reset()
-    # torch 2.6 compiles Llama; it compiles neither of the hybrids, with firstlight or without.
+    # torch 2.6 compiles Llama, but neither of the hybrid models, with or without firstlight.
     expected = TORCH < (2, 11) and all(name != "LlamaForCausalLM" for name, _ in neither) or not neither
     return not wrong and expected, f"{wrong or ''} without firstlight neither: {neither}"
 
@@ -391,7 +391,7 @@ def norms_of_every_formula_run_on_firstlight():
     wrong = {}
     for name in ("Gemma2ForCausalLM", "Gemma3nForCausalLM", "Olmo2ForCausalLM", "T5ForConditionalGeneration", "Zamba2ForCausalLM"):
         model = tiny(name)
-        if name == "Gemma2ForCausalLM":  # SDPA leaves its softcap out
+        if name == "Gemma2ForCausalLM":  # SDPA ignores its softcap
             model.set_attn_implementation("eager")
         given = {"decoder_input_ids": ids(2, 17)} if name.startswith("T5") else {}
         with torch.no_grad():
@@ -424,7 +424,7 @@ def a_softcap_that_sdpa_leaves_out_is_told():
     eager.load_state_dict(model.state_dict())
     eager.set_attn_implementation("eager")
     wanted, before = forward(eager), forward(model)
-    # Later releases of transformers have no SDPA for it.
+    # Later releases of transformers do not support SDPA for it.
     left_out = model.config._attn_implementation == "sdpa"
     told = ours.enable(model)
     fine = near(forward(model), wanted, 2e-6) and near(before, wanted, 2e-6) != left_out

@@ -1,6 +1,6 @@
-"""Calls through ``firstlight._fast`` have the records and the results of the longer way, over torch's tensors on the processor.
+"""Tests that ``firstlight._fast`` writes the same records and results as the slow path, for torch tensors on the CPU.
 
-``python fast.py``, with the package on the path; on a torch before 2.10, which has no exchange interface, there is nothing to compare.
+``python fast.py``, with the package on the path. Torch before 2.10 has no DLPack exchange API, so there is nothing to compare.
 """
 
 import sys
@@ -16,23 +16,23 @@ if fast is None or not hasattr(torch.Tensor, "__dlpack_c_exchange_api__"):
     print("no exchange interface: 0 passed, 0 failed")
     sys.exit()
 assert fast.api(object(), torch.Tensor, torch.nn.Parameter, torch.Tensor.is_neg) == 0 and fast.api() == 0, "no capsule"
-kind.side_by_side = lambda tensor: True  # no copies for the processor's sake
+kind.side_by_side = lambda tensor: True  # no copies of strided tensors, although the CPU requires them
 assert kind.launch is not None and kind.exchange, "torch has the exchange interface from 2.10 on"
 NOT_PLAIN, NO_OP = -2, 0
 PASSED = 0
 
 
 def lay(name, tensors, insert=(), bounds=None, device=-1, outputs=None):
-    """The result of a call that lays records and finds no op to run, and its room."""
+    """The result of a call that writes records but has no valid handle, and its record buffer."""
     op, thread = _library.op(name), _calls._thread()
     room = _calls._Room(op)
-    room.buffer[:] = bytes([7]) * len(room.buffer)  # values from before must not be read
+    room.buffer[:] = bytes([7]) * len(room.buffer)  # earlier values must not be read
     arguments = kind.exchange, room.address, op.inputs, op.outputs, len(op.inputs), op.count, thread.address
     return kind.launch(arguments, NO_OP, tensors, outputs or {}, insert or None, bounds, device), room
 
 
 def same(name, tensors, insert=(), bounds=None):
-    """Compares the records of an op's inputs, laid both ways."""
+    """Compares the records of an op's inputs, written by both paths."""
     global PASSED
     op = _library.op(name)
     slow = _calls._Room(op)
@@ -62,7 +62,7 @@ for dtype in (torch.float64, torch.float32, torch.bfloat16, torch.float16):
     same("attention", {"q": q, "k": k, "v": k[:, 1:], "cache_seqlens": lengths, "block_table": None}, (), {"cache_seqlens": (9, 0)})
 narrow = torch.randn(3, 128).to(torch.float8_e4m3fn)
 same("linear", {"x": torch.randn(2, 128), "w": narrow, "w_scale": torch.ones(1, 3), "bias": None})
-# Tensors that are not plain are left to the longer way, which reports what is wrong.
+# Tensors that are not plain go to the slow path, which reports errors.
 for tensors in (
     {"x": torch.zeros(3, dtype=torch.int64)},
     {"x": torch.randn(1, 1, 1, 1, 1, 1, 1)},
@@ -81,7 +81,7 @@ assert kind.launch(1, 2) == NOT_PLAIN, "a wrong number of arguments"
 
 
 def run(name, inputs, settings=(), want=("o",), out=None, shapes=None, bounds=None):
-    """Compares the outputs of an op by both ways."""
+    """Compares the outputs of an op by both paths."""
     global PASSED
     op, first = _library.op(name), next(iter(inputs.values()))
     inputs = {tensor: inputs.get(tensor) for tensor in op.inputs}

@@ -1,6 +1,6 @@
-"""Arrays that are neither torch's nor CuPy's: ``python foreign.py``, with numpy and ml_dtypes, and with JAX where it is installed.
+"""Tests arrays of libraries other than torch and CuPy: ``python foreign.py``, with numpy and ml_dtypes, and with JAX if it is installed.
 
-Objects with ``__dlpack__`` or ``__array_interface__`` alone, arrays of ml_dtypes, arrays without elements, and arguments that are no arrays.
+Objects that have only ``__dlpack__`` or ``__array_interface__``, arrays of ml_dtypes, empty arrays, and arguments that are not arrays.
 It prints a line for each case and ends with 1 if one fails.
 """
 
@@ -32,7 +32,7 @@ def raises(kind: type, words: str, call: Callable[[], object]) -> bool:
 
 
 class Dlpack:
-    """An array of which only DLPack is known."""
+    """An array that has only DLPack."""
 
     def __init__(self, array: Any) -> None:
         self._array = array
@@ -45,7 +45,7 @@ class Dlpack:
 
 
 class Interface:
-    """An array of which only numpy's protocol is known."""
+    """An array that has only numpy's protocol."""
 
     def __init__(self, array: Any) -> None:
         self._array = array
@@ -59,7 +59,7 @@ def floats(*shape: int) -> Any:
     return RANDOM.standard_normal(shape).astype(np.float32)
 
 
-# Positional arguments and keywords of a call of each op.
+# Positional and keyword arguments of a call of each op.
 CALLS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "attention": ((floats(1, 5, 2, 16), floats(1, 5, 2, 16), floats(1, 5, 2, 16)), {"causal": True, "return_lse": True}),
     "kda": ((floats(1, 5, 2, 16), floats(1, 5, 2, 16), floats(1, 5, 2, 16), -abs(floats(1, 5, 2, 16)), floats(1, 5, 2)), {"return_state": True}),
@@ -75,7 +75,7 @@ CALLS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
 
 
 def same_with(wrap: Callable[[Any], Any], back: Callable[[Any], bool] = lambda one: isinstance(one, np.ndarray)) -> object:
-    """Whether every op gives the same over wrapped arrays."""
+    """Whether every op returns the same for wrapped arrays."""
     wrong = {}
     for name, (positional, named) in CALLS.items():
         function = getattr(ops, name)

@@ -1,6 +1,6 @@
-"""Gradients of the ops that have them, against float64 autograd of the formulas; and that the others say what to do.
+"""Compares the gradients of ops with float64 autograd of the formulas, and tests the errors of ops without gradients.
 
-``python gradients.py [cpu] [cuda] [sample]``; a sample is in float32, and compiles one call of each op. It prints a line for
+``python gradients.py [cpu] [cuda] [sample]``. A sample uses float32, and compiles one call of each op. It prints a line for
 each case and ends with 1 if one fails.
 """
 
@@ -12,7 +12,7 @@ from cases import check, end
 
 from firstlight import ops
 
-# Relative error, by the norm: gradients are sums over what storage has rounded.
+# Relative error in the norm: gradients are sums over rounded values.
 ALLOWED = {torch.float32: 3e-6, torch.bfloat16: 1e-2}
 SAMPLE = "sample" in sys.argv
 RANDOM = torch.Generator().manual_seed(3)
@@ -33,7 +33,7 @@ def attention(q, k, v, causal=False, scale=None, softcap=None, window=(-1, -1)):
     seen &= (before <= window[0]) if window[0] >= 0 else True
     seen &= (before >= -window[1]) if window[1] >= 0 else True
     scores = scores.masked_fill(~seen, float("-inf"))
-    # A query that sees no key gives 0, and has no gradient.
+    # The output of a query without visible keys is 0, and so is its gradient.
     lone = ~seen.any(1)
     scores = scores.masked_fill(lone[:, None], 0)
     o = torch.einsum("bhqk,bkhd->bqhd", scores.softmax(-1), v)
@@ -75,7 +75,7 @@ def linear(x, w, norm=None, bias=None, residual=None, activation=None, scale=1.0
 
 
 def cases(device):
-    """Names, the op, its formula in float64, and the inputs that both take by place."""
+    """Yields a name, the op, its formula in float64, and the positional inputs of both."""
     q, k, v = draw(2, 9, 4, 64), draw(2, 13, 2, 64), draw(2, 13, 2, 64)
     for name, settings in {
         "attention": {},
@@ -91,7 +91,7 @@ def cases(device):
         yield "attention, lse too", both, lambda q, k, v: attention(q, k, v, causal=True), (q, k, v)
         latent = lambda q, k: ops.attention(q, k, value_width=48)
         yield "attention, latent", latent, lambda q, k: attention(q, k, k[..., :48])[0], (q, k)
-    # More queries than keys: the first see none.
+    # More queries than keys: the first queries see none.
     more = k, q[:, :, :2], q[:, :, 2:]
     yield "attention, more queries", lambda *t: ops.attention(*t, causal=True), lambda *t: attention(*t, causal=True)[0], more
     wide = draw(1, 33, 2, 128), draw(1, 33, 1, 128), draw(1, 33, 1, 128)
@@ -139,7 +139,7 @@ def several(found):
 
 
 def gradients(function, inputs, seeds, second=False):
-    """Gradients of the inputs, or of the sum of their squares."""
+    """Gradients of the inputs, or second-order gradients through the sum of their squares."""
     inputs = [x.detach().clone().requires_grad_() for x in inputs]
     found = several(function(*inputs))
     first = torch.autograd.grad(found, inputs, [s.to(f) for s, f in zip(seeds, found)], create_graph=second)
@@ -149,13 +149,13 @@ def gradients(function, inputs, seeds, second=False):
 
 
 def distance(found, wanted):
-    """The worst relative error of one input's gradient."""
+    """The largest relative error of an input's gradient."""
     wanted = [w.double().cpu() for w in wanted]
     return max(((f.double().cpu() - w).norm() / w.norm().clamp_min(1e-9)).item() for f, w in zip(found, wanted))
 
 
 def compare(name, function, formula, inputs, device, dtype):
-    # States and residuals are float32, whatever the tensors beside them.
+    # States and residuals are always float32.
     wide = lambda at: (name == "conv1d, state" and at == 3) or (name == "linear, whole" and at == 4)
     inputs = [x.to(device, torch.float32 if wide(at) else dtype) for at, x in enumerate(inputs)]
     exact = [x.double().cpu() for x in inputs]
@@ -170,7 +170,7 @@ def compare(name, function, formula, inputs, device, dtype):
         check("  of gradients", error <= 10 * ALLOWED[dtype], f"{error:.1e}")
     if device == "cpu" and dtype != torch.float32:
         return
-    # Inductor's compiler of C++ takes seconds a graph: one for each op.
+    # Inductor's C++ compilation takes seconds per graph: one graph per op.
     inductor = device == "cuda" or name in (("rms_norm",) if SAMPLE else ("attention", "conv1d", "rms_norm", "linear"))
     if SAMPLE and "," in name:
         return
@@ -182,7 +182,7 @@ def compare(name, function, formula, inputs, device, dtype):
 
 
 def part(device):
-    """Only what is asked for: a gradient of one input, of a module's parameters, and none under no_grad."""
+    """Only required gradients: of one input, of a module's parameters, and none under no_grad."""
     x, w = draw(3, 8).to(device), torch.nn.Parameter(draw(8).to(device))
     ops.rms_norm(x, w).sum().backward()
     check(f"{device} a parameter", x.grad is None and w.grad is not None and w.grad.abs().sum() > 0)
@@ -193,7 +193,7 @@ def part(device):
 
 
 def refusals(device):
-    """Where there is no backward, the call says so before it computes, eagerly and in a graph."""
+    """A call without a backward raises before it computes, in eager mode and in a graph."""
     x = draw(1, 5, 2, 128).to(device).requires_grad_()
     g, beta = -torch.ones(1, 5, 2, 128, device=device), torch.ones(1, 5, 2, device=device)
     b = draw(1, 5, 1, 16).to(device)
@@ -226,7 +226,7 @@ def refusals(device):
 
 
 def flash_plumbing():
-    """torch's flash backward takes our arguments, by sizes alone: all that can be seen of it without a GPU."""
+    """torch's flash attention backward accepts our arguments on meta tensors, which is all that can be tested without a GPU."""
     from firstlight import _backward, _flash
 
     version = tuple(int(part) for part in torch.__version__.split(".")[:2])

@@ -1,7 +1,7 @@
-"""firstlight's layers through Hugging Face's ``kernels`` package, without a network: ``python hub_kernels.py PAGE``.
+"""Tests firstlight's layers in Hugging Face's ``kernels`` package, without a network: ``python hub_kernels.py PAGE``.
 
 ``use_kernels`` of transformers, ``kernelize`` of other modules, this package's folder as a local kernel, and the programs of the book's
-page whose comment names this file. It needs ``kernels`` of the version that transformers takes. It prints a line for each case and ends with 1 if one fails.
+page whose comment names this file. Requires the version of ``kernels`` that transformers requires. It prints a line for each case and ends with 1 if one fails.
 """
 
 import os
@@ -28,7 +28,7 @@ import kernels  # noqa: E402
 from kernels import Mode  # noqa: E402
 
 CLASSES = classes()
-# Models of transformers by what of each has to run on firstlight.
+# Models of transformers, and which functions of each must run on firstlight.
 MODELS = {
     "LlamaForCausalLM": ["LlamaRMSNorm"],
     "GraniteMoeHybridForCausalLM": ["GraniteMoeHybridRMSNorm", "causal_conv1d_fn", "causal_conv1d_update", "mamba_chunk_scan_combined", "selective_state_update"],
@@ -63,7 +63,7 @@ def outputs(model):
 def gradients(model):
     model.train()
     model.zero_grad()
-    torch.manual_seed(4)  # of dropout
+    torch.manual_seed(4)  # for dropout
     model(input_ids=ids(), use_cache=False).logits.sin().sum().backward()
     model.eval()
     return torch.cat([value.grad.flatten() for value in model.parameters() if value.grad is not None])
@@ -83,7 +83,7 @@ def models():
 
 
 def training():
-    """Layers without gradients are the model's own in training."""
+    """In training, layers without gradients are not replaced."""
     for name, wanted in (("LlamaForCausalLM", "LlamaRMSNorm"), ("GraniteMoeHybridForCausalLM", "causal_conv1d_fn")):
         model = make(name, CLASSES[name]).eval()
         before = gradients(model)
@@ -97,7 +97,7 @@ def training():
 
 
 def saved():
-    """A model that ``from_pretrained`` reads with ``use_kernels``."""
+    """A model loaded by ``from_pretrained`` with ``use_kernels``."""
     model = make("LlamaForCausalLM", CLASSES["LlamaForCausalLM"]).eval()
     logits, _ = outputs(model)
     with tempfile.TemporaryDirectory() as folder:
@@ -164,7 +164,7 @@ def layers():
 
 
 def enabled():
-    """``enable`` beside ``kernels``, with which functions of transformers are modules."""
+    """``enable`` together with ``kernels``, which makes functions of transformers modules."""
     for name in MODELS:
         model = make(name, CLASSES[name]).eval()
         before = outputs(model)
@@ -179,7 +179,7 @@ def enabled():
 
 
 def documented():
-    """The programs of the page, with a small model for the published one."""
+    """The programs of the page, with a small model instead of the published one."""
     programs = page.programs_of(sys.argv[1], "hub_kernels.py")
     check("the page has programs with kernels", programs)
     with tempfile.TemporaryDirectory() as folder:
@@ -195,11 +195,11 @@ def documented():
 
 
 def main():
-    # `kernelize` changes functions of transformers for the whole process: what sees them unchanged comes first.
+    # `kernelize` changes functions of transformers for the whole process, so tests of unchanged functions run first.
     for part in (layers, enabled, other_modules, models, training, saved, documented):
         try:
             part()
-        except Exception as why:  # any exception that the part did not expect
+        except Exception as why:  # an unexpected exception fails the part
             check(part.__name__, False, f"{type(why).__name__}: {why}")
     return cases.end()
 

@@ -1,4 +1,4 @@
-"""Small models of transformers with firstlight's kernels and without: the same logits and ids, plain, padded and generating.
+"""Compares small models of transformers with and without firstlight's kernels: logits and ids, plain, padded and generating.
 
 ``python models.py [cpu] [cuda]``. It prints a line for each case and ends with 1 if one fails.
 """
@@ -68,9 +68,9 @@ CONFIGS = {
         **COMMON,
     ),
 }
-# transformers 4 has no Kimi-Linear.
+# transformers 4 does not have Kimi-Linear.
 FAMILIES = [family for family in CONFIGS if family != "kimi_linear" or hasattr(transformers, "KimiLinearConfig")]
-# What of each has to run on firstlight, by a part of its name: transformers 4 and 5 name some functions otherwise.
+# Functions that must run on firstlight, by a part of their names, which differ between transformers 4 and 5.
 SCAN = ("causal_conv1d_fn", "causal_conv1d_update", "chunk_scan", "selective_state_update")
 KDA = (
     "causal_conv1d_fn",
@@ -95,7 +95,7 @@ def generated(model, ids, **settings):
 
 
 def distance(found, wanted, seen):
-    """Relative error of the logits of tokens that are no padding."""
+    """Relative error of the logits of tokens that are not padding."""
     found, wanted = found.cpu()[seen], wanted.cpu()[seen]
     return ((found - wanted).norm() / wanted.norm()).item()
 
@@ -104,7 +104,7 @@ LENGTHS = [23, 1, 40]
 
 
 def packed(family, model, ids, wanted, device, allowed):
-    """Sequences behind each other in one row, against each alone."""
+    """Compares sequences packed into one row with each sequence alone."""
     lengths = LENGTHS
     ends = torch.tensor([0, *lengths], dtype=torch.int32, device=device).cumsum(0, dtype=torch.int32)
     found = logits(
@@ -123,7 +123,7 @@ def packed(family, model, ids, wanted, device, allowed):
 
 
 def static(label, model, ids, mask, wanted, padded):
-    """Caches with room for more tokens than there are, a step at a time and as one compiled graph."""
+    """Static caches longer than the sequence, step by step and as one compiled graph."""
     from transformers.generation.configuration_utils import CompileConfig
 
     room = {"cache_implementation": "static", "disable_compile": True}
@@ -131,14 +131,14 @@ def static(label, model, ids, mask, wanted, padded):
     found = generated(model, ids, attention_mask=mask, **room)
     check(f"{label} static cache, padded", torch.equal(found, padded), "the same ids")
     if TORCH < (2, 6):
-        # transformers' own models cannot be traced by an earlier one.
+        # An earlier torch cannot trace transformers' own models.
         return
     whole = CompileConfig(backend="aot_eager", fullgraph=True, mode=None, dynamic=False)
     whole._compile_all_devices = True
     before = firstlight.transformers.report()
     found = generated(model, ids[:1], cache_implementation="static", compile_config=whole)
     after = firstlight.transformers.report()
-    # Some models of transformers 4 have no static cache.
+    # Some models of transformers 4 do not support static caches.
     graph = after["compiled"] or not getattr(model, "_can_compile_fullgraph", False)
     fine = torch.equal(found, wanted) and graph and after["as_before"] == before["as_before"]
     check(f"{label} compiled", fine, f"traced: {after['compiled']}")
@@ -149,9 +149,9 @@ def compare(family, device, dtype):
     torch.manual_seed(5)
     exact = AutoModelForCausalLM.from_config(CONFIGS[family](), dtype=torch.float32).eval()
     model = copy.deepcopy(exact).to(device, dtype)
-    # What a narrower type rounds belongs to both sides.
+    # The reference uses the weights rounded to the storage type.
     exact.load_state_dict({name: value.float().cpu() for name, value in model.state_dict().items()})
-    # torch's grouped products of experts know no float64; the plain loop over them does.
+    # torch's grouped GEMM does not support float64; the loop over experts does.
     exact.config._experts_implementation = "eager"
     exact = exact.double()
     label = f"{family} {device} {str(dtype).removeprefix('torch.')}"
@@ -171,25 +171,25 @@ def compare(family, device, dtype):
         for name, inputs in there.items():
             seen = cases[name].get("attention_mask", mask.new_ones(mask.shape)).bool()
             ours, theirs = (distance(found, references[name], seen) for found in (logits(model, **inputs), before[name]))
-            # Held against float64 on the processor: within rounding of a float32, or no further than transformers' own code is.
+            # Compared with float64 on the CPU: within float32 rounding, or at most the error of transformers' own code.
             allowed = 1e-5 if dtype == torch.float32 else 1.1 * theirs
             check(f"{label} {name}", ours <= max(allowed, theirs), f"{ours:.1e} from float64, transformers {theirs:.1e}")
         found = generated(model, there["plain"]["input_ids"][:1])
-        # Narrow types round differently, and of two logits that tie either may win.
+        # 16-bit types round differently, so ties between logits may resolve differently.
         same = int((found == wanted).sum())
         fine = same == found.numel() if dtype == torch.float32 else same > 0.8 * found.numel()
         check(f"{label} generating", fine, f"{same} of {found.numel()} ids")
-        # A GPU has no attention of float32, and packed sequences nothing else to run by. Kimi-Linear's mixers get no lengths.
+        # There is no float32 attention on a GPU, and no fallback for packed sequences. Kimi-Linear's mixers get no lengths.
         if family != "kimi_linear" and (device == "cpu" or dtype != torch.float32):
             packed(family, model, rows, alone, device, 1e-5 if dtype == torch.float32 else 3e-2)
         report = firstlight.transformers.report()
         print("     ran:", report["firstlight"])
         print("     as before:", report["as_before"])
-        # A GPU has neither attention nor experts of float32 here: these and nothing else run as before, and are counted.
+        # There are no float32 kernels for attention and experts on a GPU: only these fall back, and are counted.
         narrow = device == "cuda" and dtype == torch.float32
         fell = {why for why in report["as_before"] if not (narrow and why.startswith(("attention: ", "KimiLinearMoE: ")))}
         if family == "bamba" and transformers.__version__ < "5":
-            # It makes a mask of its own, by which padding cannot be told from another sequence.
+            # Its own mask does not distinguish padding from another sequence.
             fell.discard("attention: an attention mask that is more than padding")
         ran = report["as_before"] if narrow else report["firstlight"]
         check(f"{label} counted", any(name.startswith("attention") for name in ran), "its attention ran")
@@ -199,7 +199,7 @@ def compare(family, device, dtype):
         if device == "cpu":
             static(label, model, ids, mask, wanted, padded)
         if device == "cpu" and family == "llama" and TORCH >= (2, 6):
-            # Without their lengths sequences are known by the mask that transformers makes of their positions.
+            # Without lengths, transformers derives the mask of the sequences from their positions.
             at = torch.cat([torch.arange(length) for length in LENGTHS])[None]
             found = logits(model, input_ids=torch.cat(rows, 1), position_ids=at, use_cache=False)
             error = distance(found, alone, torch.ones(1, sum(LENGTHS), dtype=torch.bool))

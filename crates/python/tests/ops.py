@@ -1,4 +1,4 @@
-"""Every op of the package against float64 formulas in numpy: arrays of numpy, and where torch is, tensors on the processor and the GPU.
+"""Compares every op with float64 formulas in numpy: for numpy arrays and, with torch, for tensors on the CPU and the GPU.
 
 Run it with the package on the path: ``python ops.py [numpy] [cpu] [cuda]``. It prints a line for each case and ends with 1 if one fails.
 """
@@ -11,14 +11,14 @@ import firstlight
 from firstlight import ops
 
 RNG = np.random.default_rng(7)
-# Relative error, by the norm, that storage allows: inputs are rounded before both sides see them.
+# Allowed relative error in the norm, by storage type. Both sides get the same rounded inputs.
 ALLOWED = {"float32": 2e-5, "float16": 2e-3, "bfloat16": 1.2e-2}
 FAILED = []
 RAN = 0
 
 
 class Frame:
-    """Arrays of one library on one device, of one storage type."""
+    """Arrays of one library, device and storage type."""
 
     def __init__(self, where, dtype):
         self.where, self.dtype = where, dtype
@@ -39,7 +39,7 @@ class Frame:
         return array.detach().double().cpu().numpy()
 
     def draw(self, *shape, scale=1.0, dtype=None):
-        """Random values as the storage type holds them, and the same in float64."""
+        """Random values rounded to the storage type, and the same values in float64."""
         array = self.of(RNG.standard_normal(shape) * scale, dtype)
         return array, self.back(array)
 
@@ -89,7 +89,7 @@ def attention(frame):
         check(frame, f"attention {batch}x{tq}x{tk} D {d}", o, wanted)
         check(frame, "  its lse", lse, wanted_lse, 1e-3)
         if frame.where == "cuda" and tq > 1:
-            # As transformers hands them over: keys and values [B, Hkv, T, D] in memory.
+            # The memory layout of transformers: keys and values [B, Hkv, T, D].
             k, v = (x.transpose(1, 2).contiguous().transpose(1, 2) for x in (k, v))
             check(frame, "  keys and values by head", ops.attention(q, k, v, causal=causal), wanted)
     (q, q64), (k, k64), (v, v64) = (frame.draw(1, 50, 2, 64) for _ in range(3))
@@ -176,7 +176,7 @@ def ssd(frame):
 
 
 def selective_scan(frame):
-    """Mamba's first scan: a rate a channel and state."""
+    """Mamba's selective scan: one decay per channel and state."""
     for batch, tokens, channels, groups in [(2, 40, 24, 1), (3, 1, 48, 1), (1, 90, 34, 2)]:
         n = 17
         (u, u64), (z, z64) = frame.draw(batch, tokens, channels), frame.draw(batch, tokens, channels)
@@ -201,7 +201,7 @@ def selective_scan(frame):
 
 
 def as_mamba_ssm(frame, given, wanted):
-    """The same by mamba-ssm's functions: a prompt, of which there is no state before, and a token over its state."""
+    """The same with mamba-ssm's functions: a prompt without an initial state, and one token with a state."""
     from firstlight.compat.mamba_ssm import selective_scan_fn, selective_state_update
 
     u, delta, a, b, c, d, z, bias, state = given
@@ -264,13 +264,13 @@ def linear(frame):
     residual, residual64 = frame.draw(9, 96, dtype="float32")
     gate, up = np.split(x64 @ w64.T, 2, axis=1)
     wanted = residual64 + 0.5 * gate / (1 + np.exp(-gate)) * up
-    check(frame, "  swiglu beside a residual", ops.linear(x, w, activation="swiglu", residual=residual, scale=0.5), wanted)
+    check(frame, "  swiglu with a residual", ops.linear(x, w, activation="swiglu", residual=residual, scale=0.5), wanted)
     if frame.where != "numpy":
         float8(frame, x, x64)
 
 
 def float8(frame, x, x64):
-    """Weights in float8 (e4m3), with a factor for each row, or for each 128 columns of it; 200 columns have 72 in their last group."""
+    """Weights in float8 (e4m3), with one scale per row or per 128 columns of a row; 200 columns have 72 in their last group."""
     for groups, depth in ((1, 200), (2, 200), (2, 256)):
         w = frame.of(RNG.standard_normal((192, depth)) * 50, "float8_e4m3fn")
         scale, scale64 = frame.draw(groups, 192, scale=0.01, dtype="float32")
@@ -285,10 +285,10 @@ def float8(frame, x, x64):
         gate, up = np.split(a64 @ w64.T, 2, axis=1)
         residual, residual64 = frame.draw(9, 96, dtype="float32")
         o = ops.linear(a, w, w_scale=scale, activation="swiglu", residual=residual)
-        check(frame, "  swiglu beside a residual", o, residual64 + gate / (1 + np.exp(-gate)) * up, ALLOWED["bfloat16"])
+        check(frame, "  swiglu with a residual", o, residual64 + gate / (1 + np.exp(-gate)) * up, ALLOWED["bfloat16"])
     refused(frame, "float8 without factors", lambda: ops.linear(a, w), "w_scale")
-    refused(frame, "factors beside other weights", lambda: ops.linear(a, a, w_scale=scale), "e4m3")
-    refused(frame, "factors of another size", lambda: ops.linear(a, w, w_scale=scale[:, :191]), "w_scale")
+    refused(frame, "scales with weights that are not quantized", lambda: ops.linear(a, a, w_scale=scale), "e4m3")
+    refused(frame, "scales of the wrong size", lambda: ops.linear(a, w, w_scale=scale[:, :191]), "w_scale")
 
 
 def moe(frame):
@@ -329,7 +329,7 @@ def refused(frame, name, work, words):
 
 
 def refusals(frame):
-    """What is wrong is said in words, before anything is written."""
+    """Errors are raised before anything is written."""
     x, _ = frame.draw(2, 5, 64)
     for name, work, words in [
         ("a wrong shape", lambda: ops.rms_norm(x, frame.draw(63)[0]), "weight"),
@@ -340,7 +340,7 @@ def refusals(frame):
 
 
 def evidence(frame):
-    """Every op that was called is counted, and so are the launches of its kernels."""
+    """Calls of every op and launches of its kernels are counted."""
     status = firstlight.status(0 if frame.where == "cuda" else -1)
     for name in ("attention", "conv1d", "gated_delta", "kda", "linear", "moe", "nsa", "rmsnorm", "selective_scan", "ssd"):
         launched = sum(count for kernel, count in status["launches"].items() if kernel.startswith(name + "."))
@@ -355,7 +355,7 @@ def main(wheres):
         for dtype in ("float32", "float16") if where == "numpy" else ("float32", "bfloat16", "float16"):
             frame = Frame(where, dtype)
             for op in (attention, rms_norm, conv1d, ssd, selective_scan, kda, gated_delta, linear, moe, nsa):
-                # Matrix products of float32 have no kernel on a GPU, and say so.
+                # There is no float32 GEMM kernel on a GPU; these calls are refused.
                 if where == "cuda" and dtype == "float32" and op in (attention, linear, moe, nsa):
                     continue
                 try:

@@ -1,4 +1,4 @@
-//! The package as Python has it: the library that was built beside this test, loaded by a real interpreter.
+//! Tests of the Python package with real interpreters, which load the library that was built with this test.
 #![allow(clippy::unwrap_used)] // A test.
 
 use std::ffi::OsString;
@@ -13,17 +13,13 @@ fn library() -> PathBuf {
     std::env::current_exe().unwrap().with_file_name(name)
 }
 
-/// Runs a program of Python with the package on its path; what it says, and whether it ended well.
+/// Runs a Python program with the package on its path. Returns its output and whether it succeeded.
 fn python(interpreter: &Path, arguments: &[&str]) -> (String, bool) {
-    python_beside(interpreter, arguments, None)
+    python_with(interpreter, arguments, None)
 }
 
-/// The same with another folder on the path.
-fn python_beside(
-    interpreter: &Path,
-    arguments: &[&str],
-    other: Option<OsString>,
-) -> (String, bool) {
+/// Like [`python`], with another folder on the path.
+fn python_with(interpreter: &Path, arguments: &[&str], other: Option<OsString>) -> (String, bool) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let path = [root.to_owned()].into_iter().chain(other.map(PathBuf::from));
     let kept = Path::new(env!("CARGO_TARGET_TMPDIR"));
@@ -33,11 +29,11 @@ fn python_beside(
         .current_dir(root.join("tests"))
         .env("PYTHONPATH", std::env::join_paths(path).unwrap())
         .env("FIRSTLIGHT_LIBRARY", library())
-        // Byte code of torch and transformers takes a minute to make; it stays out of the sources.
+        // Compiling torch and transformers to bytecode takes a minute, so it is cached, outside the sources.
         .env("PYTHONPYCACHEPREFIX", kept.join("byte-code"))
         .env_remove("PYTHONDONTWRITEBYTECODE")
         .env("TORCHINDUCTOR_CACHE_DIR", kept.join("inductor"))
-        // Several of these run side by side.
+        // Several of these run in parallel.
         .env("OMP_NUM_THREADS", "1")
         .env("HF_HUB_OFFLINE", "1")
         .output()
@@ -58,7 +54,7 @@ fn every_public_function_is_documented() {
     assert!(good && said.contains(" passed, 0 failed"), "{said}");
 }
 
-/// With numpy and ml_dtypes, which `cargo xtask test` gets; without them this says so.
+/// Requires numpy and ml_dtypes, which `cargo xtask test` installs; skipped without them.
 #[test]
 fn ops_take_arrays_of_other_libraries() {
     let Some(interpreter) = std::env::var_os("FIRSTLIGHT_ARRAYS_PYTHON") else {
@@ -69,7 +65,7 @@ fn ops_take_arrays_of_other_libraries() {
     assert!(good && said.contains(" passed, 0 failed"), "{said}");
 }
 
-/// With numpy, which `cargo xtask test` gets; without it this says so.
+/// Requires numpy, which `cargo xtask test` installs; skipped without it.
 #[test]
 fn ops_on_arrays_are_those_of_the_formulas() {
     let Some(interpreter) = std::env::var_os("FIRSTLIGHT_ARRAYS_PYTHON") else {
@@ -78,7 +74,7 @@ fn ops_on_arrays_are_those_of_the_formulas() {
     };
     let (said, good) = python(Path::new(&interpreter), &["ops.py", "numpy"]);
     assert!(good && said.contains(" passed, 0 failed"), "{said}");
-    // Every op has rows of its own.
+    // Every op has cases.
     for op in [
         "attention",
         "rms_norm",
@@ -99,7 +95,7 @@ fn ops_on_arrays_are_those_of_the_formulas() {
     }
 }
 
-/// With mypy and pyright, which `cargo xtask test` gets; without them this says so.
+/// Requires mypy and pyright, which `cargo xtask test` installs; skipped without them.
 #[test]
 fn type_checkers_know_every_public_name() {
     let Some(interpreter) = std::env::var_os("FIRSTLIGHT_TYPES_PYTHON") else {
@@ -110,7 +106,7 @@ fn type_checkers_know_every_public_name() {
     assert!(good && said.contains(" passed, 0 failed"), "{said}");
 }
 
-/// With torch and the package `kernels`, which `cargo xtask test` gets; without them this says so.
+/// Requires torch and the package `kernels`, which `cargo xtask test` installs; skipped without them.
 #[test]
 fn hub_kernels_run_models_without_a_network() {
     let variables = ["FIRSTLIGHT_HUB_KERNELS_PYTHON", "FIRSTLIGHT_HUB_KERNELS"];
@@ -119,14 +115,14 @@ fn hub_kernels_run_models_without_a_network() {
         return;
     };
     let words = ["hub_kernels.py", PAGE];
-    let (said, good) = python_beside(Path::new(&interpreter), &words, Some(packages));
+    let (said, good) = python_with(Path::new(&interpreter), &words, Some(packages));
     assert!(good && said.contains(" passed, 0 failed"), "{said}");
 }
 
-/// The book's page about the package, whose programs two of the tests run.
+/// The book's page about the package. Two of the tests run its programs.
 const PAGE: &str = "../../../docs/book/src/python.md";
 
-/// What is tried with a recent torch, the longest first, and which of it with an older one.
+/// Programs that run with a recent torch, the longest first, and whether they also run with an older one.
 const WITH_TORCH: &[(&[&str], bool)] = &[
     (&["models.py"], true),
     (&["drop_in.py"], true),
@@ -143,7 +139,7 @@ const WITH_TORCH: &[(&[&str], bool)] = &[
     (&["replacements.py"], true),
 ];
 
-/// With a recent torch and an older one, which `cargo xtask test` gets; without them this says so.
+/// Requires a recent and an older torch, which `cargo xtask test` installs; skipped without them.
 #[test]
 fn every_torch_has_the_same_ops() {
     let Some(stacks) = std::env::var_os("FIRSTLIGHT_TORCH_PYTHONS") else {
@@ -172,7 +168,7 @@ fn every_torch_has_the_same_ops() {
             }
         }
     };
-    // They are single threads, and this machine has two at least.
+    // Each program uses one thread; the machine is assumed to have at least two.
     std::thread::scope(|scope| {
         scope.spawn(work);
         scope.spawn(work);

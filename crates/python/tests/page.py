@@ -1,7 +1,7 @@
-"""The programs of the book's page about Python whose comment names this file, run as they stand there.
+"""Runs the programs of the book's page about Python whose comment names this file.
 
-``python page.py PAGE``, with torch and transformers. The published model is replaced by a folder with a small one of the same kind and a tokenizer of
-bytes; where there is no GPU its name by the processor's, and inductor by what traces as it does. It prints a line for each program and ends
+``python page.py PAGE``, with torch and transformers. The published model is replaced by a small one of the same architecture with a byte tokenizer;
+without a GPU, the device is replaced by the CPU, and inductor by a backend with the same tracing. It prints a line for each program and ends
 with 1 if one fails.
 """
 
@@ -22,7 +22,7 @@ PUBLISHED = "ibm-granite/granite-4.0-h-micro"
 
 
 def drawn(folder):
-    """A small Granite with a tokenizer that has a token for each byte."""
+    """A small Granite model with a byte tokenizer."""
     config = CONFIGS["granitemoehybrid"]()
     config.vocab_size = 300
     torch.manual_seed(5)
@@ -35,7 +35,7 @@ def drawn(folder):
 
 
 def programs_of(page, test):
-    """Programs of a page that it says a test of this folder runs."""
+    """The programs of a page that are marked as run by this test."""
     with open(page) as file:
         return re.findall(rf"<!-- test elsewhere: crates/python/tests/{re.escape(test)} -->\n```python\n(.*?)```", file.read(), re.S)
 
@@ -49,13 +49,13 @@ def main(page):
             program = program.replace(PUBLISHED, folder)
             if not torch.cuda.is_available():
                 program = program.replace('"cuda"', '"cpu"')
-                # tracing.py tries inductor, whose compiler of C++ takes longer than all of this.
+                # tracing.py tests inductor, whose C++ compilation takes longer than this whole test.
                 program = program.replace("fullgraph=True)", 'fullgraph=True, backend="aot_eager")')
             said = io.StringIO()
             try:
                 with contextlib.redirect_stdout(said):
                     exec(compile(program, name, "exec"), {"__name__": "__main__"})
-                # It is about firstlight's kernels in a model: they have to have run, and nothing else in their place.
+                # The program uses firstlight's kernels in a model, so they must have run without any fallback.
                 good = not known or ("'mamba2_chunk_scan'" in said.getvalue() and "'as_before': {}" in said.getvalue())
             except Exception:
                 said.write(traceback.format_exc())
@@ -66,7 +66,7 @@ def main(page):
                 print(said.getvalue())
     with open(page) as file:
         training = file.read().partition("\n## Training\n")[2].partition("\n## ")[0]
-    # Every wrapper of a training script has a row; training.py and safety.py run what the rows promise.
+    # The page has a row about each wrapper of a training script; training.py and safety.py test these rows.
     for topic in ("DDP", "FSDP2", "autocast", "checkpointing", "`fork`", "threads", "`vmap`", "`torch.export`", "meta and fake tensors"):
         good = re.search(rf"^\|[^\n]*{re.escape(topic)}", training, re.M) is not None
         print(f"{'ok  ' if good else 'FAIL'} the section Training has a row about {topic}")

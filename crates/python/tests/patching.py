@@ -1,7 +1,7 @@
-"""``firstlight.patch()``, ``python -m firstlight run`` and ``python -m firstlight shim``: what they put in place, and that no trace stays.
+"""Tests ``firstlight.patch()``, ``python -m firstlight run`` and ``python -m firstlight shim``: what they replace, and that undoing is complete.
 
-``python patching.py``, with torch and transformers. It prints a line for each case and ends with 1 if one fails. Each case is a process,
-most of them forks of this one, which has imported what transformers takes longest to import, and nothing of transformers or firstlight.
+``python patching.py``, with torch and transformers. It prints a line for each case and ends with 1 if one fails. Each case is a process.
+Most are forks of this one, which has imported the slowest imports of transformers, but neither transformers nor firstlight.
 """
 
 import os
@@ -17,7 +17,7 @@ import torch._dynamo  # noqa: F401
 import torch.distributed.tensor  # noqa: F401
 import torch.fx.experimental.symbolic_shapes  # noqa: F401
 
-# A small model's logits by transformers alone, and by whatever the case has put in place.
+# A small model's logits, by transformers with or without the replacements of the case.
 MODEL = """
 import warnings; warnings.filterwarnings("ignore")
 import sys, torch, transformers
@@ -57,7 +57,7 @@ def state():
 
 
 def forked(program, path, paths):
-    """What a program says and how it ends, in a fork of this process with these folders first on its path."""
+    """The output and exit code of a program in a fork of this process, with these folders first on its path."""
     with tempfile.TemporaryFile("w+") as said:
         sys.stdout.flush()
         child = os.fork()
@@ -83,7 +83,7 @@ def forked(program, path, paths):
 
 
 def case(name, program, words=(), arguments=("-c",), path=(), wrong=False):
-    """Runs a program; it has to end well (or not) and say these words."""
+    """Runs a program, which must succeed (or fail, with ``wrong``) and print these words."""
     paths = os.pathsep.join([*path, *os.environ.get("PYTHONPATH", "").split(os.pathsep)])
     if arguments == ("-c",):
         said, code = forked(textwrap.dedent(program), path, paths)
@@ -213,7 +213,7 @@ def patches():
 
 
 def with_real_package(folder):
-    """A real package on the path stays, unless it is forced."""
+    """An installed package is not replaced without force."""
     os.makedirs(os.path.join(folder, "causal_conv1d"))
     with open(os.path.join(folder, "causal_conv1d", "__init__.py"), "w") as file:
         file.write("causal_conv1d_fn = 'theirs'\n")

@@ -1,4 +1,4 @@
-"""Quantized weights of ``ops.linear`` and ``ops.moe`` against float64 products with the dequantized weights: ``python quantized.py [cuda]``.
+"""Compares ``ops.linear`` and ``ops.moe`` with quantized weights to float64 with the dequantized weights: ``python quantized.py [cuda]``.
 
 It prints a line for each case and ends with 1 if one fails.
 """
@@ -13,7 +13,7 @@ from firstlight import ops, quantization
 from firstlight._library import Refused
 
 DEVICE = "cuda" if "cuda" in sys.argv[1:] else "cpu"
-# Products of bfloat16 with float32 sums, the result rounded to bfloat16; two such products with a rounded value between.
+# A bfloat16 GEMM with float32 accumulation and a bfloat16 result; two such GEMMs with a bfloat16 intermediate.
 ALLOWED, ALLOWED_MOE = 4e-3, 8e-3
 torch.manual_seed(3)
 
@@ -31,7 +31,7 @@ def draw(*shape, dtype=torch.bfloat16):
 
 
 def dequantized(w, scale, zero=None, offset=None, group=None):
-    """In float64, each element by the definition, apart from ``quantization.dequantize``."""
+    """The weights in float64 by the definition, independent of ``quantization.dequantize``."""
     if w.dtype == torch.uint8:
         values = torch.empty(*w.shape[:-1], 2 * w.shape[-1], dtype=torch.float64, device=w.device)
         values[..., 0::2], values[..., 1::2] = (w % 16).double(), (w // 16).double()
@@ -221,7 +221,7 @@ def helpers():
 
 
 def traced():
-    """Operators of the dispatcher give what eager calls give, and their fakes the same shapes and types."""
+    """Dispatcher operators return the results of eager calls, and their fake kernels the same shapes and types."""
     w, x = draw(96, 256, dtype=torch.float32), draw(2, 3, 256)
     q, scale, zero = quantization.quantize_int4(w, 64, True)
 

@@ -1,4 +1,4 @@
-"""Functions of ``firstlight.compat`` against float64 formulas of the packages that they replace: ``python replacements.py [cuda]``.
+"""Compares the functions of ``firstlight.compat`` with float64 formulas of the packages that they replace: ``python replacements.py [cuda]``.
 
 It prints a line for each case and ends with 1 if one fails. Signatures are compared in ``alone.py``.
 """
@@ -68,7 +68,7 @@ def packed_attention(dtype):
     check("flash_attn_varlen_kvpacked_func", found, wanted, dtype)
     check("flash_attn_interface.flash_attn_varlen_func",
           flash_attn_interface.flash_attn_varlen_func(q, kv[:, 0], kv[:, 1], offsets(*lengths), offsets(*lengths_k), 7, 9), wanted, dtype)
-    # The same keys in pages of four.
+    # The same keys in pages of four tokens.
     pages, table = draw(12, 4, 2, 2, 32, dtype=dtype), torch.randperm(12, device=DEVICE)[:9].int().reshape(3, 3)
     rows = [pages[table[at].long()].reshape(12, 2, 2, 32)[:length] for at, length in enumerate(lengths_k)]
     found = flash_attn.flash_attn_varlen_func(
@@ -100,7 +100,7 @@ def third_interface(dtype):
 
 
 def rotated(x, cos, sin, positions, interleaved):
-    """In float64, a channel pair at a time."""
+    """Rotary embedding in float64, one channel pair at a time."""
     found, half = x.double().clone(), cos.shape[1]
     for at in range(half):
         one, other = (2 * at, 2 * at + 1) if interleaved else (at, at + half)
@@ -157,7 +157,7 @@ def caches(dtype):
 
 
 def delta_rule(q, k, v, g, beta, state, scale):
-    """By token, in float64; heads of q and k repeated."""
+    """The recurrence over tokens in float64; heads of q and k are repeated."""
     q, k, v, g, beta = (x.double() for x in (q, k, v, g, beta))
     q, k = (x.repeat_interleave(v.shape[2] // x.shape[2], 2) for x in (q, k))
     found = torch.zeros_like(v)
@@ -214,7 +214,7 @@ def gated_delta(dtype):
 
 
 def sparse(q, k, v, gates, indices, counts, size, window, scale):
-    """Native sparse attention of one sequence, q ``[Tq, HQ, K]``, by fla's rules in float64: o, and the blocks that it selects."""
+    """Native sparse attention of one sequence, q ``[Tq, HQ, K]``, in float64 with fla's block selection: o and the selected blocks."""
     q, k, v = (x.double() for x in (q, k, v))
     queries, tokens, heads, group = q.shape[0], k.shape[0], k.shape[1], q.shape[1] // k.shape[1]
     whole = tokens // size
@@ -370,7 +370,7 @@ def main():
         for part in (packed_attention, third_interface, caches, gated_delta, native_sparse, norms, varlen_states, split_layer):
             try:
                 part(dtype)
-            except Exception as error:  # any exception that the part did not expect
+            except Exception as error:  # an unexpected exception fails the part
                 cases.check(part.__name__, False, f"{type(error).__name__}: {error}")
     return cases.end()
 

@@ -1,7 +1,7 @@
-"""Calls that must be right or refused: ``python safety.py``. It prints a line for each case and ends with 1 if one fails.
+"""Tests calls that must be correct or refused: ``python safety.py``. It prints a line for each case and ends with 1 if one fails.
 
-Outputs given by the caller, forward-mode derivatives, unusual memory, tensors without memory, subclasses, forks, settings of any
-number, and code of models that asks for more than firstlight computes.
+Outputs given by the caller, forward-mode derivatives, unusual memory layouts, tensors without memory, subclasses, forks, many different
+settings, and models that need more than firstlight computes.
 """
 
 import os
@@ -20,7 +20,7 @@ REFUSED = (Refused, NotImplementedError, TypeError, ValueError, RuntimeError)
 
 
 def refuses(function):
-    """Whether a call is refused, and with which words."""
+    """Whether a call is refused, and the error."""
     try:
         found = function()
     except REFUSED as why:

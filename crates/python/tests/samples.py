@@ -1,4 +1,4 @@
-"""A few calls of every op of ``firstlight.ops``, with tensors of torch: what tests of tracing and of gradients call."""
+"""Sample calls of every op of ``firstlight.ops`` with torch tensors, for the tests of tracing and gradients."""
 
 import torch
 import torch.nn.functional as F
@@ -16,8 +16,8 @@ def _draws(dtype, device, seed):
 
 
 def samples(dtype=torch.float32, device="cpu"):
-    """Gives names, functions and their arguments: tensors first, which a call takes by place. A function that writes over a state gives
-    the state too."""
+    """Yields names, functions and their positional tensors. A function that updates a state in place also returns
+    the state."""
     draw = _draws(dtype, device, 11)
     full = torch.float32
     ends = torch.tensor([0, 5, 5, 21, 24], dtype=torch.int32, device=device)
@@ -59,7 +59,7 @@ def samples(dtype=torch.float32, device="cpu"):
     yield "ssd", lambda *t: ops.ssd(*t[:5], D=t[5]), (x, dt, a, b, c, d)
     yield "ssd, state", lambda *t: ops.ssd(*t, dt_limit=(0.01, 0.5), return_state=True), (x, dt, a, b, c)
     yield "ssd, in place", _over(lambda *t, **s: ops.ssd(*t, **s)), (x, dt, a, b, c, pool[:2].clone())
-    # A pool of states, of which two sequences have one each.
+    # A pool of states with a slot for each of two sequences.
     at = lambda *t, **s: ops.ssd(*t, state_indices=slots, **s)
     yield "ssd, pool", _over(at), (x[:, :1], dt[:, :1], a, b[:, :1], c[:, :1], pool)
     whole = [t.reshape(42, *t.shape[2:]) for t in (x, dt, b, c)]
@@ -67,7 +67,7 @@ def samples(dtype=torch.float32, device="cpu"):
     many = lambda x, dt, a, b, c: ops.ssd(x, dt, a, b, c, cu_seqlens=offsets, max_seqlen=30, return_state=True)
     yield "ssd, packed", many, (whole[0], whole[1], a, *whole[2:])
 
-    # It has no kernels of GPUs.
+    # It has no GPU kernels.
     if device == "cpu":
         u, delta, z = (draw(2, 9, 24) for _ in range(3))
         given = u, delta, -draw(24, 16, of=full).exp(), draw(2, 9, 1, 16), draw(2, 9, 1, 16), draw(24), z
@@ -111,7 +111,7 @@ def samples(dtype=torch.float32, device="cpu"):
 
 
 def _over(op):
-    """A call that writes over its last tensor, and gives it beside what the op gives."""
+    """A call that updates its last tensor in place, and also returns it."""
 
     def run(*tensors):
         return op(*tensors[:-1], state=tensors[-1]), tensors[-1]
@@ -120,7 +120,7 @@ def _over(op):
 
 
 def fresh(tensors):
-    """Copies with the same sizes and strides, which a call may write over."""
+    """Copies with the same sizes and strides, which a call may modify."""
     return tuple([torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device=t.device).copy_(t) for t in tensors])
 
 

@@ -1,7 +1,6 @@
-//! Calls on a stand-in for the driver: what is launched a second time, by the records of a call like it, is what a first call would
-//! have launched there.
-#![cfg(target_os = "linux")] // The stand-in is found by the loader's path and built by the C compiler.
-#![allow(unsafe_code)] // Calls of C.
+//! Calls on a fake CUDA driver: a repeated call, whose plan is found by its records, launches the same kernels as a first call.
+#![cfg(target_os = "linux")] // The fake driver is built by the C compiler and found by the loader's path.
+#![allow(unsafe_code)] // Calls of C functions.
 #![allow(clippy::unwrap_used)] // A test.
 
 #[path = "../../verify/tests/stand_in/machine.rs"]
@@ -16,26 +15,27 @@ type At = [u64; 3];
 
 const A: At = [0x10000, 0x20000, 0x30000];
 const B: At = [0x50000, 0x60000, 0x70000];
-/// One over the input, and one whose input is not as well aligned.
+/// An output that overwrites the input, and an input of smaller alignment.
 const OVER: At = [0x50000, 0x60000, 0x50000];
 const ODD: At = [0x50002, 0x60000, 0x70000];
 
 #[test]
-fn a_call_like_one_before_launches_what_a_first_one_would() {
-    let name = "a_call_like_one_before_launches_what_a_first_one_would";
+fn a_repeated_call_launches_the_same_kernels_as_a_first_one() {
+    let name = "a_repeated_call_launches_the_same_kernels_as_a_first_one";
     let launched = machine::launched(name, || {
-        // Each thread keeps calls of its own: this one's are the first of their kind.
-        let anew = |calls: &'static [(At, i64)]| {
+        // Plans are thread-local, so the calls of a new thread are first calls.
+        let in_new_thread = |calls: &'static [(At, i64)]| {
             std::thread::spawn(move || calls.iter().map(|(at, rows)| launch(*at, *rows)).collect())
                 .join()
                 .unwrap()
         };
-        let all: Vec<String> = anew(&[(A, 4), (B, 4), (A, 4), (OVER, 4), (ODD, 4), (B, 5), (B, 4)]);
+        let all: Vec<String> =
+            in_new_thread(&[(A, 4), (B, 4), (A, 4), (OVER, 4), (ODD, 4), (B, 5), (B, 4)]);
         assert!(all.iter().filter(|one| one.starts_with("rmsnorm")).count() == 6, "{all:?}");
         assert_eq!(all[4], "a copy would do");
         for (at, call) in [(A, 4), (B, 4), (A, 4), (OVER, 4), (ODD, 4), (B, 5)].iter().zip(&all) {
             let first: &'static [(At, i64)] = Box::leak(Box::new([*at]));
-            assert_eq!(anew(first), std::slice::from_ref(call), "{at:?}");
+            assert_eq!(in_new_thread(first), std::slice::from_ref(call), "{at:?}");
         }
         assert_eq!(all[1], all[6]);
         assert!(all[0] != all[1] && all[1] != all[3] && all[1] != all[5], "{all:?}");
@@ -64,7 +64,7 @@ fn uint8_weights_launch_as_pairs_of_int4() {
         records[13] = dense(0xa0000, 3, [1, 256]);
         let kept = [0x1000_0000, 0x2000_0000].map(|address| RawMemory { address, bytes: 1 << 24 });
         let place = RawPlace { device: 0, pad: 0, stream: 0, memory: None, kept };
-        // int4 has two columns a byte; as many bytes as columns are twice as many columns as x has.
+        // A byte has two int4 columns, so 1024 bytes are twice the columns of x.
         for (bytes, wanted) in [(512, 0), (1024, 1)] {
             records[1] = dense(0x20000, 8, [256, bytes]);
             let code =
@@ -80,7 +80,7 @@ fn uint8_weights_launch_as_pairs_of_int4() {
     assert!(launched.is_none_or(|launched| launched.iter().any(|name| name.contains("linear"))));
 }
 
-/// What a norm of rows of 1024 launches: the kernel's name and a hash of its arguments.
+/// The launch of an RMSNorm over rows of 1024: the kernel's name and a hash of its arguments.
 fn launch([x, weight, o]: At, rows: i64) -> String {
     const WIDTH: i64 = 1024;
     static HANDLE: OnceLock<i64> = OnceLock::new();

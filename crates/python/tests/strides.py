@@ -1,7 +1,7 @@
-"""Layouts that models hand over, on a GPU, against float64 formulas in numpy: nothing is copied on the way.
+"""Tests that memory layouts of models need no copies on a GPU, and compares with float64 formulas in numpy.
 
-Run it with the package on the path, where torch finds a GPU: ``python strides.py``. It prints a line for each case and ends with 1 if one
-fails or anything was copied.
+Run it with the package on the path and a GPU: ``python strides.py``. It prints a line for each case and ends with 1 if one fails or if
+a tensor was copied.
 """
 
 import sys
@@ -14,7 +14,7 @@ from firstlight import ops
 
 
 def attention(frame):
-    """Keys and values ``[B, Hkv, T, D]`` in memory, a part of a longer cache, and parts of one projection."""
+    """Keys and values ``[B, Hkv, T, D]`` in memory, as a slice of a longer cache, and as slices of one projection."""
     for batch, tq, tk, heads, kv_heads, d in [
         (2, 65, 65, 4, 2, 64),
         (2, 1, 77, 8, 2, 64),
@@ -42,7 +42,7 @@ def attention(frame):
 
 
 def ssd(frame):
-    """x, B and C parts of one projection, dt and z of another."""
+    """x, B and C are slices of one projection, dt and z of another."""
     p, n = 64, 128
     for batch, tokens, heads, groups, gated in [(2, 70, 8, 1, True), (1, 1, 4, 2, True), (1, 2100, 8, 1, False), (3, 1, 8, 1, False), (2, 130, 8, 2, True)]:
         width = heads * p
@@ -66,7 +66,7 @@ def ssd(frame):
 
 
 def rms_norm(frame):
-    """x and the gate parts of a projection, in groups and without."""
+    """x and the gate are slices of a projection, with and without groups."""
     for batch, tokens, groups, size in [(2, 7, 1, 4096), (1, 1, 1, 3072), (3, 5, 4, 128), (2, 3, 1, 96)]:
         whole, whole64 = frame.draw(batch, tokens, 3, groups * size)
         weight, weight64 = frame.draw(size)
@@ -78,7 +78,7 @@ def rms_norm(frame):
 
 
 def misaligned(frame):
-    """Parts that begin at any element, after aligned calls of the same sizes: copied, never read across their ends."""
+    """Slices of any alignment, after aligned calls of the same sizes: they are copied, and never read out of bounds."""
     draw, torch = frame.draw, frame.torch
     (q, q64), (k, k64), (v, v64) = (draw(1, 70, 2, 64) for _ in range(3))
     wanted, _ = softmax_attention(q64, k64, v64, True, 0.125)
@@ -103,7 +103,7 @@ def main():
     for dtype in ("bfloat16", "float16", "float32"):
         frame = Frame("cuda", dtype)
         for op in (attention, ssd, rms_norm):
-            # Matrix products of float32 have no kernel on a GPU.
+            # There is no float32 GEMM kernel on a GPU.
             if dtype == "float32" and op is attention:
                 continue
             try:

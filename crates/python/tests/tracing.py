@@ -1,4 +1,4 @@
-"""Every op under what traces: ``torch.compile(fullgraph=True)``, fake tensors, ``opcheck`` and modes of torch's dispatcher.
+"""Tests tracing of every op: ``torch.compile(fullgraph=True)``, fake tensors, ``opcheck`` and dispatch modes.
 
 ``python tracing.py [cpu] [cuda]``. It prints a line for each case and ends with 1 if one fails.
 """
@@ -21,7 +21,7 @@ TORCH = tuple(int(part) for part in torch.__version__.split(".")[:2])
 
 
 def same(found, wanted):
-    """Sizes, strides, types and, where a call has values, every one of them."""
+    """Compares sizes, strides, types and, if present, values."""
     for one, other in zip(several(found), several(wanted)):
         if (one.shape, one.stride(), one.dtype, one.device) != (other.shape, other.stride(), other.dtype, other.device):
             return f"{one.dtype}{list(one.shape)} {one.stride()}, wanted {other.dtype}{list(other.shape)} {other.stride()}"
@@ -35,19 +35,19 @@ def calls():
 
 
 def compiled(name, function, tensors, wanted):
-    """One graph, the values of the eager call, and that it was the op which gave them."""
+    """Compiles to one graph that calls the op, and compares with the eager call."""
     torch._dynamo.reset()
     seen = []
 
     def backend(graph, inputs):
-        # One that writes over a state is an argument of the node that makes it functional.
+        # An op that updates a state is an argument of the node that functionalizes it.
         named = [str(one) for node in graph.graph.nodes for one in (node.target, *node.args)]
         seen.extend(one for one in named if one.startswith("firstlight."))
         return graph
 
     from torch._dynamo.backends.common import aot_autograd
 
-    # As inductor does without its compiler of C++: every graph is made functional, and its operators are called as they are.
+    # Like inductor without C++ compilation: functionalizes the graph and calls its operators.
     by = "inductor" if BACKEND == "inductor" else aot_autograd(fw_compiler=backend)
     before = calls()
     with torch.no_grad():
@@ -69,7 +69,7 @@ def faked(name, function, tensors, wanted):
 
 
 class _Seen(TorchDispatchMode):
-    """Keeps each call of an operator of ours."""
+    """Records each call of a firstlight operator."""
 
     def __init__(self):
         super().__init__()
@@ -82,16 +82,16 @@ class _Seen(TorchDispatchMode):
 
 
 def checked(name, function, tensors, wanted):
-    """What ``opcheck`` says of the operator that the call becomes, with the call's own arguments."""
+    """Runs ``opcheck`` on the operator of the call, with the call's arguments."""
     with _Seen() as seen, torch.no_grad():
         found = function(*fresh(tensors))
     wrong = same(found, wanted)
     check(f"{name}: under a mode", seen.calls and not wrong, wrong)
-    # torch has it from 2.4 on.
+    # Since torch 2.4.
     opcheck = getattr(torch.library, "opcheck", None)
     for operator, args in seen.calls if opcheck is not None else ():
         args = [arg.clone() if isinstance(arg, torch.Tensor) else arg for arg in args]
-        # Whether an argument was written over torch cannot see in float8, which it does not compare.
+        # torch cannot compare float8 tensors, so it cannot detect writes to them.
         narrow = any(isinstance(arg, torch.Tensor) and arg.dtype == torch.float8_e4m3fn for arg in args)
         tests = ("test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic") + (() if narrow else ("test_schema",))
         try:
@@ -103,7 +103,7 @@ def checked(name, function, tensors, wanted):
 
 
 def dynamic():
-    """Sizes that are symbols: one graph for all of them."""
+    """Symbolic sizes: one graph for all sizes."""
     torch._dynamo.reset()
     graphs = []
 
@@ -125,7 +125,7 @@ def dynamic():
 
 
 def settings():
-    """Numbers that change from call to call are settings of another graph, not of the first one."""
+    """A setting that changes between calls leads to another graph."""
     torch._dynamo.reset()
     run = torch.compile(lambda x, eps: ops.rms_norm(x, eps=eps), fullgraph=True, backend="eager")
     x = torch.randn(3, 8)
@@ -136,7 +136,7 @@ def settings():
 
 
 def refused():
-    """What is wrong is said in words in a graph too."""
+    """Errors are raised in a graph too."""
     torch._dynamo.reset()
     run = torch.compile(lambda x, w: ops.rms_norm(x, w), fullgraph=True, backend="eager")
     try:
@@ -149,7 +149,7 @@ def refused():
 
 
 def copied():
-    """A module that was compiled is copied, and traced by make_fx, as any other."""
+    """A compiled module can be copied and traced by make_fx."""
     from torch.fx.experimental.proxy_tensor import make_fx
 
     x, w = torch.randn(4, 16), torch.randn(16)
@@ -158,7 +158,7 @@ def copied():
         wrong = same(copy.deepcopy(graph)(x * 2, w), ops.rms_norm(x * 2, w))
     there = any("firstlight" in str(node.target) for node in graph.graph.nodes)
     check("make_fx", there and not wrong, wrong or "an operator in its graph")
-    # Inductor has nodes in comments of one line.
+    # Inductor writes nodes into one-line comments.
     lines = [node.format_node() or "" for node in graph.graph.nodes]
     check("a node is a line", not any("\n" in line for line in lines))
 
@@ -180,7 +180,7 @@ def main(arguments):
                     continue
                 checked(label, function, tensors, wanted)
                 if TORCH < (2, 3) and name.endswith((", in place", ", pool")):
-                    # It makes no operator functional that writes over what it is given, and says so.
+                    # It does not functionalize operators that modify their arguments, and reports that.
                     continue
                 for BACKEND in ("aot", "inductor"):
                     compiled(label, function, tensors, wanted)

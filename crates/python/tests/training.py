@@ -1,4 +1,4 @@
-"""The ops inside what training scripts wrap around them: ``python training.py``, one process on the processor.
+"""Tests the ops inside the wrappers of training scripts: ``python training.py``, one process on the CPU.
 
 DDP, FSDP2, autocast, checkpointing, threads, and an exported program in another process. It prints a line for each case and ends with 1 if
 one fails.
@@ -39,7 +39,7 @@ class Block(torch.nn.Module):
 
 
 def trained(model, steps=3, run=None):
-    """Losses of a few steps."""
+    """The losses of a few steps."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     generator, losses = torch.Generator().manual_seed(1), []
     for _ in range(steps):

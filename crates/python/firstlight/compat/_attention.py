@@ -1,5 +1,5 @@
-"""What flash-attn's functions and those of its third interface share: the arguments that firstlight does not take, and the calls of
-``ops.attention``. ``refused`` has arguments by name, each of which must be absent (None, 0 or False)."""
+"""Shared by the functions of flash-attn 2 and 3: rejects unsupported arguments and calls ``ops.attention``. ``refused`` has unsupported
+arguments by name, each of which must be unset (None, 0 or False)."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ def _settings(softmax_scale: Any, causal: Any, window_size: Any, softcap: Any, r
 
 
 def dense(function: str, q: Any, k: Any, v: Any, *settings: Any, **refused: Any) -> Any:
-    """Sequences of equal lengths, with ``softmax_scale``, ``causal``, ``window_size``, ``softcap`` and whether the log-sum-exp is
-    returned."""
+    """Attention over sequences of equal lengths. ``settings`` are ``softmax_scale``, ``causal``, ``window_size``, ``softcap`` and whether to
+    return the log-sum-exp."""
     _refuse(function, refused)
     return ops.attention(q, k, v, **_settings(*settings))
 
 
 def packed(function: str, q: Any, k: Any, v: Any, offsets: Any, offsets_k: Any, longest: Any, longest_k: Any, table: Any, *settings: Any, **refused: Any) -> Any:
-    """Packed sequences, with the settings of ``dense``; keys and values in pages where there is a ``table``."""
+    """Attention over packed sequences, with the settings of ``dense``; over a paged cache if there is a ``table``."""
     _refuse(function, refused)
     if table is None:
         keys = {"cu_seqlens_k": None if offsets_k is offsets else offsets_k}
@@ -32,8 +32,8 @@ def packed(function: str, q: Any, k: Any, v: Any, offsets: Any, offsets_k: Any, 
 
 
 def cached(function: str, q: Any, caches: Any, new: Any, rotary: Any, lengths: Any, rows: Any, table: Any, *settings: Any, **refused: Any) -> Any:
-    """A cache, to which the ``new`` keys and values are appended first, with the settings of ``dense``; ``rotary`` has cosines, sines and
-    whether pairs are neighbours."""
+    """Attention over a KV cache, to which the ``new`` keys and values are appended first, with the settings of ``dense``. ``rotary`` has
+    cosines, sines and whether the rotated pairs are adjacent channels."""
     _refuse(function, refused)
     given = _settings(*settings)
     is_local = given["causal"] or tuple(given["window"]) != (-1, -1)

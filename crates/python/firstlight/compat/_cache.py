@@ -1,6 +1,6 @@
-"""Key-value caches of ``flash_attn_with_kvcache``: new keys and values, rotary embedding, and rows of the cache for each sequence.
+"""The KV cache of ``flash_attn_with_kvcache``: appends keys and values, with rotary embedding, and selects cache rows.
 
-Nothing is read back from a GPU: positions are tensors.
+Nothing is copied from the GPU to the host: positions are tensors.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def attend(
     is_local: Any,
     **settings: Any,
 ) -> Any:
-    """Attention of q over a cache, to which k and v are appended first, by a function with the arguments of ``ops.attention``."""
+    """Appends k and v to the cache, then calls ``attention``, which has the signature of ``ops.attention``."""
     if isinstance(cache_seqlens, int):
         cache_seqlens = q.new_full((q.shape[0],), cache_seqlens).int()
     if cache_batch_idx is not None and block_table is not None:
@@ -53,7 +53,7 @@ def attend(
         v_cache[rows, new] = v.to(v_cache.dtype)
         cache_seqlens = cache_seqlens + k.shape[1]
     if cache_batch_idx is not None:
-        # A row of the cache is a page as long as the cache, of which each sequence has one.
+        # Each row of the cache is treated as one page, and each sequence has one page.
         block_table = cache_batch_idx.int()[:, None]
         if cache_seqlens is None:
             cache_seqlens = q.new_full((q.shape[0],), k_cache.shape[1]).int()
@@ -67,8 +67,8 @@ def _count(number, like):
 
 
 def _rotated(x, cos, sin, positions, interleaved):
-    """x ``[B, T, H, D]`` with its first channels rotated by the angles of positions ``[B, T]``: neighbouring channels, or those of two
-    halves."""
+    """Rotary embedding of the first channels of x ``[B, T, H, D]`` at positions ``[B, T]``: rotates adjacent pairs (``interleaved``) or
+    pairs of the two halves."""
     width = 2 * cos.shape[-1]
     cos, sin = (one.float()[positions][:, :, None] for one in (cos, sin))
     turned, kept = x[..., :width].float(), x[..., width:]

@@ -29,9 +29,9 @@ def chunk_gated_delta_rule(
     cp_context: Any = None,
     **kwargs: Any,
 ) -> Any:
-    """q and k ``[B, T, H, K]``, v ``[B, T, HV, V]``, g and beta ``[B, T, HV]``: o and the final state ``[N, HV, K, V]`` (or None). With
-    ``use_gate_in_kernel`` among the keywords g are logits, and ``A_log`` ``[HV]`` and ``dt_bias`` are wanted too. ``chunk_size`` and
-    ``chunk_indices`` only cut the work."""
+    """q and k ``[B, T, H, K]``, v ``[B, T, HV, V]``, g and beta ``[B, T, HV]``. Returns o and the final state ``[N, HV, K, V]`` (or None).
+    With the keyword ``use_gate_in_kernel`` g are logits, and ``A_log`` ``[HV]`` and ``dt_bias`` are required. ``chunk_size`` and
+    ``chunk_indices`` do not affect the result."""
     unsupported("chunk_gated_delta_rule", cp_context=cp_context is not None)
     kwargs.pop("chunk_size", None)
     gate = {name: kwargs.pop(name, None) for name in ("use_gate_in_kernel", "A_log", "dt_bias")}
@@ -65,7 +65,7 @@ def fused_recurrent_gated_delta_rule(
     cu_seqlens: Optional[Array] = None,
     **kwargs: Any,
 ) -> Any:
-    """As ``chunk_gated_delta_rule``, for few tokens. Without g nothing decays, without beta it is 1."""
+    """Like ``chunk_gated_delta_rule``, for few tokens. Without g there is no decay; without beta it is 1."""
     unsupported("fused_recurrent_gated_delta_rule", gk=gk is not None, gv=gv is not None)
     if "transpose_state_layout" in kwargs:
         state_v_first = kwargs.pop("transpose_state_layout")

@@ -19,7 +19,7 @@ def layernorm_fn(
     norm_before_gate: bool = True,
     is_rms_norm: bool = False,
 ) -> Any:
-    """``rmsnorm_fn`` with ``is_rms_norm``; firstlight has no norm that subtracts the mean."""
+    """``rmsnorm_fn``, if ``is_rms_norm`` is set; firstlight has no norm that subtracts the mean."""
     unsupported("layernorm_fn", layer_norm_with_a_mean=not is_rms_norm)
     return rmsnorm_fn(x, weight, bias, z, eps, group_size, norm_before_gate)
 
@@ -33,8 +33,8 @@ def rmsnorm_fn(
     group_size: Optional[int] = None,
     norm_before_gate: bool = True,
 ) -> Any:
-    """x and z ``[..., D]``, weight ``[D]``: each ``group_size`` channels (all of them unless given) are normalised, times weight; silu(z)
-    multiplies the result, or x without ``norm_before_gate``."""
+    """x and z ``[..., D]``, weight ``[D]``. Normalises each group of ``group_size`` channels (default: all channels) and multiplies by the
+    weight; silu(z) multiplies the result with ``norm_before_gate``, otherwise x."""
     unsupported("rmsnorm_fn", bias=bias is not None)
     if group_size is None or group_size == x.shape[-1]:
         return ops.rms_norm(x, weight, gate=z, eps=eps, norm_before_gate=norm_before_gate)

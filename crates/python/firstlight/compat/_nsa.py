@@ -9,7 +9,7 @@ from .. import ops
 from .._types import Array
 from ._sequences import flat
 
-# The first block and the last two: fla takes fewer of them in an order that it does not define.
+# The first block and the last two. If the count is lower, fla does not define which of them it selects.
 _FORCED = 3
 
 
@@ -27,12 +27,13 @@ def parallel_nsa(
     scale: Optional[float] = None,
     cu_seqlens: Any = None,
 ) -> Any:
-    """Native sparse attention: q ``[B, Tq, HQ, K]``, k ``[B, T, H, K]``, v ``[B, T, H, V]``, gates ``[B, Tq, HQ]``: o ``[B, Tq, HQ, V]``.
+    """Native sparse attention of q ``[B, Tq, HQ, K]``, k ``[B, T, H, K]`` and v ``[B, T, H, V]`` with gates ``[B, Tq, HQ]``. Returns o
+    ``[B, Tq, HQ, V]``.
 
-    ``block_indices`` ``[B, Tq, H, S]`` name the selected blocks of ``block_size`` tokens, -1 for none; a block named twice counts once.
-    Without them the ``block_counts`` most important blocks are selected by the compressed branch, which ``g_cmp`` asks for. Without
-    ``g_slc`` the selected branch has a factor of 1. A ``window_size`` above 0 needs ``g_swa``. ``cu_seqlens`` ``[N + 1]``, or one for q
-    and one for k, are offsets of packed sequences in one row."""
+    ``block_indices`` ``[B, Tq, H, S]`` are the selected blocks of ``block_size`` tokens, -1 for none; duplicates count once. Without them
+    the compressed branch, which requires ``g_cmp``, selects the ``block_counts`` most important blocks. The default of ``g_slc`` is 1. A
+    ``window_size`` above 0 requires ``g_swa``. ``cu_seqlens`` ``[N + 1]``, or a pair for q and k, are the offsets of packed sequences in
+    one row."""
     if block_indices is None and g_cmp is None:
         raise ValueError("parallel_nsa needs `block_indices`, or `g_cmp` to select blocks by")
     if window_size > 0 and g_swa is None:
@@ -64,7 +65,7 @@ def parallel_nsa(
 
 
 def _chosen(block_indices: Any, block_counts: Any, offsets: Any) -> Any:
-    """The selected blocks in int32, as far as each query counts them."""
+    """The selected blocks in int32, limited to ``block_counts`` per query."""
     if block_indices is None:
         if not isinstance(block_counts, int):
             raise NotImplementedError("firstlight's parallel_nsa does not take `block_counts` of each query without `block_indices`")

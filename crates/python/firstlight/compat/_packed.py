@@ -19,7 +19,7 @@ def flash_attn_qkvpacked_func(
     deterministic: bool = False,
     return_attn_probs: bool = False,
 ) -> Any:
-    """qkv ``[B, T, 3, H, D]``: o ``[B, T, H, D]``."""
+    """qkv ``[B, T, 3, H, D]``. Returns o ``[B, T, H, D]``."""
     q, k, v = qkv.unbind(-3)
     rest = dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic, return_attn_probs
     return flash_attn.flash_attn_func(q, k, v, *rest)
@@ -37,7 +37,7 @@ def flash_attn_kvpacked_func(
     deterministic: bool = False,
     return_attn_probs: bool = False,
 ) -> Any:
-    """q ``[B, Tq, H, D]``, kv ``[B, Tk, 2, Hkv, D]``: o like q."""
+    """q ``[B, Tq, H, D]``, kv ``[B, Tk, 2, Hkv, D]``. Returns o like q."""
     k, v = kv.unbind(-3)
     rest = dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic, return_attn_probs
     return flash_attn.flash_attn_func(q, k, v, *rest)
@@ -56,7 +56,7 @@ def flash_attn_varlen_qkvpacked_func(
     deterministic: bool = False,
     return_attn_probs: bool = False,
 ) -> Any:
-    """qkv ``[total, 3, H, D]`` with offsets of its sequences (int32): o ``[total, H, D]``."""
+    """qkv ``[total, 3, H, D]`` with offsets of its sequences (int32). Returns o ``[total, H, D]``."""
     q, k, v = qkv.unbind(-3)
     rest = dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic, return_attn_probs
     return flash_attn.flash_attn_varlen_func(q, k, v, cu_seqlens, cu_seqlens, max_seqlen, max_seqlen, *rest)
@@ -78,7 +78,7 @@ def flash_attn_varlen_kvpacked_func(
     deterministic: bool = False,
     return_attn_probs: bool = False,
 ) -> Any:
-    """q ``[total, H, D]``, kv ``[total_k, 2, Hkv, D]`` with offsets of their sequences (int32): o like q."""
+    """q ``[total, H, D]``, kv ``[total_k, 2, Hkv, D]`` with offsets of their sequences (int32). Returns o like q."""
     k, v = kv.unbind(-3)
     rest = dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic, return_attn_probs
     return flash_attn.flash_attn_varlen_func(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, *rest)

@@ -1,4 +1,4 @@
-"""Sequences that lie behind each other in one row, as ``seq_idx`` says it and as offsets say it."""
+"""Converts ``seq_idx`` of packed sequences to offsets."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ _LAST: Optional[tuple[Any, int, Any]] = None
 
 
 def offsets(seq_idx: Any) -> tuple[Any, int, Any]:
-    """``seq_idx`` ``[B, T]``, the number of each token's sequence, as offsets into the ``B T`` tokens (int32), the longest sequence, and
-    of each row its last sequence. A sequence ends where the number changes, and with its row.
+    """From ``seq_idx`` ``[B, T]``, the sequence index of each token: the offsets into the ``B T`` tokens (int32), the length of the longest
+    sequence, and the last sequence of each row. A sequence ends if the index changes, and at the end of its row.
 
-    How many there are has to be read back from a GPU, once for all layers of a model: the last answer is kept.
+    The number of sequences has to be copied from the GPU to the host. The last result is cached, so this happens once for all layers.
     """
     global _LAST
     import torch
@@ -28,5 +28,5 @@ def offsets(seq_idx: Any) -> tuple[Any, int, Any]:
 
 
 def flat(cu_seqlens, *tensors):
-    """Tensors of packed sequences ``[1, total, ...]`` without their first dimension; without offsets as they are."""
+    """Removes the first dimension of packed tensors ``[1, total, ...]``; returns tensors without offsets unchanged."""
     return tensors if cu_seqlens is None else tuple(tensor.flatten(0, 1) for tensor in tensors)

@@ -1,4 +1,4 @@
-"""``unpad_input``, ``pad_input`` and ``index_first_axis`` of flash_attn.bert_padding, on torch alone, with gradients."""
+"""``unpad_input``, ``pad_input`` and ``index_first_axis`` of flash_attn.bert_padding, implemented in torch, with gradients."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ __all__ = ["index_first_axis", "pad_input", "unpad_input"]
 
 
 def index_first_axis(x: Array, indices: Array) -> Any:
-    """Rows of x ``[rows, ...]`` by their numbers."""
+    """Rows of x ``[rows, ...]`` by index."""
     return x[indices]
 
 
 def unpad_input(hidden_states: Array, attention_mask: Array, unused_mask: Optional[Array] = None) -> Any:
-    """Tokens of hidden_states ``[B, T, ...]`` where attention_mask ``[B, T]`` (or unused_mask, room that is kept) is not 0: the tokens,
-    their numbers among ``B T``, offsets of the sequences (int32), the longest, and how many of each the attention_mask has (int32)."""
+    """Removes padding: keeps the tokens of hidden_states ``[B, T, ...]`` whose attention_mask or unused_mask (reserved tokens) ``[B, T]`` is
+    not 0. Returns the tokens, their indices in ``B T``, the offsets of the sequences (int32), the longest length, and the number of tokens
+    of each sequence in attention_mask (int32)."""
     import torch
 
     kept = attention_mask if unused_mask is None else attention_mask + unused_mask
@@ -28,6 +29,6 @@ def unpad_input(hidden_states: Array, attention_mask: Array, unused_mask: Option
 
 
 def pad_input(hidden_states: Array, indices: Array, batch: int, seqlen: int) -> Any:
-    """The reverse: ``[B, T, ...]``, of which all else is 0."""
+    """Reverses ``unpad_input``: ``[B, T, ...]``, with zeros for padding."""
     rows = hidden_states.new_zeros(batch * seqlen, *hidden_states.shape[1:])
     return rows.index_copy(0, indices, hidden_states).unflatten(0, (batch, seqlen))

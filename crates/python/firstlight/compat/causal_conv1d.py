@@ -28,8 +28,8 @@ def causal_conv1d_fn(
     final_states_out: Optional[Array] = None,
     activation: Optional[str] = None,
 ) -> Any:
-    """x ``[B, C, T]`` of any of its two layouts, weight ``[C, W]``, bias ``[C]``, initial_states ``[B, C, W - 1]``: y like x, and with
-    ``return_final_states`` the last W - 1 tokens. With ``seq_idx`` ``[B, T]`` a row has several sequences, and there are no states."""
+    """x ``[B, C, T]`` with contiguous tokens or channels, weight ``[C, W]``, bias ``[C]``, initial_states ``[B, C, W - 1]``. Returns y like
+    x, and with ``return_final_states`` the last W - 1 tokens. With ``seq_idx`` ``[B, T]`` a row has several sequences and no states."""
     activation = _activation(activation)
     if seq_idx is not None:
         states = {"initial_states": initial_states, "return_final_states": return_final_states, "final_states_out": final_states_out}
@@ -65,10 +65,10 @@ def causal_conv1d_update(
     cache_seqlens: Union[int, Array, None] = None,
     conv_state_indices: Optional[Array] = None,
 ) -> Any:
-    """x ``[B, C]`` or ``[B, C, T]``, conv_state ``[B, C, S]`` (a pool with conv_state_indices), which is written over: y like x."""
+    """x ``[B, C]`` or ``[B, C, T]``; conv_state ``[B, C, S]`` (a pool with conv_state_indices) is updated in place. Returns y like x."""
     activation = _activation(activation)
     tokens = x.unsqueeze(1) if x.dim() == 2 else x.transpose(1, 2)
-    # The op keeps states of one token in x's type where they lie; anything else in float32.
+    # For one token on a GPU the op updates states of x's type in place; otherwise it requires float32.
     in_place = conv_state.is_contiguous() and (
         conv_state.dtype.itemsize == 4 or (tokens.shape[1] == 1 and cache_seqlens is None and x.is_cuda)
     )
@@ -88,7 +88,7 @@ def causal_conv1d_update(
 
 
 def causal_conv1d_varlen_states(x: Array, cu_seqlens: Array, state_len: Any) -> Any:
-    """x ``[total, C]`` of packed sequences: the last ``state_len`` tokens of each, ``[N, C, state_len]``, with zeros before shorter ones."""
+    """The last ``state_len`` tokens of each sequence of x ``[total, C]``: ``[N, C, state_len]``, padded with zeros at the start."""
     import torch
 
     ends = cu_seqlens[1:, None].long()

@@ -14,12 +14,12 @@ from ._sequences import flat
 __all__ = ["chunk_gated_delta_rule", "chunk_kda", "fused_recurrent_gated_delta_rule", "fused_recurrent_kda", "parallel_nsa"]
 
 
-# Keywords of fla's own that change what is computed or where states are, beyond the parameters above.
+# Keywords of fla that change the result or the location of states, in addition to the parameters below.
 _OF_FLA = {"ssm_state_indices", "num_accepted_tokens", "inplace_final_state", "transpose_state_layout"}
 
 
 def _check(function: str, unknown: dict[str, Any], allow_neg_eigval: bool, use_beta_sigmoid_in_kernel: bool) -> None:
-    """Refuses keywords that are not known, and settings that fla refuses."""
+    """Rejects unknown keywords, and settings that fla rejects."""
     for name, value in unknown.items():
         if name not in _OF_FLA:
             raise TypeError(f"{function}() got an unexpected keyword argument '{name}'")
@@ -104,8 +104,8 @@ def chunk_kda(
     max_num_seqs: Optional[int] = None,
     **kwargs: Any,
 ) -> Any:
-    """q and k ``[B, T, H, K]``, v ``[B, T, HV, V]``, g ``[B, T, HV, K]``, beta ``[B, T, HV]``: o and the final state (or None). With
-    ``use_gate_in_kernel`` the keywords ``A_log`` and ``dt_bias`` are wanted too."""
+    """q and k ``[B, T, H, K]``, v ``[B, T, HV, V]``, g ``[B, T, HV, K]``, beta ``[B, T, HV]``. Returns o and the final state (or None). With
+    ``use_gate_in_kernel`` the keywords ``A_log`` and ``dt_bias`` are required."""
     unsupported(
         "chunk_kda", return_intermediate_states=return_intermediate_states, cp_context=cp_context is not None
     )
@@ -157,7 +157,7 @@ def fused_recurrent_kda(
     cu_seqlens: Optional[Array] = None,
     **kwargs: Any,
 ) -> Any:
-    """As ``chunk_kda``, for few tokens."""
+    """Like ``chunk_kda``, for few tokens."""
     _check("fused_recurrent_kda", kwargs, allow_neg_eigval, use_beta_sigmoid_in_kernel)
     return _kda(
         "fused_recurrent_kda",

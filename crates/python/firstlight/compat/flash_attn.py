@@ -1,4 +1,4 @@
-"""``flash_attn_func`` and its kin of the package flash-attn (flash_attn_interface.py)."""
+"""``flash_attn_func`` and its variants of the package flash-attn (flash_attn_interface.py)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = [
 
 
 def _answer(found: Any, probabilities: bool) -> Any:
-    """Theirs gives the log-sum-exp and no probabilities (dropout's) behind the output."""
+    """Like flash-attn, returns the output, the log-sum-exp, and None for the dropout probabilities."""
     return (*found, None) if probabilities else found
 
 
@@ -42,7 +42,7 @@ def flash_attn_func(
     deterministic: bool = False,
     return_attn_probs: bool = False,
 ) -> Any:
-    """q ``[B, Tq, H, D]``, k and v ``[B, Tk, Hkv, D]``: o like q. Results are the same each time, whatever ``deterministic`` says."""
+    """q ``[B, Tq, H, D]``, k and v ``[B, Tk, Hkv, D]``. Returns o like q. Results are always deterministic."""
     settings = softmax_scale, causal, window_size, softcap, return_attn_probs
     found = dense("flash_attn_func", q, k, v, *settings, dropout_p=dropout_p, alibi_slopes=alibi_slopes)
     return _answer(found, return_attn_probs)
@@ -66,8 +66,8 @@ def flash_attn_varlen_func(
     return_attn_probs: bool = False,
     block_table: Optional[Array] = None,
 ) -> Any:
-    """Packed sequences: q ``[total, H, D]``, k and v ``[total_k, Hkv, D]``, offsets int32; with a ``block_table``
-    ``[B, max_blocks]`` k and v are pages ``[blocks, block_size, Hkv, D]``. Nothing is read back from the GPU."""
+    """Packed sequences: q ``[total, H, D]``, k and v ``[total_k, Hkv, D]``, offsets int32. With a ``block_table`` ``[B, max_blocks]`` k and v
+    are a paged cache ``[blocks, block_size, Hkv, D]``. Nothing is copied from the GPU to the host."""
     offsets = cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, block_table
     settings = softmax_scale, causal, window_size, softcap, return_attn_probs
     found = packed("flash_attn_varlen_func", q, k, v, *offsets, *settings, dropout_p=dropout_p, alibi_slopes=alibi_slopes)
@@ -95,9 +95,9 @@ def flash_attn_with_kvcache(
     num_splits: int = 0,
     return_softmax_lse: bool = False,
 ) -> Any:
-    """q ``[B, Tq, H, D]`` over a cache ``[B, Tk, Hkv, D]``, of which each sequence has ``cache_seqlens`` keys, or over pages by a
-    ``block_table``; with ``cache_batch_idx`` ``[B]`` over those rows of a larger cache. New k and v ``[B, T, Hkv, D]`` are written to the
-    cache first, k and q rotated where ``rotary_cos`` and ``rotary_sin`` are given."""
+    """q ``[B, Tq, H, D]`` over a KV cache ``[B, Tk, Hkv, D]`` with ``cache_seqlens`` keys per sequence, or over a paged cache with a
+    ``block_table``; ``cache_batch_idx`` ``[B]`` selects rows of a larger cache. New k and v ``[B, T, Hkv, D]`` are first appended to the
+    cache; with ``rotary_cos`` and ``rotary_sin`` q and the new k are rotated."""
     rotary = rotary_cos, rotary_sin, rotary_interleaved
     settings = softmax_scale, causal, window_size, softcap, return_softmax_lse
     where = cache_seqlens, cache_batch_idx, block_table

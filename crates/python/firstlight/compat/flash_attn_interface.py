@@ -25,7 +25,7 @@ def flash_attn_qkvpacked_func(
     sm_margin: Any = 0,
     return_attn_probs: bool = False,
 ) -> Any:
-    """qkv ``[B, T, 3, H, D]``, or ``[B, T, H + 2 Hkv, D]`` with ``num_heads_q``, H: o ``[B, T, H, D]``."""
+    """qkv ``[B, T, 3, H, D]``, or ``[B, T, H + 2 Hkv, D]`` with ``num_heads_q`` = H. Returns o ``[B, T, H, D]``."""
     if len(qkv.shape) == 5:
         q, k, v = qkv.unbind(-3)
     else:
@@ -68,8 +68,8 @@ def flash_attn_func(
     sm_margin: Any = 0,
     return_attn_probs: bool = False,
 ) -> Any:
-    """q ``[B, Tq, H, D]``, k and v ``[B, Tk, Hkv, D]``: o like q, with ``return_attn_probs`` and the log-sum-exp. ``num_splits``,
-    ``pack_gqa``, ``deterministic`` and ``sm_margin`` change no result: firstlight chooses, and repeats its results."""
+    """q ``[B, Tq, H, D]``, k and v ``[B, Tk, Hkv, D]``. Returns o like q, and with ``return_attn_probs`` the log-sum-exp. ``num_splits``,
+    ``pack_gqa``, ``deterministic`` and ``sm_margin`` are ignored; results are always deterministic."""
     settings = softmax_scale, causal, window_size, softcap, return_attn_probs
     refused = {"qv": qv, "q_descale": q_descale, "k_descale": k_descale, "v_descale": v_descale, "attention_chunk": attention_chunk}
     return dense("flash_attn_func", q, k, v, *settings, **refused)
@@ -139,9 +139,9 @@ def flash_attn_with_kvcache(
     sm_margin: Any = 0,
     return_softmax_lse: bool = False,
 ) -> Any:
-    """q ``[B, Tq, H, D]`` over a cache ``[B, Tk, Hkv, D]``, or over pages ``[blocks, block_size, Hkv, D]`` by a ``page_table``, of which
-    each sequence has ``cache_seqlens`` keys. New k and v ``[B, T, Hkv, D]`` are written after these first, k and q rotated where
-    ``rotary_cos`` and ``rotary_sin`` are given. Gives o, with ``return_softmax_lse`` and the log-sum-exp."""
+    """q ``[B, Tq, H, D]`` over a KV cache ``[B, Tk, Hkv, D]``, or over a paged cache ``[blocks, block_size, Hkv, D]`` with a ``page_table``,
+    with ``cache_seqlens`` keys per sequence. New k and v ``[B, T, Hkv, D]`` are first appended to the cache; with ``rotary_cos`` and
+    ``rotary_sin`` q and the new k are rotated. Returns o, and with ``return_softmax_lse`` the log-sum-exp."""
     rotary = rotary_cos, rotary_sin, rotary_interleaved
     settings = softmax_scale, causal, window_size, softcap, return_softmax_lse
     where = cache_seqlens, cache_batch_idx, page_table

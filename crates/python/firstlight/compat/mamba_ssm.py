@@ -1,5 +1,5 @@
-"""``mamba_chunk_scan_combined`` and ``selective_state_update`` of the package mamba-ssm (ops/triton), with one decay a head (Mamba-2),
-and ``selective_scan_fn`` with a decay a state (Mamba), of which ``selective_state_update`` is one token."""
+"""Functions of the package mamba-ssm: ``mamba_chunk_scan_combined`` (Mamba-2, one decay per head), ``selective_scan_fn`` (Mamba, one decay
+per channel and state), and ``selective_state_update``, which processes one token of either."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ def mamba_chunk_scan_combined(
     return_varlen_states: bool = False,
     state_dtype: Any = None,
 ) -> Any:
-    """x ``[B, T, H, P]``, dt ``[B, T, H]``, A ``[H]``, B and C ``[B, T, G, N]``: y like x, with ``return_final_states`` and the states
-    ``[B, H, P, N]`` in float32. With ``seq_idx`` ``[B, T]`` a row has several sequences, and its state is that of the last one;
-    ``return_varlen_states`` adds the state of each sequence of one row, whose offsets are ``cu_seqlens`` too, in ``state_dtype`` or x's
-    type. Without them ``state_dtype``, and ``chunk_size`` always, are about how theirs cuts the work: no result depends on them."""
+    """x ``[B, T, H, P]``, dt ``[B, T, H]``, A ``[H]``, B and C ``[B, T, G, N]``. Returns y like x, and with ``return_final_states`` the states
+    ``[B, H, P, N]`` in float32. With ``seq_idx`` ``[B, T]`` a row has several sequences, and its state is that of the last one.
+    ``return_varlen_states`` adds the state of each sequence of a single row with offsets ``cu_seqlens``, in ``state_dtype`` or x's type;
+    otherwise ``state_dtype`` is ignored. ``chunk_size`` is ignored."""
     unsupported(
         "mamba_chunk_scan_combined",
         initial_states_beside_seq_idx=seq_idx is not None and initial_states is not None,
@@ -104,8 +104,8 @@ def mamba_split_conv1d_scan_combined(
     norm_before_gate: bool = True,
     state_dtype: Any = None,
 ) -> Any:
-    """A whole Mamba-2 layer behind its first projection, zxbcdt ``[B, T, 2 H P + 2 G N + H]``: convolution, scan, gated norm of ``H P``
-    channels and last projection, one op after the other. The scan has no backward: for training use mamba-ssm itself."""
+    """A Mamba-2 layer after its input projection, zxbcdt ``[B, T, 2 H P + 2 G N + H]``: convolution, scan, gated norm of ``H P`` channels and
+    output projection, as separate ops. The scan has no backward: use mamba-ssm for training."""
     heads = A.shape[0]
     width = headdim if D.dim() == 1 else D.shape[1]
     inner = heads * width
@@ -155,8 +155,8 @@ def selective_scan_fn(
     delta_softplus: bool = False,
     return_last_state: bool = False,
 ) -> Any:
-    """u, delta and z ``[B, E, T]``, A ``[E, N]``, B and C ``[B, N, T]`` or ``[B, G, N, T]``, D and delta_bias ``[E]``: y like u, with
-    ``return_last_state`` and the states ``[B, E, N]`` in float32."""
+    """u, delta and z ``[B, E, T]``, A ``[E, N]``, B and C ``[B, N, T]`` or ``[B, G, N, T]``, D and delta_bias ``[E]``. Returns y like u, and
+    with ``return_last_state`` the states ``[B, E, N]`` in float32."""
     unsupported(
         "selective_scan_fn",
         A_of_complex_numbers=A.is_complex(),
@@ -164,7 +164,7 @@ def selective_scan_fn(
         C_for_all_tokens=C.dim() < 3,
     )
     u, delta, z = (None if one is None else one.transpose(1, 2) for one in (u, delta, z))
-    # Groups, then states, behind tokens.
+    # To [B, T, G, N].
     B, C = ((one.unsqueeze(1) if one.dim() == 3 else one).permute(0, 3, 1, 2).to(u.dtype) for one in (B, C))
     found = ops.selective_scan(
         u,
@@ -182,14 +182,14 @@ def selective_scan_fn(
 
 
 def _of_heads(name: str, tensor: Any, dimensions: int) -> Any:
-    """What a head has of a tensor that was expanded over its last dimensions: theirs takes [.., P] and [.., P, N], of which a tied
-    one has stride 0."""
+    """The value per head of a tensor that was expanded over its last dimensions. mamba-ssm takes ``[.., P]`` and ``[.., P, N]``, whose
+    strides are 0 if the values are tied."""
     shape, stride = tensor.shape, tensor.stride()
     kept = len(shape) - dimensions
     for size, step in zip(shape[kept:], stride[kept:]):
         if size > 1 and step != 0:
             raise NotImplementedError(f"firstlight's selective_state_update wants `{name}` tied: one value a head, expanded")
-    # One view, and a third of the time of an index for each dimension.
+    # One view takes a third of the time of indexing each dimension.
     return tensor.as_strided(shape[:kept], stride[:kept])
 
 
@@ -206,9 +206,9 @@ def selective_state_update(
     dt_softplus: bool = False,
     state_batch_indices: Optional[Array] = None,
 ) -> Any:
-    """One token of each sequence. state ``[B, H, P, N]``, written over; x ``[B, H, P]``; dt ``[B, H, P]``, A ``[H, P, N]``, D and dt_bias
-    ``[H, P]`` expanded from one value a head; B and C ``[B, G, N]``: y ``[B, H, P]``. Of Mamba without heads: state ``[B, E, N]``, x and dt
-    ``[B, E]``, A ``[E, N]``, D and dt_bias ``[E]``, B and C ``[B, N]``: y ``[B, E]``."""
+    """Processes one token of each sequence. For Mamba-2: state ``[B, H, P, N]``, updated in place; x ``[B, H, P]``; dt ``[B, H, P]``, A
+    ``[H, P, N]``, D and dt_bias ``[H, P]`` expanded from one value per head; B and C ``[B, G, N]``. Returns y ``[B, H, P]``. For Mamba, without
+    heads: state ``[B, E, N]``, x and dt ``[B, E]``, A ``[E, N]``, D and dt_bias ``[E]``, B and C ``[B, N]``. Returns y ``[B, E]``."""
     in_place = state.is_contiguous() and state.dtype.itemsize == 4
     kept = state if in_place else state.float().contiguous()
     over = {"z": None if z is None else z.unsqueeze(1), "state": kept, "state_indices": state_batch_indices}

@@ -1,10 +1,10 @@
-"""firstlight's layers for Hugging Face's ``kernels`` package, and so for ``use_kernels`` in transformers. Nothing is downloaded.
+"""firstlight's layers for Hugging Face's ``kernels`` package, including ``use_kernels`` in transformers. Nothing is downloaded.
 
-``kernels.use_kernel_mapping(firstlight.kernels.mapping())`` around ``kernels.kernelize(model, mode=Mode.INFERENCE)``, or
-``model.set_use_kernels(True, firstlight.kernels.config())`` on a model of transformers. This folder is a local kernel as well:
+Use ``kernels.use_kernel_mapping(firstlight.kernels.mapping())`` around ``kernels.kernelize(model, mode=Mode.INFERENCE)``, or
+``model.set_use_kernels(True, firstlight.kernels.config())`` with a model of transformers. This folder also works as a local kernel:
 ``LocalLayerRepository(firstlight.kernels.PATH, layer_name="RMSNorm")``.
 
-A call that firstlight does not take runs the layer's own code, and ``firstlight.transformers.report()`` counts it with the reason.
+A call that firstlight does not support runs the layer's original code, and ``firstlight.transformers.report()`` counts it with the reason.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-# `kernels` imports this folder under another name, so that relative imports would make a second package.
+# `kernels` imports this folder under another name, in which relative imports would create a second package.
 from firstlight.kernels import layers as layers
 
 __all__ = ["PATH", "config", "layers", "mapping", "register"]
 
 PATH = Path(__file__).parent
 
-# GPUs by compute capability. A narrower range wins over the entries of transformers, which have none.
+# Compute capabilities. An entry with a range has priority over the entries of transformers, which have none.
 _OLDEST, _NEWEST = 80, 129
 
 
 class _Repository:
-    """A layer as ``kernels`` wants it in a mapping."""
+    """A layer for a mapping of ``kernels``."""
 
     def __init__(self, layer_name: str) -> None:
         self.layer_name = layer_name
@@ -44,8 +44,8 @@ class _Repository:
 
 
 def mapping() -> dict[str, dict[Any, Any]]:
-    """A kernel mapping of every layer, for GPUs of compute capability 8.0 and later and for the processor. Layers without gradients are
-    there for inference only: in training ``kernelize`` leaves the model's own code."""
+    """A kernel mapping of all layers, for GPUs of compute capability 8.0 and later and for the CPU. Layers without gradients are mapped for
+    inference only: in training ``kernelize`` does not replace the model's code."""
     from kernels import CUDAProperties, Device, Mode
 
     devices = [Device("cuda", CUDAProperties(_OLDEST, _NEWEST)), "cpu"]
@@ -61,12 +61,12 @@ def register() -> None:
 
 
 def config() -> Any:
-    """A ``KernelConfig`` of transformers with ``mapping()`` and no kernel of a hub: for ``model.set_use_kernels(True, config)`` and
+    """A ``KernelConfig`` of transformers with ``mapping()`` and without kernels of a hub, for ``model.set_use_kernels(True, config)`` and
     ``from_pretrained(..., use_kernels=True, kernel_config=config)``."""
     from transformers import KernelConfig
 
     class Config(KernelConfig):  # type: ignore[misc, unused-ignore]
-        """It is empty while a model is made: transformers takes only names of kernels on a hub then."""
+        """It is empty while a model is created, because transformers then accepts only names of kernels on a hub."""
 
         def sanitize_kernel_mapping(self, model: Any) -> None:
             self.store_registered_layer_names(model)

@@ -1,7 +1,7 @@
-"""Layers for the ``kernels`` package: classes of ``torch.nn.Module`` whose ``forward`` takes the place of another module's.
+"""Layers for the ``kernels`` package: subclasses of ``torch.nn.Module`` whose ``forward`` replaces that of another module.
 
-The names are those of transformers. Norms read the weight and the epsilon of the module; the others are functions, which transformers
-makes modules. Classes are made when they are asked for, because this file imports no torch.
+The names are those of transformers. Norms read the weight and the epsilon of the module. The others are functions, which transformers
+converts to modules. Classes are created on first use, because this file does not import torch.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from ..compat import causal_conv1d, fla, mamba_ssm
 
 __all__ = ["NAMES", "has_backward"]
 
-# Of each norm the parameters of its forward pass.
+# Each norm, and the parameters of its forward pass.
 _NORMS = {"RMSNorm": ("hidden_states",), "RMSNormZeroCentered": ("x",), "RMSNormGated": ("hidden_states", "gate")}
-# Of each function ours, whether it has gradients, and the parameters of transformers' function.
+# Each function: its implementation, whether it has gradients, and the parameters of transformers' function.
 _FUNCTIONS: dict[str, tuple[Callable[..., Any], bool, str]] = {
     "causal_conv1d_fn": (causal_conv1d.causal_conv1d_fn, True, "hidden_states weight bias activation **kwargs"),
     "causal_conv1d_update": (causal_conv1d.causal_conv1d_update, False, "hidden_states conv_state weight bias activation"),
@@ -65,7 +65,7 @@ NAMES = (*_NORMS, *_FUNCTIONS)
 
 
 def has_backward(name: str) -> bool:
-    """Whether a layer's calls have gradients."""
+    """Whether a layer supports gradients."""
     return name in _NORMS or _FUNCTIONS[name][1]
 
 
@@ -76,7 +76,7 @@ def __getattr__(name: str) -> Any:
 
 
 def _signature(words: tuple[str, ...]) -> inspect.Signature:
-    """What ``kernels`` compares with the layer that is replaced: the number of parameters and their kinds."""
+    """The signature, whose number and kinds of parameters ``kernels`` compares with the replaced layer."""
     found = []
     for word in ("self", *words):
         kind = inspect.Parameter.VAR_KEYWORD if word.startswith("**") else inspect.Parameter.POSITIONAL_OR_KEYWORD

@@ -1,4 +1,4 @@
-"""Settings of configurations whose tiny form does not follow from the names of their settings, by ``model_type``.
+"""Settings of tiny configurations that cannot be derived from the names of settings, by ``model_type``.
 
 They replace those that ``tiny.settings`` derives; a dictionary is merged into the settings of a part of the model.
 """
@@ -91,7 +91,7 @@ FAMILIES = {
 
 
 def merged(settings, changes):
-    """Settings with those of a family."""
+    """Merges settings with those of a family."""
     found = dict(settings)
     for name, value in changes.items():
         both = isinstance(value, dict) and isinstance(found.get(name), dict) and name != "rope_parameters"

@@ -1,10 +1,9 @@
-"""Runs every model class of transformers that can be made tiny before ``enable``, after it, and after ``disable``, and compares.
+"""Compares every model class of transformers that has a tiny configuration before ``enable``, after it, and after ``disable``.
 
-``python sweep.py [--sample N] [--only NAME,..] [--cases NAME,..] [--out FILE] [--resume] [--table FILE] [--made]``. ``--out`` gets a line of
-JSON for each class; with ``--resume`` classes that are in it do not run again. ``--table`` writes the results of all classes into a page of
-the book. ``--made`` makes the models with
-``attn_implementation="firstlight"`` after ``enable``. One process runs the classes; it is started again after a crash or a hang. It prints
-a line for each class and ends with 1 where a class is silently different, raises, or is not restored.
+``python sweep.py [--sample N] [--only NAME,..] [--cases NAME,..] [--out FILE] [--resume] [--table FILE] [--made]``. ``--out`` writes a line
+of JSON per class; ``--resume`` skips classes that are in it. ``--table`` writes the results into a page of the book. ``--made`` creates the
+models after ``enable``, with ``attn_implementation="firstlight"``. One process runs the classes, and is restarted after a crash or a hang.
+It prints a line for each class and ends with 1 if a class is silently different, raises, or is not restored.
 """
 
 import argparse
@@ -20,14 +19,14 @@ import time
 import warnings
 
 CASES = ("plain", "right", "left", "generate", "generate_left", "backward", "dropout", "checkpoint")
-# Relative differences that rounding in float32 explains, of outputs and of gradients.
+# Allowed relative differences of outputs and of gradients, from float32 rounding.
 OUTPUTS, GRADIENTS = 1e-4, 1e-3
-# Limits for one class: of processor time, and of time where it only waits.
+# Limits for one class: CPU time, and wall time without progress.
 SECONDS, IDLE_SECONDS = 900, 7200
 
 
 def _first(outputs):
-    """The first output of floating-point values: logits or hidden states."""
+    """The first floating-point output: logits or hidden states."""
     import torch
 
     for value in outputs.to_tuple():
@@ -43,7 +42,7 @@ def _forward(model, padding=None):
     import torch
 
     given, real = inputs(model, padding)
-    # Some models draw numbers: noise of a vocoder, hashes of attention.
+    # Some models use random numbers: vocoder noise, attention hashes.
     set_seed(3)
     with torch.no_grad():
         found = _first(model(**given, use_cache=False) if _caches(model) else model(**given)).float()
@@ -119,7 +118,7 @@ def _all(model, cases):
     for case in cases:
         try:
             found[case] = _run(model, case)
-        except Exception as error:  # a class may refuse a case, and then it has to refuse it before `enable` too
+        except Exception as error:  # a class may reject a case, if it does so before `enable` too
             found[case] = f"{type(error).__name__}: {str(error)[:300]}"
     return found
 
@@ -136,7 +135,7 @@ def _difference(found, wanted):
 
 
 def _compare(before, after, exact=False):
-    """Of each case ``ok`` or what is wrong with it."""
+    """``ok`` or the error, by case."""
     result = {}
     for case, wanted in before.items():
         found = after[case]
@@ -203,7 +202,7 @@ def one(model_name, config_name, cases, made=False):
 
 
 def child(names, cases, made, out):
-    """Runs classes one after the other and appends a line for each."""
+    """Runs classes in sequence and appends a line for each."""
     warnings.filterwarnings("ignore")
     import torch
     import transformers
@@ -214,7 +213,7 @@ def child(names, cases, made, out):
     known = classes()
     with open(out, "a") as file:
         for name in names:
-            # A class that computes for longer ends the process.
+            # A class that exceeds the limit ends the process.
             limit, most = int(time.process_time()) + SECONDS, resource.getrlimit(resource.RLIMIT_CPU)[1]
             resource.setrlimit(resource.RLIMIT_CPU, (limit if most == resource.RLIM_INFINITY else min(limit, most), most))
             print(json.dumps({"begin": name}), file=file, flush=True)
@@ -227,7 +226,7 @@ def _lines(path):
 
 
 def sweep(names, cases, made, show, results):
-    """Adds the results of all classes, by processes that are started again where one ends early."""
+    """Adds the results of all classes, from a process that is restarted if it ends early."""
     left = [name for name in names if name not in results]
     while left:
         with tempfile.NamedTemporaryFile("r", suffix=".jsonl") as file:
@@ -262,7 +261,7 @@ def sweep(names, cases, made, show, results):
 
 
 def verdict(line):
-    """``other`` (its input is no text), ``skipped``, ``raised``, ``silent``, ``not restored`` or ``equal``."""
+    """``other`` (its input is not text), ``skipped``, ``raised``, ``silent``, ``not restored`` or ``equal``."""
     if "other" in line:
         return "other"
     if "skipped" in line:

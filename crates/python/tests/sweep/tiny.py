@@ -1,4 +1,4 @@
-"""Tiny random models of every class of transformers: configurations shrunk by the names of their settings, and inputs for them."""
+"""Tiny random models of all classes of transformers: configurations reduced by the names of their settings, and inputs."""
 
 import copy
 import inspect
@@ -13,7 +13,7 @@ TEXT = ("MODEL_FOR_CAUSAL_LM", "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM", "MODEL_FOR_MASK
 VOCABULARY, TOKENS, TARGET_TOKENS = 200, 19, 17
 MOST_PARAMETERS = 60_000_000
 
-# Values of settings by their exact name, then by the end of their name. Widths are such that heads divide them.
+# Values of settings by exact name, then by suffix. Widths are multiples of the number of heads.
 _EXACT = {
     "vocab_size": VOCABULARY,
     "type_vocab_size": 2,
@@ -139,7 +139,7 @@ DROPOUT = 0.1
 
 
 def classes(names=TEXT):
-    """Model classes of the auto mappings with their configuration classes, each once: ``{class name: (model class, config class)}``."""
+    """The distinct model classes of the auto mappings: ``{class name: (model class, config class)}``."""
     found = {}
     for name in names:
         mapping = getattr(modeling_auto, name + "_MAPPING_NAMES")
@@ -169,24 +169,24 @@ def _value(name, before):
 
 
 def _kinds_first(kinds, count):
-    """As many entries of a list with one for each layer, with as many of its kinds as there is room for."""
+    """Selects ``count`` entries of a list of layer kinds, covering as many kinds as possible."""
     order = list(dict.fromkeys(kinds)) if all(isinstance(kind, (str, int, bool)) for kind in kinds) else list(kinds)
     return (order + list(kinds))[:count]
 
 
 def settings(config_class):
-    """Arguments of a configuration of this class that make a tiny model."""
+    """Arguments of a configuration of this class for a tiny model."""
     family = FAMILIES.get(getattr(config_class, "model_type", None), {})
     try:
         before = config_class()
-    except Exception:  # it has no default
+    except Exception:  # no default configuration
         return dict(family)
     layers = next((getattr(before, name) for name in ("num_hidden_layers", "n_layer", "num_layers", "n_layers") if isinstance(getattr(before, name, None), int)), None)
     found = {}
     for name, value in before.to_dict().items():
         try:
             nested = getattr(before, name, None)
-        except Exception:  # a setting that each layer has for itself
+        except Exception:  # a setting per layer
             continue
         if name == "rope_parameters" and isinstance(value, dict) and "mrope_section" in str(value):
             found[name] = _sections(value)
@@ -194,7 +194,7 @@ def settings(config_class):
         if isinstance(nested, transformers.PretrainedConfig):
             found[name] = settings(type(nested))
             continue
-        if name == "per_layer_config":  # layers by number, most of which are not made
+        if name == "per_layer_config":  # by layer index, most of which do not exist here
             found[name] = {}
             continue
         if name.startswith("_") or name in ("transformers_version", "model_type", "architectures", "dtype", "torch_dtype", "id2label", "label2id"):
@@ -217,13 +217,13 @@ def settings(config_class):
 
 
 def _sections(value):
-    """Rotary settings whose sections make half of the heads' 16 channels."""
+    """Rotary settings whose sections cover half of the heads' 16 channels."""
     if isinstance(value, dict):
         return {name: [2, 3, 3] if name == "mrope_section" else _sections(one) for name, one in value.items()}
     return value
 
 
-# Settings without which some families have no layer of one of their kinds, or no sections of rotary positions.
+# Settings that some families require to have a layer of each kind, or rotary sections.
 _MORE = (
     {"attn_layer_indices": [1]},
     {"attn_layer_period": 2, "attn_layer_offset": 1},
@@ -237,17 +237,17 @@ _MORE = (
 
 
 def _attempts(config_class):
-    """Settings to try, until one makes a model that runs."""
+    """Settings to try until a model runs."""
     small = settings(config_class)
     family = FAMILIES.get(getattr(config_class, "model_type", None), {})
     without = {name: value for name, value in small.items() if name in family or not isinstance(value, list)}
     try:
         defaults = set(vars(config_class()))
-    except Exception:  # it has no default
+    except Exception:  # no default configuration
         defaults = set()
     for base in (small, without):
         fitting = [{**base, **more} for more in _MORE if all(name in defaults or name in base for name in more)]
-        # Without the first ones a model runs, but has no attention.
+        # Without the first settings a model runs, but has no attention layers.
         yield from (one for one in fitting if any(name.startswith("attn_layer") for name in one))
         yield base
         yield from fitting
@@ -269,7 +269,7 @@ def _drop(arguments, unwanted):
 
 
 def make(model_name, config_name, implementation=None):
-    """A tiny model in float32, or an exception. Weights are drawn wide enough for attention to depend on its scores."""
+    """Creates a tiny model in float32, or raises. Weights are large enough for attention to depend on its scores."""
     model_class = getattr(transformers, model_name)
     config_class = getattr(model_class, "config_class", None) or getattr(transformers, config_name)
     failure = None
@@ -277,13 +277,13 @@ def make(model_name, config_name, implementation=None):
         try:
             with torch.device("meta"):
                 count = sum(value.numel() for value in model_class._from_config(config_class(**copy.deepcopy(arguments))).parameters())
-        except Exception:  # some models compute with values while they are made
+        except Exception:  # some models compute with values in their constructor
             count = 0
         if count > MOST_PARAMETERS:
             raise ValueError(f"{count} parameters are not tiny")
         try:
             return _made(model_class, config_class, arguments, implementation)
-        except Exception as error:  # any class may refuse any setting
+        except Exception as error:  # a class may reject any setting
             failure = failure or error
     raise failure
 
@@ -291,7 +291,7 @@ def make(model_name, config_name, implementation=None):
 def _made(model_class, config_class, arguments, implementation):
     torch.manual_seed(0)
     chosen = {"attn_implementation": implementation} if implementation else {}
-    # A configuration may remove settings of its parts from these.
+    # A configuration may remove settings of its sub-configurations from these.
     model = model_class._from_config(config_class(**copy.deepcopy(arguments)), **chosen)
     if hasattr(model, "set_default_language"):
         model.set_default_language(model.config.languages[0])
@@ -302,7 +302,7 @@ def _made(model_class, config_class, arguments, implementation):
 
 
 def other_inputs(model_name):
-    """Inputs of another kind than text that a model's forward pass has."""
+    """Inputs of a model's forward pass that are not text."""
     taken = inspect.signature(getattr(transformers, model_name).forward).parameters
     kinds = ("pixel_values", "input_features", "input_values", "grid_thw", "visual_feats", "query_embeds", "images", "audio", "speech")
     return [name for name in taken if name.startswith(kinds)]
@@ -324,7 +324,7 @@ def _draw(model):
 
 
 def inputs(model, padding=None):
-    """Keyword arguments of a forward pass, and the places ``[B, T]`` of output tokens that padding does not touch."""
+    """Keyword arguments of a forward pass, and a mask ``[B, T]`` of output tokens that are not padding."""
     taken = inspect.signature(model.forward).parameters
     if model.main_input_name != "input_ids" and "input_ids" not in taken:
         raise ValueError(f"its input is {model.main_input_name}")

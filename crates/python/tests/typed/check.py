@@ -1,4 +1,4 @@
-"""The package's types as type checkers read them: ``python check.py``, with mypy, pyright and numpy.
+"""Tests the package's types with type checkers: ``python check.py``, with mypy, pyright and numpy.
 
 Every public name has a known type (``pyright --verifytypes``), ``passes.py`` is clean under ``mypy --strict`` and pyright, and both find
 each wrong line of ``fails.py`` and no other. It prints a line for each case and ends with 1 if one fails.
@@ -29,7 +29,7 @@ def check(name: str, fine: bool, found: object = "") -> None:
 
 
 def tool(name: str, *arguments: str) -> str:
-    """What a type checker prints, with this Python as the one of the checked code."""
+    """The output of a type checker, which checks for this Python."""
     folder = os.path.dirname(os.path.abspath(sys.executable))
     environment = {**os.environ, "PATH": folder + os.pathsep + os.environ.get("PATH", ""), "PYRIGHT_PYTHON_IGNORE_WARNINGS": "1"}
     with tempfile.TemporaryDirectory() as empty:
@@ -38,12 +38,12 @@ def tool(name: str, *arguments: str) -> str:
 
 
 def lines_of_mypy(path: Path, said: str) -> set[int]:
-    """Lines of a file with an error of mypy's."""
+    """The lines of a file with mypy errors."""
     return {int(found) for found in re.findall(rf"{re.escape(path.name)}:(\d+): error", said)}
 
 
 def lines_of_pyright(said: str) -> set[int]:
-    """Lines with an error of pyright's. Those of one expression that spans several are its first."""
+    """The lines with pyright errors; for an expression of several lines, its first."""
     found = json.loads(said)["generalDiagnostics"]
     return {one["range"]["start"]["line"] + 1 for one in found if one["severity"] == "error"}
 

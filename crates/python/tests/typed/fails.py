@@ -1,4 +1,4 @@
-"""Calls that type checkers must find: each of the lines that end with the word error in a comment, and no other."""
+"""Type checkers must report exactly the lines that end with the comment `error`."""
 
 import numpy as np
 

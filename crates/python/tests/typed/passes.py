@@ -1,4 +1,4 @@
-"""Calls that type checkers must accept, on arrays of numpy."""
+"""Type checkers must accept these calls with numpy arrays."""
 
 from __future__ import annotations
 
