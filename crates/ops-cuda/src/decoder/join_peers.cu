@@ -64,7 +64,7 @@ extern "C" __global__ void __launch_bounds__(256)
   float4 onto = inside ? *reinterpret_cast<float4*>(x + at) : make_float4(0, 0, 0, 0);
   float square = 0.0f;
   if (rows != nullptr) {
-    // Each block sums the squares of a whole row: a separate kernel is not worth so few bytes.
+    // Each block sums the squares of a whole row: a separate kernel would cost more than these bytes.
     __shared__ float sums[8];
     const uint4* const row = (const uint4*)rows + (long long)blockIdx.x * (width / 8);
     for (int k = thread; k < width / 8; k += 256) {
