@@ -58,8 +58,8 @@ DEVICE Sequence find_sequence(const int* offsets, int sequence, int tokens) {
   return found;
 }
 
-// Marks of prepare_rest.cu: offset in words of the packages' marks from the first mark, and chunks per mark. Polling
-// one takes the recurrence 0.2 us, a sixth of its time per chunk.
+// Marks of prepare_rest.cu: index of the packages' first mark, and chunks per mark. Polling one takes
+// the recurrence 0.2 us, a sixth of its time per chunk.
 constexpr int MARKS_AT = 32, MARK_CHUNKS = 8;
 
 // Orders global memory accesses of ordinary instructions and of TMA (generic and async proxy).

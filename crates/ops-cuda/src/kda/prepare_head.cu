@@ -4,7 +4,7 @@
 // shared memory. Macros as in prepare_head.cuh.
 //
 // `marks`, unless null, are `mark_count` words for prepare_rest.cu, set to 0 here. The first is zeroed before any dependent launch
-// may start: walk.cu may poll it while blocks of this launch still run.
+// may start: the recurrence (kda_walk) may poll it while blocks of this launch still run.
 
 extern "C" __global__ void __launch_bounds__(256, 3)
     gated_delta_prepare(const u16* q, const u16* k, const void* g, const void* beta, const void* a_log, const void* dt_bias,

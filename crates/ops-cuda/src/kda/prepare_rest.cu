@@ -1,13 +1,13 @@
-// Packages with one decay per head, of the chunks after the first ones: runs while walk.cu processes the first, on SMs that it leaves idle.
-// A block takes a whole SM's shared memory, so that no block of walk.cu shares the SM, and has TEAMS of 256 threads; a team prepares one
-// chunk and pair of value heads at a time, in the order in which walk.cu reads them.
+// Packages with one decay per head, of the chunks after the first ones: runs while kda_walk processes the first, on SMs that it leaves idle.
+// A block takes a whole SM's shared memory, so that no block of kda_walk shares the SM, and has TEAMS of 256 threads; a team prepares one
+// chunk and pair of value heads at a time, in the order in which kda_walk reads them.
 //
 // Marks are words in global memory, initially 0: the first is 1 when the preceding launch has ended; from word MARKS_AT on there is one for
 // each (sequence, MARK_CHUNKS of the chunks after the first ones, key head), which counts completed (chunk, pair of value heads).
 //
 // No deadlock: no block waits for one that has not started. This launch starts when all blocks of the preceding launch have; a block
-// permits walk.cu to start once it has started itself, and walk.cu starts when all have. No block here waits for walk.cu. Packages here
-// need no result of the preceding launch: only the marks wait for its end.
+// permits kda_walk to start once it has started itself, and kda_walk starts when all have. No block here waits for kda_walk. Packages
+// here need no result of the preceding launch: only the marks wait for its end.
 //
 // Packages are written by ordinary stores and read by TMA: a proxy fence precedes the update of a mark and follows its read.
 //

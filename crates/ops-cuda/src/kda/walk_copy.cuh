@@ -1,4 +1,4 @@
-// Data movement of walk.cu: packages by bulk copies, values by 16-byte cp.async with bounds checks, outputs through a tile in
+// Data movement of kda_walk: packages by bulk copies, values by 16-byte cp.async with bounds checks, outputs through a tile in
 // shared memory.
 
 // Starts a copy of `bytes` (a multiple of 16) that counts on `barrier`.

@@ -5,7 +5,7 @@
 constexpr int WARPS = 8, THREADS = WARPS * 32;
 constexpr int ROWS = 16;                 // of w in a tile
 constexpr int TILE = SWIGLU ? 8 : ROWS;  // columns of it
-// Loads of a row per batch, and batches in flight. With BLOCKS a lane has the scales of two blocks per batch, or of one if FOLDED with blocks of two lanes.
+// Loads of a row per batch, and batches in flight. With BLOCKS a lane has two blocks' scales per batch; one if FOLDED and two lanes share a block.
 constexpr int LOADS = BLOCKS == 32 && WEIGHT_BITS == 8 && !FOLDED ? 4 : 2;
 constexpr int RING = LOADS == 4 || WEIGHT_BITS == 4 ? 3 : TOKENS == 8 && !INTEGERS ? 6 : 4;
 constexpr int LOADED = 4 * PIECE;        // columns that a warp loads at once
