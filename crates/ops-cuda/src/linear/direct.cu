@@ -43,7 +43,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   const int own = warp * BATCHED + lane % 4 * PIECE;  // the lane's first column of a round
   int fed_tile = 0, fed_column = own;
 #if BLOCKS
-  // Quantization blocks of the batch: the two for which the lane finishes sums; if FOLDED, those of its own loads, or one half of
+  // Quantization blocks of the batch: the two for which the lane finishes sums; if FOLDED, those of the lane's loads, or one half of
   // these, the other half being in its neighbour lane.
   const int all_blocks = ceil_div(inputs, BLOCK), w_rows = SWIGLU ? 2 * columns : columns;
   const bool has_blocks = lane % 4 * 2 < BATCHED_BLOCKS;
@@ -320,7 +320,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 #endif
 #pragma unroll
     for (int n = 0; HALVED && n < COLUMNS; n++) {
-      // Of the lane's two tokens, the second one's factors and sums are a row further.
+      // The factors and sums of the lane's second token are a row further.
       const int token = TOKENS == 1 ? 0 : min(n * 8 + lane % 4 * 2, tokens - 1), next = token + 1 < tokens ? layout.all_segments : 0;
       const int segment = token * layout.all_segments + round * (ROUND / SEGMENT) + warp * BATCHED / SEGMENT;
       back[n][0] = x_rows.backs[segment], back[n][1] = x_rows.backs[segment + next];
