@@ -59,7 +59,7 @@ struct Factors {
   const float *scale, *offset;
   int groups, rows, shift;
 
-  // Of a row of an expert, at a block of channels; results of missing rows are not stored.
+  // The factor of a row of an expert at a block of channels; results of missing rows are not stored.
   DEVICE Factor at(int expert, int block, int row) const {
     const i64 at = (i64)(expert * groups + (GROUPED ? block >> shift : 0)) * rows + min(row, rows - 1);
     const float factor = __ldg(scale + at);
