@@ -87,7 +87,7 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, 8)
         }
       }
     }
-    // What is wanted, of the largest of each lane, bounds from below what is taken: few more blocks come up to that edge.
+    // The wanted-th largest of the lanes' largest keys is a lower bound of the selected keys: few more blocks reach it.
     const int wanted = query.wanted();
     u32 edge = TAKEN, edge_at = NONE, rest = best;
     for (int taken = 0; taken < min(wanted, 32); taken++) {
