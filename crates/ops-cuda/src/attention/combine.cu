@@ -8,7 +8,7 @@
 //
 // partial_o [splits, rows, Dv] f32, each part already divided by its own sum; partial_lse [splits, rows] f32, base 2;
 // o [rows, Dv] in storage type; lse f32 [B, H, Tq], or [H, total] when cu_q is given, or null.
-// Row numbers are those of o seen as [rows, Dv]: (query row) * H + head.
+// Row indices are those of o seen as [rows, Dv]: (query row) * H + head.
 //
 // Launch: grid (rows, DV / COLUMNS), block (256), no dynamic shared memory. From sm_90 on it may be launched with
 // programmatic dependent launch (PDL): its start then overlaps the end of decode.cu.
@@ -20,7 +20,7 @@
 #endif
 
 constexpr int THREADS = 256;
-// A thread sums VECTOR neighbouring columns of every GROUPS-th part; the groups' sums are then added up in order.
+// A thread sums VECTOR adjacent columns of every GROUPS-th part; the groups' sums are then added up in order.
 constexpr int VECTOR = DV % 4 == 0 && COLUMNS % 4 == 0 ? 4 : 1;
 constexpr int PIECES = COLUMNS / VECTOR;
 constexpr int GROUPS = PIECES < THREADS ? THREADS / PIECES : 1;

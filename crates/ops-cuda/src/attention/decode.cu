@@ -125,7 +125,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
 
   // ---- Rows and keys of this block.
   const int sequence = blockIdx.z, group = heads / kv_heads;
-  // Blocks of the same keys are neighbours, so that these are in the L2 cache; the last rows, which under a causal mask
+  // Blocks of the same keys are adjacent in the grid, so that these are in L2; the last rows, which under a causal mask
   // see most keys, start first.
   const int row_blocks = gridDim.x / (kv_heads * VALUE_SPLITS), others = blockIdx.x / row_blocks;
   const int first_row = (row_blocks - 1 - blockIdx.x % row_blocks) * BLOCK_ROWS;

@@ -1,7 +1,7 @@
 // Attention forward for Hopper (sm_90a), head dims 32 to 256: o = softmax(scale Q K^T + mask) V, and lse.
 //
 // A persistent block has one producer warpgroup, of which one thread issues all copies and one warp picks the tiles, and CONSUMERS warpgroups with
-// 64 query rows each, so a tile has BLOCK_Q = 64 CONSUMERS rows. Keys and values come in blocks of BLOCK_K through
+// 64 query rows each, so a tile has BLOCK_Q = 64 CONSUMERS rows. Keys and values are loaded in blocks of BLOCK_K through
 // rings of STAGES stages. A consumer issues Q K^T of the next block and P V of this one, then does the softmax of the
 // next block while P V runs; with PINGPONG the consumers take turns at issuing, so that one's softmax runs under the
 // other's products. See README-hopper.md.
@@ -37,7 +37,7 @@
 //       (dense), total is the number of packed query rows
 //   window_left, window_right   i32, keys seen before and after the query's own position i + Tk - Tq; -1 is unlimited,
 //       others are at most 2^29
-//   section     i32, at least 1: (sequence, head) pairs that are worked on together; their K and V should fit L2
+//   section     i32, at least 1: (sequence, head) pairs that are processed together; their K and V should fit L2
 //   scale, softcap   f32, both above 0 (softcap is read where SOFTCAP is 1)
 //
 // Launch: grid = min(SMs, B * H * ceil(queries / BLOCK_Q)) (nothing to launch when that is 0),
@@ -75,7 +75,7 @@ DEVICE void load_values(u32 base, const TensorMap* map, u32 turn, int head, int 
                                             batch);
 }
 
-// One warp decides what is worked on, a tile ahead of the copies.
+// One warp chooses the tiles, one ahead of the copies.
 DEVICE void schedule(u32 base, Plan* plans, const Shape& shape, u32* counter) {
   const int lane = threadIdx.x % 32;
   Cursor cursor = {0, 0};

@@ -258,7 +258,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   Work work;
   work.sequence = blockIdx.z;
   work.group = heads / kv_heads;
-  // Blocks of the same keys are neighbours, so that these are in the L2 cache; the last rows, which under a causal mask
+  // Blocks of the same keys are adjacent in the grid, so that these are in L2; the last rows, which under a causal mask
   // see most keys, start first.
   const int row_blocks = gridDim.x / kv_heads;
   work.kv_head = blockIdx.x / row_blocks;

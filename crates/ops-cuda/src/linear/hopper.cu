@@ -34,13 +34,13 @@
 //   bias       f32 or storage [N], read where BIAS is 1
 //   bias_f32   i32, whether it is f32
 //   first1 .. first5   i32, columns at which the outputs begin; `columns` where there are fewer
-//   rows, columns, channels   i32; columns of all outputs together. channels is a multiple of 8, and SPLIT blocks of 64
-//       at least
+//   rows, columns, channels   i32; columns of all outputs together. channels is a multiple of 8, and at least SPLIT blocks
+//       of 64
 //   group      i32, at least 1: vertically adjacent tiles that are worked on together; their x should fit L2
 //   scale      f32
 //
 // Launch: block 384; dynamic shared memory SHARED_BYTES of hopper_tile.cuh; grid in whole clusters (their shape is in the
-// kernel), at most as many as there are tiles, and exactly as many where SPLIT is above 1. May overlap the kernel before it.
+// kernel), at most as many as there are tiles, and exactly as many where SPLIT is above 1. May overlap the preceding kernel (PDL).
 
 #if PAIR || SPLIT > 1
 #define CLUSTERED __cluster_dims__(CLUSTER, 1, 1)

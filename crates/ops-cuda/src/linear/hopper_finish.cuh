@@ -1,4 +1,4 @@
-// From accumulators to o: partial sums of a cluster, bias, activation, scale, residual, and the stores of hopper.cu.
+// The epilogue of hopper.cu: bias, activation, scale, residual, and the stores of a tile's sums.
 
 // Operands of the epilogue.
 struct Finish {
@@ -64,7 +64,7 @@ DEVICE void load_residual(float (&before)[BEFORE], const Finish& finish, const W
   }
 }
 
-// Finishes and stores the columns that begin at `tile.column`: `count` accumulators of each thread, gates first.
+// Finishes and stores the columns that start at `tile.column`: `count` accumulators of each thread, gates first.
 template <int count>
 DEVICE void finish_tile(const float (&d)[count], const float (&before)[BEFORE], const Finish& finish, const Work& work,
                         Tile tile, u32 base, int consumer, int thread, Ring& ring) {
