@@ -1,13 +1,13 @@
-// Narrow weights times their factors, rounded to bf16: what the kernels for many rows multiply.
+// Dequantizes weights to bf16 (times their scales) for the kernels for many rows.
 //
-// w [rows, inputs] in e4m3, or with INTEGERS in i8 or (WEIGHT_BITS 4) in numbers of four bits, the first of a byte in its lower half, less
-// their zeros: w_zero u8 like w_scale, or 8 where both it and w_offset are null. w_scale [rows / each, groups, each], groups =
-// ceil(inputs / group), f32 (factor_bits 32), f16 (16) or bf16 (17); w_offset f32 like w_scale or null, subtracted behind the factor.
+// w [rows, inputs] in e4m3, or with INTEGERS in int8, or (WEIGHT_BITS 4) in uint4, the low nibble of a byte first, minus
+// zero points: w_zero u8 of w_scale's shape, or 8 if both it and w_offset are null. w_scale [rows / each, groups, each], groups =
+// ceil(inputs / group), f32 (factor_bits 32), f16 (16) or bf16 (17); w_offset f32 of w_scale's shape or null, subtracted after scaling.
 // o [rows, inputs] in bf16; with order i32 [inputs] column k of w is column order[k] of o. w and o 16-byte aligned.
 //
 // Launch: grid ceil(rows * inputs / 4096); block 256. Source: include/storage.cuh, then this. Macros: DTYPE (bf16), INTEGERS, WEIGHT_BITS.
 
-// Exactly: sign, exponent and mantissa where float32 has them, whose exponents' bias is 120 more; also below the smallest exponent.
+// Exact, subnormals included: sign, exponent and mantissa at their float32 positions, times 2^120 for the difference of the exponent biases.
 DEVICE float e4m3(u32 bits) {
   const float value = __uint_as_float((bits & 0x80) << 24 | (bits & 0x7f) << 20) * 1.329227995784916e36f;
   return (bits & 0x7f) == 0x7f ? __uint_as_float(0x7fffffff) : value;
@@ -18,7 +18,7 @@ DEVICE float weight(u32 bits, float zero) {
   return INTEGERS ? (float)(signed char)bits : e4m3(bits);
 }
 
-// The factor of a weight, its zero, and what is subtracted from both's product.
+// Scale, zero point and offset of a weight.
 struct Factor {
   float scale, zero, offset;
 
@@ -46,7 +46,7 @@ extern "C" __global__ void __launch_bounds__(256)
     }
     return of;
   };
-  // Groups are of whole 32 columns.
+  // Groups are multiples of 32 columns, so these 16 columns have one scale.
   if (inputs % 16 == 0 && order == nullptr) {
     u32 word[WEIGHT_BITS / 2];
     if constexpr (WEIGHT_BITS == 4) {

@@ -1,8 +1,8 @@
-// Tests memory: writes a pattern over words of 64 bits, or reads them back and counts those that hold something else.
+// Tests memory: writes a pattern over words of 64 bits, or reads them back and counts those with a different value.
 //
-// words [count] u64. Each word's value is `pattern`, exclusive-or its own address if `addressed`.
-// found [1 + 3 * MOST] u64: how many words were wrong, and address, wanted value and value of the first MOST that were noticed.
-// `check` reads; else it writes.
+// words [count] u64. Each word's value is `pattern`, exclusive-or its address if `addressed`.
+// found [1 + 3 * MOST] u64: number of wrong words, then address, expected value and actual value of the first MOST found.
+// `check` reads; otherwise it writes.
 //
 // Launch: grid (blocks); block (256). Macros: MOST.
 
@@ -19,7 +19,7 @@ extern "C" __global__ void __launch_bounds__(256)
       __stcs(word, wanted);
       continue;
     }
-    // Past the caches: the memory itself is asked.
+    // Bypasses the caches, so that the value is read from memory.
     const u64 got = __ldcv(word);
     if (got == wanted) continue;
     const u64 at = atomicAdd(found, 1ull);

@@ -149,7 +149,7 @@ impl Plan {
         for (first, slots) in [(0, inputs.slots()), (OUTPUTS, outputs)] {
             for (place, spec, tensor) in slots.iter() {
                 let Some(buffer) = tensor.buffer() else {
-                    return Err(refused(format!("tensor `{}` lies in host memory", spec.name)));
+                    return Err(refused(format!("tensor `{}` is in host memory", spec.name)));
                 };
                 now[first + place] = buffer.address();
             }

@@ -420,7 +420,7 @@ fn memory(
 ) -> Result<Arc<Buffer>, DeviceError> {
     let refused = |what| DeviceError::Refused { what };
     let Some(buffer) = tensor.buffer() else {
-        return Err(refused(format!("output `{name}` lies in host memory")));
+        return Err(refused(format!("output `{name}` is in host memory")));
     };
     if tensor.dtype() != dtype || !tensor.is_row_major() || tensor.extent() != bytes {
         let (shape, given) = (tensor.shape(), tensor.dtype());

@@ -231,7 +231,7 @@ fn plan(
     // An uploaded host tensor would be reused with stale values by the next call.
     let on_host = inputs.slots().iter().find(|(_, _, tensor)| tensor.buffer().is_none());
     if let Some((_, spec, _)) = on_host {
-        let what = format!("tensor `{}` lies in host memory", spec.name);
+        let what = format!("tensor `{}` is in host memory", spec.name);
         return Err(named(DeviceError::Refused { what }));
     }
     let chosen = choose(name, problem, device, None)?;

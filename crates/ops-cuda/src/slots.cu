@@ -1,8 +1,8 @@
-// Hands on the states that no sequence uses: final_state[slot] = initial_state[slot] for every slot that is not among
+// Copies the states that no sequence uses: final_state[slot] = initial_state[slot] for every slot that is not among
 // `indices`. For ops whose states are pools.
 //
 // initial_state [slots, length] f32 (`wide`) or bf16; final_state likewise (`final_wide`), f32 where initial_state is; indices
-// [sequences], negative ones name none.
+// [sequences], negative ones are no slot.
 //
 // Launch: grid (blocks, min(slots, 65535)); block (256). Macros: none.
 

@@ -1,17 +1,17 @@
-// Combine step of split decode attention: puts the parts that decode.cu wrote for a query row together.
+// Combine kernel of split-KV decode attention: merges the partial results that decode.cu wrote for each query row.
 //
 //   weight[s] = 2^(partial_lse[s] - max), o = sum_s weight[s] partial_o[s] / sum_s weight[s],
 //   lse = (max + log2 sum_s weight[s]) ln 2,
 // summed in an order that depends on DV and splits only, so that the same parts always give the same bits. A part
-// that saw no key has partial_lse = -inf and is not read (it was not written); a row whose parts all saw none gets
+// that saw no key has partial_lse = -inf and is not read (it was not written); a row whose parts all saw none has
 // o = 0, lse = -inf.
 //
 // partial_o [splits, rows, Dv] f32, each part already divided by its own sum; partial_lse [splits, rows] f32, base 2;
 // o [rows, Dv] in storage type; lse f32 [B, H, Tq], or [H, total] when cu_q is given, or null.
-// Row numbers are those of o seen as [rows, Dv]: (query row) * H + head.
+// Row indices are those of o seen as [rows, Dv]: (query row) * H + head.
 //
 // Launch: grid (rows, DV / COLUMNS), block (256), no dynamic shared memory. From sm_90 on it may be launched with
-// programmatic stream serialisation: its start then overlaps the end of decode.cu.
+// programmatic dependent launch (PDL): its start then overlaps the end of decode.cu.
 // Macros: DV, COLUMNS (of a block: a divisor of DV, which it is by default), DTYPE (bf16, f16).
 // Args: as named below; splits at most 256; rows = q rows * H; tq = queries of a sequence when dense.
 
@@ -20,14 +20,14 @@
 #endif
 
 constexpr int THREADS = 256;
-// A thread sums VECTOR neighbouring columns of every GROUPS-th part; the groups' sums are then added up in order.
+// A thread sums VECTOR adjacent columns of every GROUPS-th part; the groups' sums are then added up in order.
 constexpr int VECTOR = DV % 4 == 0 && COLUMNS % 4 == 0 ? 4 : 1;
 constexpr int PIECES = COLUMNS / VECTOR;
 constexpr int GROUPS = PIECES < THREADS ? THREADS / PIECES : 1;
-constexpr int AT_ONCE = 8;  // parts that a thread has under way
+constexpr int AT_ONCE = 8;  // parts that a thread has in flight
 static_assert(DV % COLUMNS == 0, "columns");
 
-// A load that stays where it is written: the compiler would put it behind the test of its weight, one after the other.
+// A load in program order: without volatile asm the compiler sinks each load below the test of its weight, which serializes them.
 DEVICE void load_now(float (&to)[4], const float* from) {
   asm volatile("ld.global.v4.f32 {%0, %1, %2, %3}, [%4];"
                : "=f"(to[0]), "=f"(to[1]), "=f"(to[2]), "=f"(to[3])
@@ -49,7 +49,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4)
   const float own = thread < splits ? partial_lse[(i64)thread * rows + row] : -INFINITE;
   weights[thread] = own;
   __syncthreads();
-  // Each warp for itself, all in the same order; past the last part all are -inf.
+  // Each warp reduces all parts, in the same order; entries past the last part are -inf.
   float seen[THREADS / 32], largest = -INFINITE, sum = 0.0f;
 #pragma unroll
   for (int i = 0; i < THREADS / 32; i++) {
@@ -74,7 +74,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4)
     const float* const first = partial_o + (i64)row * DV + first_column + column;
 #pragma unroll 1
     for (int s = group; s < splits; s += AT_ONCE * GROUPS) {
-      // Loads without a branch, so that all of them are under way together: past the last part the first one again.
+      // Loads without a branch, so that all of them are in flight together: past the last part, part 0 is loaded instead.
       float parts[AT_ONCE][VECTOR];
 #pragma unroll
       for (int i = 0; i < AT_ONCE; i++) {

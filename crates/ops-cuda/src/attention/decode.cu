@@ -9,9 +9,9 @@
 // q, o [B, Tq, H, D|Dv], or packed [total, H, D|Dv] with cu_q [B + 1];
 // k, v [B, Tk, Hkv, D|Dv], packed [total, Hkv, ..] with cu_k [B + 1], or paged [blocks, block_size, Hkv, ..] with
 // block_table [B, max_blocks]; cache_seqlens [B] gives the keys in use of dense or paged sequences (null: all Tk);
-// lse f32 [B, H, Tq], packed [H, total], natural logarithm, or null. All q, k, v, o 16-byte aligned; q, o contiguous. Of k and v
-// the channels lie side by side; k_batch, k_token, k_head, and those of v, are elements from one sequence, token and head to the
-// next, multiples of Rows' widest piece of a row. Pages lie one behind the other, k_token apart from key to key.
+// lse f32 [B, H, Tq], packed [H, total], natural logarithm, or null. All q, k, v, o 16-byte aligned; q, o contiguous. The channels of
+// k and v are contiguous; k_batch, k_token, k_head and v_batch, v_token, v_head are strides in elements between sequences, tokens and
+// heads, multiples of Rows' widest piece of a row. Page p starts at row p * block_size; its keys are k_token elements apart.
 // Query i of a sequence sees key j when -window_left <= j - (i + keys - queries) <= window_right; negative windows
 // are unlimited, as are those of 2^30 and more; causal is window_right = 0. A row that sees no key gives o = 0, lse = -inf. softcap 0 is off.
 //
@@ -28,8 +28,8 @@
 //
 // Macros: D, DV (default D), DTYPE (bf16, f16), BLOCK_ROWS (16, 32, 64), BLOCK_KEYS (16 .. 128), WARPS (4, 8, 16),
 // SPLIT_ROWS (1, 2, 4: warps that share the rows of the scores), STAGES (1 ..: tiles of values in shared memory),
-// KEY_STAGES (tiles of keys; STAGES, or 2 where STAGES is 1), VALUE_SPLITS (1 ..: the columns of v are shared by so
-// many blocks, DV being the share of one and Dv = DV * VALUE_SPLITS; the scores are then worked out as many times),
+// KEY_STAGES (tiles of keys; STAGES, or 2 where STAGES is 1), VALUE_SPLITS (1 ..: number of blocks that share the
+// columns of v; a block has DV of the Dv = DV * VALUE_SPLITS columns, and each of them computes the scores),
 // VALUES_IN_KEYS (0; 1: the values are the first Dv columns of k, and v is not read; STAGES = KEY_STAGES >= 2),
 // BLOCKS_PER_SM (register cap).
 
@@ -86,7 +86,7 @@ constexpr int THREAD_PAIRS = BLOCK_KEYS / ROW_THREADS / 2;
 constexpr int KEY_BYTES = BLOCK_KEYS * Rows<D>::stride;
 using Values = Rows<VALUES_IN_KEYS ? D : DV>;  // where a tile's values are read
 constexpr int VALUE_BYTES = VALUES_IN_KEYS ? 0 : BLOCK_KEYS * Rows<DV>::stride;
-// Tiles that are copied ahead. Where keys are values too, the slot of the tile before is free after the scores.
+// Tiles that are copied ahead. With VALUES_IN_KEYS the slot of the preceding tile is free only after the scores.
 constexpr int AHEAD = VALUES_IN_KEYS ? KEY_STAGES - 1 : KEY_STAGES;
 constexpr int SCORE_STRIDE = BLOCK_KEYS + 8;  // both in floats and in storage elements: no bank conflicts
 constexpr int VALUES_AT = KEY_STAGES * KEY_BYTES;
@@ -123,9 +123,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
   const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
   wait_for_previous();
 
-  // ---- Which rows and which keys.
+  // ---- Rows and keys of this block.
   const int sequence = blockIdx.z, group = heads / kv_heads;
-  // Blocks of the same keys are neighbours, so that these are in the L2 cache; the last rows, which under a causal mask
+  // Blocks of the same keys are adjacent in the grid, so that these are in L2; the last rows, which under a causal mask
   // see most keys, start first.
   const int row_blocks = gridDim.x / (kv_heads * VALUE_SPLITS), others = blockIdx.x / row_blocks;
   const int first_row = (row_blocks - 1 - blockIdx.x % row_blocks) * BLOCK_ROWS;
@@ -138,7 +138,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
                                             : tk;
   const int rows = queries * group;
   if (first_row >= rows) return;
-  const int shift = keys - queries;  // query i stands at key position i + shift
+  const int shift = keys - queries;  // query i is at key position i + shift
   const int last_row = min(first_row + BLOCK_ROWS, rows) - 1;
   // Keys seen by any row of the block: both limits rise with the query.
   const int left = window_left < 0 ? UNLIMITED : min(window_left, UNLIMITED);
@@ -172,7 +172,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
   };
 
   // ---- First copies. Copy groups: {q, K_0}, {V_0, K_1}, .. {V_{STAGES-2}, K_{STAGES-1}}; then one per tile. With one
-  // stage of values: {q, K_0}, and {K_1} if keys have two; then {V_t} and {K_{t+KEY_STAGES}}. Where keys are values too:
+  // stage of values: {q, K_0}, and {K_1} if keys have two; then {V_t} and {K_{t+KEY_STAGES}}. With VALUES_IN_KEYS:
   // {q, K_0}, {K_1}, .. {K_{AHEAD-1}}; then {K_{t+AHEAD}}.
   for (int at = thread; at < BLOCK_ROWS; at += THREADS) {
     int row = first_row + at;
@@ -218,7 +218,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
       const int first_key = key_warp % SPLIT_KEYS * KEY_PAIRS * 16, first_step = key_warp / SPLIT_KEYS * WARP_STEPS;
       const u32 query_tile = base + QUERIES_AT + first_row_tile * 16 * Rows<D>::stride;
       const u32 key_tile = base + tile % KEY_STAGES * KEY_BYTES + first_key * Rows<D>::stride;
-      // Where shares of the depth start at whole permutations the steps' addresses are known but for a constant.
+      // If the depth shares start at whole swizzle periods (4 steps, 128 bytes), the addresses of the steps differ by constants.
       constexpr bool whole = SPLIT_DEPTH == 1 || WARP_STEPS % 4 == 0;
       const u32 first_column = whole ? first_step * 32 : 0;
       const u32 query_lane = query_tile + Rows<D>::lane_offset(lane) + first_column;
@@ -254,7 +254,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
         }
       }
     }
-    __syncthreads();  // scores are written; everyone has left the previous tile's values and copies
+    __syncthreads();  // scores are written; no warp reads the previous tile's values
     if constexpr (VALUES_IN_KEYS) {
       load_keys(tile + AHEAD);
       copy_commit();
@@ -304,9 +304,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
       }
       if (soft_lane == 0) factors[soft_row] = fade;
     }
-    // This tile's values and the next tile's keys; with two tiles of both these would be waited for as soon as asked for.
+    // This tile's values and the next tile's keys. With VALUES_IN_KEYS and two stages, wait at the end of the tile instead.
     if constexpr (!VALUES_IN_KEYS || STAGES > 2) copy_wait<STAGES >= 2 ? STAGES - 2 : 0>();
-    __syncthreads();  // weights are written; everyone has left this tile's keys
+    __syncthreads();  // weights are written; no warp reads this tile's keys
 
     if constexpr (!VALUES_IN_KEYS) {
       if constexpr (STAGES > 1) load_values(tile + STAGES - 1);
@@ -353,7 +353,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
         if (VALUE_TILES % WARPS != 0 && tile8 >= VALUE_TILES) break;
         u32 b[4];
         if (n + 1 < WARP_TILES) {
-          // Two tiles of 8 columns; where the second is past the last it is not multiplied below.
+          // Two tiles of 8 columns; a second tile past the last is loaded from the last one and not multiplied below.
           const int chunk = min(tile8 + lane / 16, VALUE_TILES - 1);
           load_matrix_x4_transposed(b, value_tile + Values::offset(step * 16 + lane % 16, first_chunk + chunk));
         } else {
@@ -369,11 +369,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
     }
     if constexpr (STAGES == 1 || (VALUES_IN_KEYS && STAGES == 2)) {
       if constexpr (KEY_STAGES == 1 || VALUES_IN_KEYS) copy_wait<0>();
-      __syncthreads();  // the next tile's keys have come; everyone has left this tile's values
+      __syncthreads();  // the next tile's keys have arrived; no warp reads this tile's values
     }
   }
 
-  // ---- The end: divide by the sums and write.
+  // ---- Epilogue: divide by the sums and write.
   copy_wait<0>();
   __syncthreads();
   if (BLOCK_ROWS * ROW_THREADS == THREADS || soft_row < BLOCK_ROWS) {

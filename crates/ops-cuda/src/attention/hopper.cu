@@ -1,7 +1,7 @@
 // Attention forward for Hopper (sm_90a), head dims 32 to 256: o = softmax(scale Q K^T + mask) V, and lse.
 //
 // A persistent block has one producer warpgroup, of which one thread issues all copies and one warp picks the tiles, and CONSUMERS warpgroups with
-// 64 query rows each, so a tile has BLOCK_Q = 64 CONSUMERS rows. Keys and values come in blocks of BLOCK_K through
+// 64 query rows each, so a tile has BLOCK_Q = 64 CONSUMERS rows. Keys and values are loaded in blocks of BLOCK_K through
 // rings of STAGES stages. A consumer issues Q K^T of the next block and P V of this one, then does the softmax of the
 // next block while P V runs; with PINGPONG the consumers take turns at issuing, so that one's softmax runs under the
 // other's products. See README-hopper.md.
@@ -13,7 +13,7 @@
 //   DTYPE       bf16 or f16, of q, k, v and o
 //   D, DV       channels of q and k, of v and o; multiples of 32 up to 256
 //   DV_STORED   channels of a row of o where v has fewer than DV: a multiple of 8. The maps give the true channels of q, k
-//       and v, and the copy engine reads zeros past them
+//               and v, and TMA fills the channels past them with zeros
 //   BLOCK_K     keys in a block, a multiple of 16 up to 256
 //   CONSUMERS   2 or 3
 //   STAGES      of K and of V, default 2
@@ -37,14 +37,14 @@
 //       (dense), total is the number of packed query rows
 //   window_left, window_right   i32, keys seen before and after the query's own position i + Tk - Tq; -1 is unlimited,
 //       others are at most 2^29
-//   section     i32, at least 1: (sequence, head) pairs that are worked on together; their K and V should fit L2
+//   section     i32, at least 1: (sequence, head) pairs that are processed together; their K and V should fit L2
 //   scale, softcap   f32, both above 0 (softcap is read where SOFTCAP is 1)
 //
-// Launch: grid = min(multiprocessors, B * H * ceil(queries / BLOCK_Q)) (nothing to launch when that is 0),
+// Launch: grid = min(SMs, B * H * ceil(queries / BLOCK_Q)) (nothing to launch when that is 0),
 //   block = 128 (CONSUMERS + 1), dynamic shared memory =
 //   2 D BLOCK_Q + 2 STAGES BLOCK_K (D + DV) + 2048 bytes.
 
-// A place in a ring of stages, and the parity of the round.
+// A slot of a ring of stages, and the phase parity of the current round.
 struct Ring {
   u32 stage, parity;
   DEVICE void advance() {
@@ -75,7 +75,7 @@ DEVICE void load_values(u32 base, const TensorMap* map, u32 turn, int head, int 
                                             batch);
 }
 
-// One warp decides what is worked on, a tile ahead of the copies.
+// One warp chooses the tiles, one ahead of the copies.
 DEVICE void schedule(u32 base, Plan* plans, const Shape& shape, u32* counter) {
   const int lane = threadIdx.x % 32;
   Cursor cursor = {0, 0};
@@ -93,7 +93,7 @@ DEVICE void schedule(u32 base, Plan* plans, const Shape& shape, u32* counter) {
     if (lane == 0) index = gridDim.x + atomicAdd(counter, 1);
     index = __shfl_sync(0xffffffff, index, 0);
   }
-  // The last block to finish has seen every other take its last number.
+  // The block that increments counter[1] last resets both: every other block has taken its last tile index.
   __threadfence();
   if (lane == 0 && atomicInc(counter + 1, gridDim.x - 1) == gridDim.x - 1) counter[0] = 0;
 }
@@ -138,13 +138,13 @@ DEVICE void load(u32 base, const Plan* plans, const TensorMap* map_q, const Tens
   }
 }
 
-// One lane of each warp tells the producer that this warp is done with a buffer.
+// One lane of each warp arrives at the empty barrier: this warp is done with a buffer.
 DEVICE void release(u32 barrier, int lane) {
   if (lane == 0) mbarrier_arrive(barrier);
 }
 
-// Zeroes the value rows of a block from `first` on: beyond a sequence's last key stands another sequence or unused
-// memory, and a weight of 0 times NaN is NaN. Every consumer does it for itself, which spares them a common barrier;
+// Zeroes the value rows of a block from `first` on: the memory past a sequence's last key is another sequence or unused,
+// and a weight of 0 times NaN is NaN. Each consumer zeroes all of them, which needs no barrier between consumers;
 // they write the same zeros.
 DEVICE void clear_values(u32 stage, int first, int thread, int consumer) {
   const int rows = BLOCK_K - first;
@@ -256,8 +256,8 @@ DEVICE void consume(u32 base, const Plan* plans, int consumer, const Shape& shap
       }
       float sum[2];
       weigh(s, rows, factor, sum);
-      // Where maxima were taken, sums are large only when they are NaN. (Also, ptxas moves a wait for P V that no branch
-      // precedes up before the powers of 2, and the softmax would run after P V instead of beside it.)
+      // If maxima were taken, sums above the limit are NaN. (Also, ptxas hoists a wait for P V without a preceding branch
+      // above the exponentials, which would run the softmax after P V instead of overlapping it.)
       if (!with_maxima && is_above(sum, SUM_LIMIT)) {
         wgmma_wait<0>();
         keep(o);
@@ -275,7 +275,7 @@ DEVICE void consume(u32 base, const Plan* plans, int consumer, const Shape& shap
         rescale_output(o, rescale);
         release(base + AT_K_EMPTY + 8 * keys.stage, lane);
       } else {
-        // The keys not before: the scores might have been wanted again.
+        // The keys are released only here: recompute_scores reads them.
         release(base + AT_K_EMPTY + 8 * keys.stage, lane);
         wgmma_wait<0>();
         keep(o);
@@ -287,7 +287,7 @@ DEVICE void consume(u32 base, const Plan* plans, int consumer, const Shape& shap
       rows.sum[1] += sum[1];
       pack_weights(s, p);
     }
-    // Read again, so that it takes no registers in the loop; the plan stands until the queries are released.
+    // Read again, so that it takes no registers in the loop; the plan is valid until the queries are released.
     tile = read_tile(plans + turn % 2);
     const int again = thread_of_warpgroup();
     release(base + AT_Q_EMPTY + 8 * consumer, lane);

@@ -1,8 +1,8 @@
 // Attention forward for Hopper (sm_90a), very wide heads: o = softmax(scale Q K^T + mask) V, and lse, for D = 576 to
 // 1024 and DV = 256 to 1024, multiples of 64, at their exact widths.
 //
-// As hopper_wide.cu, but the channels of a block of 64 query rows are dealt out over the two blocks of a cluster: each
-// has half the channels of Q and K, and sends its partial scores to the other over distributed shared memory, and half
+// As hopper_wide.cu, but the two blocks of a cluster divide the channels of a block of 64 query rows: each
+// has half the channels of Q and K, sends its partial scores to the other over distributed shared memory, and has half
 // the channels of V and o. README-hopper-wide.md derives it.
 //
 // Source: attention/hopper_wide_config.cuh, include/hopper.cuh, attention/hopper_tile.cuh, hopper_softmax.cuh,

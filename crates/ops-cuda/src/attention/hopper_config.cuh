@@ -1,4 +1,4 @@
-// Sizes and places in shared memory of the Hopper attention kernel, from the macros told in hopper.cu.
+// Sizes and offsets in shared memory of the Hopper attention kernel, from the macros described in hopper.cu.
 
 #define BLOCK_Q (64 * CONSUMERS)
 #ifndef STAGES

@@ -1,6 +1,6 @@
 // Attention over a latent cache (MLA in its absorbed form) on Hopper (sm_90a): the values are the first DV channels of
 // the keys, so each tile of keys is read once and is an operand of both products. Split-KV as decode.cu; combine.cu puts
-// the parts together. Design, split rule and figures: README-hopper-latent.md.
+// merges the parts. Design, split rule and figures: README-hopper-latent.md.
 //
 // q, o [B, Tq, H, D|DV], or packed [total, H, D|DV] with cu_q [B + 1];
 // k by `map_k` as [rows, Hkv, D], boxes of 64 channels, one head and `box_rows` rows, swizzled by 128 bytes: dense
@@ -59,7 +59,7 @@ DEVICE void score(const Work& work, u8* shared, u32 base, float scale, float sof
     wgmma_commit();
     wgmma_wait<0>();
     keep(s);
-    // What is no value is not needed any more.
+    // Release the boxes of channels DV .. D - 1: they are not values.
     Ring rest = first;
     rest.advance(VALUE_BOXES);
 #pragma unroll
@@ -109,7 +109,7 @@ DEVICE void score(const Work& work, u8* shared, u32 base, float scale, float sof
       }
     }
     named_barrier_sync(SCORES, 128);
-    // The weights of two tiles ago are used up.
+    // The weights of two tiles ago have been consumed.
     mbarrier_wait(base + WEIGHTS_EMPTY_AT + 8 * buffer, (turn / 2 & 1) ^ 1);
 #pragma unroll
     for (int c = 0; c < COLUMNS; c += 2) {
@@ -155,7 +155,7 @@ DEVICE void score(const Work& work, u8* shared, u32 base, float scale, float sof
     for (int far = 4; far < 32; far *= 2) sum[c] += __shfl_xor_sync(0xffffffff, sum[c], far);
     if (lane < 4) {
       sums[warp * ROWS + c / 2 * 8 + lane * 2 + c % 2] = sum[c];
-      // Read by the last tile's scores already: the other half of the buffer is not.
+      // The half of the buffer that the last tile's scores did not use.
       if (warp == 0) maxima[(work.end_tile - work.first_tile) % 2 * 4 * ROWS + c / 2 * 8 + lane * 2 + c % 2] = maximum[c];
     }
   }
@@ -168,7 +168,7 @@ DEVICE void score(const Work& work, u8* shared, u32 base, float scale, float sof
   }
 }
 
-// Until at most `pending`, known where this is inlined, of the newest groups of products are under way.
+// Waits until at most `pending` (a constant where this is inlined) of the newest wgmma groups are in flight.
 DEVICE void wait_for_group(int pending) {
   if (pending >= 3) {
     wgmma_wait<3>();
@@ -258,7 +258,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   Work work;
   work.sequence = blockIdx.z;
   work.group = heads / kv_heads;
-  // Blocks of the same keys are neighbours, so that these are in the L2 cache; the last rows, which under a causal mask
+  // Blocks of the same keys are adjacent in the grid, so that these are in L2; the last rows, which under a causal mask
   // see most keys, start first.
   const int row_blocks = gridDim.x / kv_heads;
   work.kv_head = blockIdx.x / row_blocks;
@@ -273,7 +273,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
                                        : tk;
   work.rows = queries * work.group;
   if (work.first_row >= work.rows) return;
-  work.shift = work.keys - queries;  // query i stands at key position i + shift
+  work.shift = work.keys - queries;  // query i is at key position i + shift
   work.left = window_left < 0 ? UNLIMITED : min(window_left, UNLIMITED);
   work.right = window_right < 0 ? UNLIMITED : min(window_right, UNLIMITED);
   // Keys seen by any row of the block: both limits rise with the query.

@@ -1,4 +1,4 @@
-// Shared memory, the ring of boxes, and the rows and keys of a block of hopper_latent.cu, whose macros these are; and the
+// Shared memory layout, the ring of boxes, the rows and keys of a block of hopper_latent.cu (with its macros), and the
 // warp that copies keys.
 
 constexpr int BLOCK_KEYS = 64;
@@ -6,7 +6,7 @@ constexpr int KEY_BOXES = D / 64, VALUE_BOXES = DV / 64;
 constexpr int GROUP_BOXES = VALUE_BOXES / 2;  // of a warpgroup of values
 constexpr int BOX_BYTES = BLOCK_KEYS * 128;
 constexpr int COLUMNS = ROWS / 4;  // rows of queries of a thread: they are columns of the transposed scores
-// Where the output of 64 rows takes more registers than every thread can have, a whole warpgroup copies, to give up its own.
+// At 64 rows the output needs more registers than an equal share per thread: a whole warpgroup copies and gives up registers.
 constexpr bool BY_ROLE = ROWS == 64;
 constexpr int CONSUMERS = 384, THREADS = CONSUMERS + (BY_ROLE ? 128 : 32);
 constexpr int UNLIMITED = 1 << 30;
@@ -18,7 +18,7 @@ constexpr int RING_AT = WEIGHTS_AT + 2 * ROWS * 128;              // [BOXES][64 
 constexpr int FACTORS_AT = RING_AT + BOXES * BOX_BYTES;           // f32 [2][ROWS]: of the output so far; at the end 1 / sum
 constexpr int MAXIMA_AT = FACTORS_AT + 2 * ROWS * 4;              // f32 [2][4 warps][ROWS]
 constexpr int SUMS_AT = MAXIMA_AT + 8 * ROWS * 4;                 // f32 [4 warps][ROWS]
-constexpr int QUERY_ROWS_AT = SUMS_AT + 4 * ROWS * 4;             // i32 [ROWS]: where a row stands in q and o, or -1
+constexpr int QUERY_ROWS_AT = SUMS_AT + 4 * ROWS * 4;             // i32 [ROWS]: row index in q and o, or -1
 constexpr int BARRIERS_AT = QUERY_ROWS_AT + 2 * ROWS * 4;
 constexpr int FULL_AT = BARRIERS_AT, EMPTY_AT = FULL_AT + 8 * BOXES;
 constexpr int WEIGHTS_FULL_AT = EMPTY_AT + 8 * BOXES, WEIGHTS_EMPTY_AT = WEIGHTS_FULL_AT + 16;
@@ -47,7 +47,7 @@ DEVICE float tanh_exact(float x) {
   return 1.0f - 2.0f * reciprocal_approximate(1.0f + exp2_approximate(x * 2.88539008f));
 }
 
-// A place in the ring of boxes and the parity of its turn.
+// A slot of the ring of boxes and the phase parity of its round.
 struct Ring {
   int slot;
   u32 turn;
@@ -74,11 +74,11 @@ struct Work {
   }
 };
 
-// ---- The warp of copies: boxes of 64 channels of a tile's keys, one behind the other around the ring.
+// ---- The copy warp: TMA loads of boxes of 64 channels of a tile's keys into consecutive slots of the ring.
 DEVICE void copy_keys(const Work& work, u32 base, const TensorMap* map_k, const int* block_table, int block_size,
                       int max_blocks, int box_rows) {
   const int lane = threadIdx.x % 32, parts = BLOCK_KEYS / box_rows;
-  // Each lane looks up where one of 32 boxes from a tile on starts; one outside the sequence is all zeros.
+  // Each lane looks up the first row of one of 32 boxes, starting at `tile`; a box outside the sequence is all zeros.
   const auto look_up = [&](int tile) {
     const int key = work.start + tile * BLOCK_KEYS + lane * box_rows;
     if (key >= work.high || key + box_rows <= work.low) return -BLOCK_KEYS;
@@ -112,7 +112,7 @@ DEVICE void copy_keys(const Work& work, u32 base, const TensorMap* map_k, const 
   }
 }
 
-// Zeros over the rows of a tile's values that lie outside the sequence: weights of 0 do not undo a NaN.
+// Zeroes the rows of a tile's values that are outside the sequence: a weight of 0 times NaN is NaN.
 DEVICE void clear_outside(const Work& work, u32 base, Ring ring, int first_key, int thread) {
 #pragma unroll 1
   for (int box = 0; box < VALUE_BOXES; box++) {

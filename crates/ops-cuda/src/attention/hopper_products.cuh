@@ -1,4 +1,4 @@
-// The two products of the Hopper attention kernel, issued and not waited for, and the slow twin of the first.
+// The two products of the Hopper attention kernel, issued and not waited for, and the slower per-warp form of the first.
 
 // s = Q K^T, issued.
 DEVICE void issue_scores(float (&s)[BLOCK_K / 2], u64 q, u64 k) {
@@ -21,8 +21,8 @@ DEVICE void issue_output(float (&o)[DV / 2], const u32 (&p)[BLOCK_K / 4], u64 v)
   wgmma_commit();
 }
 
-// s = Q K^T for the 16 rows of one warp, by the instructions that a warp can run alone. Q is this warpgroup's part and
-// K a stage, both by address. A box's rows hold their 16-byte units in an order that depends on the row.
+// s = Q K^T for the 16 rows of one warp, by mma.sync, which a warp can run alone. Q is this warpgroup's part and
+// K a stage, both by address. The 16-byte units of a box's row are swizzled by the row.
 DEVICE void recompute_scores(float (&s)[BLOCK_K / 2], u32 q, u32 k) {
   const int thread = threadIdx.x % 128, lane = thread % 32;
   const int q_row = thread / 32 * 16 + lane % 16, k_row = lane / 16 * 8 + lane % 8;
@@ -38,7 +38,7 @@ DEVICE void recompute_scores(float (&s)[BLOCK_K / 2], u32 q, u32 k) {
     const u32 from = k + box * BOX_K_BYTES + k_row * QK_SWIZZLE + 16 * ((unit + lane / 8 % 2) ^ k_order);
 #pragma unroll
     for (int n = 0; n < BLOCK_K / 16; n++) {
-      // Keeps the loads where they stand: all of them ahead would take more registers than there are.
+      // Keeps each load next to its MMA: all of them ahead would exceed the registers.
       __syncwarp();
       u32 b[4];
       load_matrices(b, from + n * 16 * QK_SWIZZLE);

@@ -6,22 +6,22 @@
 //
 // The usual online softmax finds the maximum of every block before it can start with the exponents, and that wait, a
 // chain of comparisons and shuffles, cost an eighth of the time at D = 128. Any reference near the maximum will do,
-// so only a row's first block, and blocks that a mask cuts, have their maxima taken. Elsewhere the weights are worked
-// out against the reference at hand, and their sum, which is needed anyway, tells afterwards whether they grew too
-// large: then they are shrunk, or, where 2^x overflowed, the scores are worked out again and their maxima taken.
+// so only a row's first block, and blocks that a mask cuts, have their maxima taken. Elsewhere the weights are computed
+// with the current reference, and their sum, which is needed anyway, shows afterwards whether they grew too
+// large: then they are shrunk, or, where 2^x overflowed, the scores are recomputed and their maxima taken.
 // Weights much smaller than 1 are no loss: the reference was the score of a key that the row sees.
 
 #define NEGATIVE_INFINITY __int_as_float(0xff800000)
 
 // A thread's weights of a block may sum up to this before its row gets a new reference: far inside f32 and bf16, and
-// still a number in f16.
+// finite in f16.
 #define SUM_LIMIT 32768.0f
 // Above this, 2^100, weights may have overflowed or be too large to shrink by one power of 2.
 #define SUM_LOST 1.2676506e30f
 
-// What a thread knows of its two rows.
+// Running softmax state of a thread's two rows.
 struct Rows {
-  float reference[2];  // of the exponents; -inf until a visible key was met
+  float reference[2];  // of the exponents; -inf until the first visible key
   float sum[2];        // this thread's part of the sum of weights
 };
 
@@ -99,7 +99,7 @@ DEVICE void raise_to_maxima(const float (&s)[BLOCK_K / 2], Rows& rows, float fac
   }
 }
 
-// Whether every row of the warp has met a visible key; the same answer in the whole warp.
+// Whether every row of the warp has seen a visible key; the same answer in the whole warp.
 DEVICE bool is_settled(const Rows& rows) {
   return __all_sync(0xffffffff, rows.reference[0] > NEGATIVE_INFINITY && rows.reference[1] > NEGATIVE_INFINITY);
 }
@@ -144,7 +144,7 @@ DEVICE void shrink_weights(float (&s)[BLOCK_K / 2], Rows& rows, float (&sum)[2],
   for (int i = 0; i < BLOCK_K / 2; i++) s[i] *= by[i / 2 % 2];
 }
 
-// Weights in the storage type, laid out as the left operand of the second product: the accumulator of the first
+// Weights in the storage type as the A fragment of the second product: the accumulator of the first
 // product and that operand have the same rows and columns in the same threads.
 DEVICE void pack_weights(const float (&s)[BLOCK_K / 2], u32 (&p)[BLOCK_K / 4]) {
 #pragma unroll

@@ -1,4 +1,4 @@
-// Which rows and keys a tile of the Hopper attention kernel has, and the order in which blocks take the tiles.
+// The rows and keys of a tile of the Hopper attention kernel, and the order in which blocks take the tiles.
 
 #define UNLIMITED (-1)
 
@@ -21,7 +21,7 @@ struct Tile {
   int block_begin;  // blocks of BLOCK_K keys that some row of the tile sees; they are taken from the last to the first
   int block_end;
   int token;      // row of q and o at which the sequence starts, counted over the whole batch
-  int lse_start;  // where the head's row 0 of this sequence stands in lse
+  int lse_start;  // offset in lse of the head's row 0 of this sequence
 };
 
 // A tile and where its copies start, in the coordinates of the tensor maps.
@@ -37,7 +37,7 @@ DEVICE Tile read_tile(const volatile Plan* plan) {
           plan->tile.block_begin, plan->tile.block_end, plan->tile.token, plan->tile.lse_start};
 }
 
-// A tile of BLOCK_Q rows, named by its place in the batch; sequence is negative when there is no such tile.
+// A tile of BLOCK_Q rows by its position in the batch; sequence is negative when there is no such tile.
 struct Place {
   int sequence, head, row_of_tiles;
 };
@@ -62,8 +62,8 @@ DEVICE Place find_dense(const Shape& shape, int index) {
   return place;
 }
 
-// Packed sequences have different numbers of tiles. A block asks for rising numbers, so it keeps a cursor: the first
-// of the sequences it looks at, 32 at a time, and the tiles before it.
+// Packed sequences have different numbers of tiles. A block's tile indices only increase, so it keeps a cursor: the first
+// of the 32 sequences that it examines next, and the number of tiles before it.
 struct Cursor {
   int sequence, tiles;
 };

@@ -1,9 +1,9 @@
 // Attention forward for Hopper (sm_90a), wide heads: o = softmax(scale Q K^T + mask) V, and lse, for D = 320 to 640 and
 // DV = 128 to 640, multiples of 64, at their exact widths (so MLA's D 576, DV 512 too).
 //
-// A block has 64 query rows, which two consumer warpgroups share: of the scores each has half the keys, of the output
-// half the channels. A producer thread copies keys and values in stages of about 16 KiB. README-hopper-wide.md tells
-// how this comes about.
+// A block has 64 query rows, which two consumer warpgroups share: each has half the keys of the scores, and half the channels
+// of the output. A producer thread copies keys and values in stages of about 16 KiB. README-hopper-wide.md derives
+// the schedule.
 //
 // Source: attention/hopper_wide_config.cuh, include/hopper.cuh, attention/hopper_tile.cuh, hopper_softmax.cuh,
 // hopper_wide.cuh, hopper_wide_consumer.cuh, hopper_wide_kernel.cuh, hopper_wide.cu in this order.

@@ -1,13 +1,13 @@
-// What the two Hopper attention kernels for wide heads (hopper_wide.cu, hopper_cluster.cu) share: the division of
+// Shared by the two Hopper attention kernels for wide heads (hopper_wide.cu, hopper_cluster.cu): the division of
 // channels, the shared memory, the producer and the consumers. README-hopper-wide.md derives the schedule.
 //
 // A block has 64 query rows. Its two consumer warpgroups share them: in Q K^T each has its own BLOCK_K of a step's
 // STEP_K = 2 BLOCK_K keys, in P V its own part of the channels, so that the accumulator of 64 x 512 floats, which is
 // half of all registers, is spread over 256 threads. Weights P go through shared memory.
 //
-// Channels are dealt in groups of 64, one 128-byte swizzled box row each. With SPLIT 2 the two blocks of a cluster deal
-// them out: block 0 has the first half of the channels of Q and K (the larger one, where the number of groups is odd)
-// and the first half of those of V (the smaller one then, so that the work is the same). Partial scores are exchanged
+// Channels are divided in groups of 64, one 128-byte swizzled box row each. With SPLIT 2 the two blocks of a cluster share
+// them: block 0 has the first half of the channels of Q and K (the larger one, if the number of groups is odd)
+// and the first half of those of V (then the smaller one, so that both blocks have equal work). Partial scores are exchanged
 // over distributed shared memory.
 
 #define SPLIT_OF(groups, high) (SPLIT == 1 ? (groups) : (high) ? ((groups) + 1) / 2 : (groups) / 2)
@@ -47,18 +47,18 @@
 #define AT_ROWS ((AT_X_FREE + 64 + 15) / 16 * 16)
 #define SHARED_BYTES (1024 + AT_ROWS + 2 * 64 * 4)
 
-// Named barriers. 1 and 2: the other warpgroup has read P, asked by warpgroup 0 and 1.
+// Named barriers. 1 and 2: warpgroup 0 or 1 waits until the other warpgroup has read P.
 #define P_STORED 3
 #define MAXIMA_STORED 4
 #define OWN 5  // and 6: within one warpgroup
 
-// The stage of values beside whose product new scores are judged: late enough for the peer's part of them to have come,
-// early enough for the products that follow to hide it. Measured.
+// The value stage during whose P V product new scores are processed: late enough for the peer's partial scores to have arrived,
+// early enough for the following products to hide it. Measured.
 #ifndef JUDGE
 #define JUDGE (SPLIT == 2 ? V_STAGES * 3 / 4 : V_STAGES * 5 / 8)
 #endif
 
-// Stages of values beside which partial scores are sent, at most JUDGE - 1 and 4.
+// Value stages during whose products partial scores are sent, at most JUDGE - 1 and 4.
 #ifndef SEND_STAGES
 #define SEND_STAGES 4
 #endif
@@ -85,7 +85,7 @@ DEVICE Part part_of(u32 base, const Tile& tile) {
   return part;
 }
 
-// A place in the ring of stages, and the parity of the round.
+// A slot of the ring of stages, and the phase parity of the round.
 struct Ring {
   u32 stage, parity;
   DEVICE void advance() {
@@ -93,7 +93,7 @@ struct Ring {
   }
 };
 
-// Values come by five dimensions: channel of the group, row, group, head, batch; eight rows of all groups at once.
+// TMA load of values in five dimensions (channel of the group, row, group, head, batch): eight rows of all groups at once.
 DEVICE void load_values(u32 to, const TensorMap* map, u32 full, int row, int group, int head, int batch) {
   asm volatile(
       "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes "
@@ -102,8 +102,8 @@ DEVICE void load_values(u32 to, const TensorMap* map, u32 full, int row, int gro
       : "memory");
 }
 
-// One thread issues all of a block's copies: the keys of a step go ahead of the values of the step before, in the
-// order in which the consumers take them.
+// One thread issues all of a block's copies: the keys of a step before the values of the preceding step, in the
+// order in which the consumers read them.
 DEVICE void produce(const Part& part, const Plan& plan, const TensorMap* map_q, const TensorMap* map_k,
                     const TensorMap* map_v) {
   const int key_row = plan.first_row - plan.tile.block_begin * BLOCK_K;
@@ -115,7 +115,7 @@ DEVICE void produce(const Part& part, const Plan& plan, const TensorMap* map_q, 
                 plan.q_batch);
   }
   Ring ring = {0, 0};
-  // Waits until the next stage is free, and announces what comes into it.
+  // Waits until the next stage is free, and sets the bytes that its full barrier expects.
   auto claim = [&](u32 bytes) {
     mbarrier_wait(part.base + AT_EMPTY + 8 * ring.stage, ring.parity ^ 1);
     mbarrier_expect(part.base + AT_FULL + 8 * ring.stage, bytes);

@@ -7,8 +7,8 @@ DEVICE void store_matrices(u32 to, u32 a, u32 b, u32 c, u32 d) {
                : "memory");
 }
 
-// Arrives at a barrier of another block, named by its address in the cluster's window. Without .release.cluster, which
-// the compiler turns into a membar of the whole device: all that stands before it here is reads whose values have been
+// Arrives at a barrier of another block, given by its address in the cluster's window. Without .release.cluster, which
+// the compiler turns into a membar of the whole device: only reads precede it here, and their values have been
 // used.
 DEVICE void arrive_remote(u32 barrier) {
   asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
@@ -30,7 +30,7 @@ DEVICE float load_shared(u32 from) {
 
 DEVICE void store_shared(u32 to, float x) { asm volatile("st.shared.f32 [%0], %1;" ::"r"(to), "f"(x) : "memory"); }
 
-// A consumer warpgroup's numbers and its two places in the ring: the next stage to multiply and the next to release.
+// State of a consumer warpgroup, with two positions in the ring: the next stage to multiply and the next to release.
 struct Consumer {
   Part part;
   int group, thread, warp, lane, row;  // row: the thread's first of the 64
@@ -38,7 +38,7 @@ struct Consumer {
   Ring next, done;
 };
 
-// A warp tells the producer that it has read a stage.
+// A warp arrives at the empty barrier of a stage that it has read.
 DEVICE void release(Consumer& me) {
   const u32 barrier = me.part.base + AT_EMPTY + 8 * me.done.stage;
   if (me.lane == 0) mbarrier_arrive(barrier);
@@ -56,8 +56,8 @@ DEVICE void issue_scores(Consumer& me, float (&s)[BLOCK_K / 2], int c) {
   me.next.advance();
 }
 
-// Zeroes the value rows of a stage from `first` on, in this warpgroup's channels: beyond a sequence's last key stands
-// another sequence or unused memory, and a weight of 0 times NaN is NaN.
+// Zeroes the value rows of a stage from `first` on, in this warpgroup's channels: the memory past a sequence's last key
+// is another sequence or unused, and a weight of 0 times NaN is NaN.
 template <int GROUPS>
 DEVICE void clear_values(const Consumer& me, int first) {
   const u32 stage = me.part.base + AT_STAGES + me.next.stage * STAGE_BYTES;
@@ -121,8 +121,8 @@ DEVICE void announce_scores(const Consumer& me, int step) {
   }
 }
 
-// They go in parts: the way to the other block takes about 16 bytes a cycle, and while stores queue for it the warp
-// comes to no barrier, so to no product either.
+// They are sent in parts: the link to the other block takes about 16 bytes a cycle, and while stores queue for it the
+// warp reaches no barrier, so it issues no product either.
 template <int part, int parts>
 DEVICE void send_scores(const Consumer& me, const float (&w)[BLOCK_K / 2]) {
   const int warp = 4 * me.group + me.warp;
@@ -135,7 +135,7 @@ DEVICE void send_scores(const Consumer& me, const float (&w)[BLOCK_K / 2]) {
   }
 }
 
-// Both blocks add the same two numbers, so both go on with the same bits.
+// Both blocks add the same two values, so both have the same bits.
 DEVICE void receive_scores(const Consumer& me, float (&w)[BLOCK_K / 2], int step) {
   const int warp = 4 * me.group + me.warp;
   const u32 from = me.part.base + AT_X + warp * (64 * BLOCK_K) + me.lane * 16;
@@ -159,7 +159,7 @@ DEVICE void receive_scores(const Consumer& me, float (&w)[BLOCK_K / 2], int step
 // 2^8, far inside bf16, f16 and the sums, and the accumulator is seldom rescaled.
 #define GROWTH 8.0f
 
-// Brings both rows' references up to the scores of both warpgroups. Gives whether o must be multiplied by `rescale`.
+// Raises both rows' references to the scores of both warpgroups. Returns whether o must be multiplied by `rescale`.
 DEVICE bool update_rows(const Consumer& me, const float (&w)[BLOCK_K / 2], Rows& rows, float factor,
                         float (&rescale)[2]) {
   float top[4];
@@ -195,8 +195,8 @@ DEVICE bool update_rows(const Consumer& me, const float (&w)[BLOCK_K / 2], Rows&
   return __any_sync(0xffffffff, grew);
 }
 
-// Scores of one half of this warpgroup's keys become weights, which are added to the sums and packed as the left
-// operand of P V has them.
+// Converts the scores of one half of this warpgroup's keys to weights, adds them to the sums and packs them in the
+// layout of the A fragment of P V.
 template <int half>
 DEVICE void weigh_half(const float (&w)[BLOCK_K / 2], Rows& rows, float factor, u32 (&p)[BLOCK_K / 4]) {
   float sum[4] = {rows.sum[0], 0.0f, rows.sum[1], 0.0f};
@@ -230,7 +230,7 @@ DEVICE void consume(Consumer& me, const Tile& tile, const Shape& shape, u16* out
   const Visible visible[2] = {visible_keys(shape, tile, tile.row + me.row),
                               visible_keys(shape, tile, tile.row + me.row + 8)};
 #if SOFTCAP && SPLIT == 1 && DV == 576
-  // Worked out anew in every step: kept, they are the two registers too many of this one form.
+  // Recomputed in every step: as variables they exceed this configuration's registers by two.
 #define common_first visible_keys(shape, tile, tile.row + 63).first
 #define common_last visible_keys(shape, tile, tile.row).last
 #else
@@ -246,7 +246,7 @@ DEVICE void consume(Consumer& me, const Tile& tile, const Shape& shape, u16* out
 #pragma unroll
   for (int i = 0; i < 32 * o.SECOND; i++) o.second[i] = 0.0f;
 
-  // From products to scores of which the rows' references know.
+  // Turns products into final scores (exchange, softcap, mask) and updates the rows' references.
   auto judge = [&](int step) {
 #if SPLIT == 2
     receive_scores(me, w, step);
@@ -316,7 +316,7 @@ DEVICE void consume(Consumer& me, const Tile& tile, const Shape& shape, u16* out
 #pragma unroll
       for (int i = 0; i < V_STAGES; i++) {
         issue_output<GROUPS, false>(me, o, i, 0);
-        // Two products are left running while the new scores are judged.
+        // Two products stay in flight while the new scores are processed.
         if (i == JUDGE - 1) continue;
         if (i == JUDGE) {
           grew = judge(step + 1);
@@ -362,7 +362,7 @@ DEVICE void consume(Consumer& me, const Tile& tile, const Shape& shape, u16* out
       if constexpr (GROUPS > 4) keep(o.second);
   }
 
-  // Each warpgroup summed the weights of its own keys.
+  // Each warpgroup has summed only the weights of its keys: exchange the sums.
 #pragma unroll
   for (int r = 0; r < 2; r++) {
     const float sum = quad_sum(rows.sum[r]);

@@ -1,4 +1,4 @@
-// The body of both wide Hopper kernels: a block takes the tile of its cluster and the roles are given out.
+// The body of both wide Hopper kernels: a block finds the tile of its cluster and assigns its warpgroups their roles.
 
 DEVICE void start_consumer(const Part& part, int group, const Tile& tile, const Shape& shape, u16* output, float* lse,
                            float scale, float softcap) {
@@ -13,7 +13,7 @@ DEVICE void start_consumer(const Part& part, int group, const Tile& tile, const 
   me.q = descriptor_k_major<128>(part.base + AT_Q);
   me.p = descriptor_k_major<128>(part.base + AT_P);
   me.k = descriptor_k_major<128>(part.base + AT_STAGES + group * BLOCK_K * 128);
-  // Groups of 64 channels stand 1024 bytes apart, groups of 8 keys one octet of all channels.
+  // Groups of 64 channels are 1024 bytes apart, groups of 8 keys one octet of all channels.
   const u32 v = part.base + AT_STAGES + (group == 0 ? 0 : part.v_groups - v_groups) * 1024;
   me.v = (u64)((v & 0x3ffff) >> 4) | (u64)(1024 >> 4) << 16 | (u64)(part.v_groups * 1024 >> 4) << 32 | (u64)1 << 62;
   me.next = {0, 0};
@@ -62,7 +62,7 @@ DEVICE void attend(u8* shared, const TensorMap* map_q, const TensorMap* map_k, c
     }
     fence_barrier_init();
   }
-  // No block copies to another, or arrives there, before that one's barriers stand, nor after it has ended.
+  // No block copies to another or arrives there before that one has initialized its barriers, nor after it has exited.
   __syncwarp();
   cluster_barrier();
   if (warpgroup == 0) {

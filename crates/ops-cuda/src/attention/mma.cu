@@ -3,14 +3,14 @@
 // Design and figures: README-mma.md.
 //
 // A block takes BLOCK_ROWS queries of one head, each warp ROW_TILES * 16 of them with their scores, sums and output in
-// its registers. Keys and values pass through shared memory in tiles of BLOCK_KEYS, STAGES - 1 of which come while one
-// is multiplied.
+// its registers. Keys and values go through shared memory in tiles of BLOCK_KEYS, STAGES - 1 of which are in flight while
+// one is multiplied.
 //
 // q, o [B, Tq, H, D|Dv], or packed [total, H, D|Dv] with cu_q [B + 1]; k, v [B, Tk, Hkv, D|Dv], or packed
 // [total, Hkv, ..] with cu_k [B + 1]; cache_seqlens [B] gives the keys in use of dense sequences (null: all Tk);
-// lse f32 [B, H, Tq], packed [H, total], natural logarithm, or null. All q, k, v, o 16-byte aligned; q, o contiguous. Of k and v
-// the channels lie side by side; k_batch, k_token, k_head, and those of v, are elements from one sequence, token and head to the
-// next, multiples of Rows' widest piece of a row. They are read with STRIDED only: registers are short.
+// lse f32 [B, H, Tq], packed [H, total], natural logarithm, or null. All q, k, v, o 16-byte aligned; q, o contiguous. The channels of
+// k and v are contiguous; k_batch, k_token, k_head and v_batch, v_token, v_head are strides in elements between sequences, tokens and
+// heads, multiples of Rows' widest piece of a row. They are read only with STRIDED, to save registers.
 // Query i of a sequence sees key j when -window_left <= j - (i + keys - queries) <= window_right; negative windows
 // are unlimited, as are those of 2^30 and more; causal is window_right = 0. A row that sees no key gives o = 0, lse = -inf.
 // softcap 0 is off.
@@ -73,7 +73,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
   const u32 base = shared_address(shared);
   const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
 
-  // ---- Which rows and which keys.
+  // ---- Rows and keys of this block.
   const int kv_head = blockIdx.y / (heads / kv_heads);
   const int q_start = start_of(blockIdx.z, cu_q, tq), queries = start_of(blockIdx.z + 1, cu_q, tq) - q_start;
   const int k_start = start_of(blockIdx.z, cu_k, tk);
@@ -112,8 +112,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
 #pragma unroll 1
   for (int ahead = 0; ahead < STAGES - 1; ahead++) load_tile(max(0, from_key) + ahead * BLOCK_KEYS);
 
-  // softmax in base 2: weights are 2^(s * factor - max * factor). A cap, or a scale that would turn the order of the
-  // scores around, is applied to the scores first.
+  // softmax in base 2: weights are 2^(s * factor - max * factor). A softcap, or a scale that would reverse the order of
+  // the scores, is applied to the scores first.
   const float to_base2 = 1.44269504f;
   const bool transformed = softcap > 0.0f || scale <= 0.0f;
   const float factor = transformed ? 1.0f : scale * to_base2;
@@ -132,10 +132,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
 #pragma unroll 1
   for (int first = max(0, from_key); first < high; first += BLOCK_KEYS) {
     copy_wait<STAGES - 2>();
-    __syncthreads();  // this tile has come; everyone has left the previous one
+    __syncthreads();  // this tile has arrived; no warp reads the previous one
     load_tile(first + (STAGES - 1) * BLOCK_KEYS);
     const u32 key_tile = base + KEYS_AT + stage * KEY_BYTES, value_tile = base + VALUES_AT + stage * VALUE_BYTES;
-    // Addresses are worked out from these in every round: kept over the loop they would cost the products' registers.
+    // Addresses are recomputed from these in every iteration: kept over the loop they would take registers of the products.
     u32 query_lane = query_tile + Rows<D>::lane_offset(lane), key_lane = key_tile + Rows<D>::lane_offset_right(lane);
     u32 value_lane = value_tile + Rows<DV>::lane_offset(lane);
     asm volatile("" : "+r"(query_lane), "+r"(key_lane), "+r"(value_lane));
@@ -178,14 +178,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
     }
     // Unless every row sees every key of the tile.
     if (first < from_key + BLOCK_ROWS - 1 || first + BLOCK_KEYS > min(keys, end_key)) {
-      // The limits are worked out here: kept over the whole loop they would cost the registers of the products.
+      // The limits are computed here: kept over the whole loop they would take registers of the products.
       int row = warp * WARP_ROWS + lane / 4;
       asm volatile("" : "+r"(row));
 #pragma unroll
       for (int m = 0; m < ROW_TILES; m++) {
 #pragma unroll
         for (int half = 0; half < 2; half++) {
-          // Of the keys that this lane holds, number n * 8 + e is key n * 8 + e + start.
+          // Element n * 8 + e of this lane is key n * 8 + e + start.
           const int r = row + m * 16 + half * 8, start = first + lane % 4 * 2;
           const int row_low = from_key + r - start, row_high = min(keys, end_key + r) - start;
 #pragma unroll
@@ -231,7 +231,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
       }
     }
 
-    // ---- Output. The lanes hold the weights just as a product's left operand wants them.
+    // ---- Output. The accumulators of the scores have the layout of the A fragment.
 #pragma unroll
     for (int step = 0; step < KEY_PAIRS; step++) {
       u32 a[ROW_TILES][4];
@@ -256,7 +256,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
   }
   copy_wait<0>();
 
-  // ---- Divide by the sums and write. Where to is asked for anew, so that no register held it through the loop.
+  // ---- Divide by the sums and write. The output row is recomputed, so that no register holds it through the loop.
   int sequence = blockIdx.z;
   asm volatile("" : "+r"(sequence));
   const int start = start_of(sequence, cu_q, tq), end = start_of(sequence + 1, cu_q, tq);

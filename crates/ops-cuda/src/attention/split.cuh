@@ -1,12 +1,12 @@
-// The share of a sequence's tiles of keys that a block of a split call has: decode.cu and hopper_latent.cu.
+// The share of a sequence's tiles of keys of a block in a split-KV call: decode.cu and hopper_latent.cu.
 
 struct Share {
   int first, end;  // tiles
 };
 
-// The longest range of keys is shared by all splits, a shorter one by so many fewer that the blocks have equal work; what
-// remains is empty. `longest` keys are seen at most, as the call was planned: where the counts of keys lie on the GPU they
-// may have been fewer each time since, and a plan for twice as many would leave half of the blocks without work.
+// The longest range of keys is divided among all splits, a shorter one among proportionally fewer, for equal work per block;
+// the other blocks are empty. `longest` is the planned maximum of visible keys: with counts on the GPU (cache_seqlens) the
+// current maximum may be less, and a plan for twice as many keys would leave half of the blocks without work.
 // All lanes of a warp call this together.
 template <int block_keys>
 __device__ __forceinline__ Share share_of(int tiles, int longest, const int* cache_seqlens) {

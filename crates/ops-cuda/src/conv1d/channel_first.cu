@@ -1,7 +1,7 @@
-// Causal convolution over tokens that are neighbours (channel-first), for every GPU from sm_80 on.
+// Causal convolution over channel-first tokens (the tokens of a channel are contiguous), for every GPU from sm_80 on.
 //
-// x, o [B, C, T]; the rest as in channel_last.cu, without packed sequences. A thread computes VECTOR neighbouring tokens of
-// one channel, and reads the WIDTH - 1 before them again (from the first cache). T % VECTOR == 0.
+// x, o [B, C, T]; the rest as in channel_last.cu, without packed sequences. A thread computes VECTOR adjacent tokens of
+// one channel, and reads the WIDTH - 1 before them again (from L1). T % VECTOR == 0.
 //
 // Launch: grid (max(1, ceil(T / VECTOR / 32)), ceil(C / WARPS), min(B, 65535)); block (32, WARPS).
 //
@@ -37,7 +37,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
     const int slot = state_indices != nullptr ? state_indices[sequence] : sequence;
     const i64 row = ((i64)sequence * channels + channel) * tokens;
     const i64 state = ((i64)slot * channels + channel) * state_len;
-    // Token t of this channel; tokens before the sequence come from the state.
+    // Token t of this channel; tokens before the sequence are read from the state.
     auto value = [&](int t) {
       if (t >= 0) return number(x, row + t, false);
       if (initial_state == nullptr) return 0.0f;

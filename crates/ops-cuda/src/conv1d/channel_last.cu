@@ -1,10 +1,10 @@
-// Causal convolution over tokens that lie a row of channels apart (channel-last), for every GPU from sm_80 on.
+// Causal convolution over channel-last tokens (consecutive tokens are one row of channels apart), for sm_80 and later.
 //
 //   o[t, c] = act(bias[c] + sum over w of weight[c, w] x[t - WIDTH + 1 + w, c])
 //
-// A thread owns VECTOR neighbouring channels and walks `segment` tokens of a sequence. The last WIDTH - 1 rows stay in
-// its registers as they are stored; AHEAD rows come while AHEAD are computed. A segment reads the WIDTH - 1 rows before
-// it again (from the second cache), or the state where the sequence begins; the last segment writes the state.
+// A thread computes VECTOR adjacent channels of `segment` tokens of a sequence. The last WIDTH - 1 rows stay in
+// its registers in float32; AHEAD rows load while AHEAD are computed. A segment reads the WIDTH - 1 rows before
+// it again (from L2), or the state at the start of a sequence; the last segment writes the state.
 //
 // x [B, T, C], tokens x_row elements apart, or packed [total, C] with cu_seqlens [Nseq + 1]; o likewise, C apart; weight [C, WIDTH], bias [C] or null, f32 or storage;
 // initial_state [slots, C, state_len] f32 or null; final_state likewise (state_len = WIDTH - 1 without an initial one);
@@ -23,7 +23,7 @@
 #define WARPS 4
 #endif
 
-// The compiler aims at 96 registers, which on sm_80 takes local memory; told of four blocks it takes up to 128.
+// Without a bound the compiler uses 96 registers, which spills on sm_80; a bound of four blocks per SM allows 128.
 #if __CUDA_ARCH__ == 800
 #define BOUNDS __launch_bounds__(32 * WARPS, 4)
 #else
@@ -56,7 +56,7 @@ extern "C" __global__ void BOUNDS
   for (int sequence = blockIdx.y; sequence < sequences; sequence += gridDim.y) {
     const i64 start = cu_seqlens != nullptr ? cu_seqlens[sequence] : (i64)sequence * tokens;
     const int length = cu_seqlens != nullptr ? (int)(cu_seqlens[sequence + 1] - start) : tokens;
-    // The first segment of an empty sequence still hands on the state.
+    // The first segment of an empty sequence still copies the state.
     if (first >= length && first > 0) continue;
     const int last = min(length, first + segment);
     const char* const base = x + start * x_bytes + (i64)channel * ELEMENT_BYTES;
@@ -71,7 +71,7 @@ extern "C" __global__ void BOUNDS
     }
     const i64 state = ((i64)slot * channels + channel) * state_len;
 
-    // The first rows are asked for before all else that they are multiplied with.
+    // The first rows are loaded before their other operands.
     Row rows[AHEAD];
     const bool whole = first + AHEAD <= last;
     if (whole) {

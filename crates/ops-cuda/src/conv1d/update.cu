@@ -5,9 +5,9 @@
 // state. C % 4 == 0, all tensors aligned to 16 bytes.
 //
 // A warp owns 128 channels, a lane 4 of them, of SEQUENCES sequences, so that weights are loaded once for these. States
-// go through shared memory, so that each access is 16 bytes beside its neighbour's: a lane's own 4 * STATE values lie
-// 16 * STATE bytes from the next lane's. Weights and states are read before the kernel ahead in the stream has ended: it must
-// not write them. initial_state and final_state may be one tensor.
+// go through shared memory, so that adjacent lanes access adjacent 16 bytes: the 4 * STATE values of a lane start
+// 16 * STATE bytes before the next lane's. Weights, states and state_indices are read before the preceding kernel has ended
+// (PDL): it must not write them. initial_state and final_state may be one tensor.
 //
 // Launch: grid (ceil(C / 128 / WARPS), ceil(B / SEQUENCES)); block (32, WARPS).
 //
@@ -22,7 +22,7 @@
 
 constexpr int CHANNELS = 128;  // of a warp
 
-// Four neighbouring values of a state, as they lie in memory.
+// Four adjacent values of a state in the type it is stored in.
 #ifdef STATE_STORED
 typedef uint2 Piece;
 #else

@@ -1,11 +1,11 @@
-// Keys and values of new tokens into the paged cache, with queries and keys rotated by their positions (ROTATE):
-// pairs (i, i + turned / 2) of a head by the angle position * frequency i, worked out in float64, for at a position of
-// many thousands a float32 angle has lost its last digits. Channels from `turned` on stay as they are.
+// Writes keys and values of new tokens to the paged KV cache, with rotary embedding of queries and keys (ROTATE):
+// pairs (i, i + turned / 2) of a head by the angle position * frequency i, computed in float64, because a float32
+// angle at a position of many thousands has lost its last digits. Channels from `turned` on are copied.
 //
-// q [T, q_heads, dim] and k [T, kv_heads, dim] in storage, rotated where they lie; more [T, more_width], laid behind the keys
+// q [T, q_heads, dim] and k [T, kv_heads, dim] in storage, rotated in place; more [T, more_width], appended to the keys
 // of a token, or null with a width of 0; v [T, value_width], or null with a width of 0 where the keys hold the values;
-// rows [T]: where a token's keys k_pool [.., kv_heads * dim + more_width] and values v_pool [.., value_width] go; positions [T], read with ROTATE alone, as q is.
-// frequencies [2, turned / 2] in float32, each the sum of two; factor multiplies cosines and sines. Both with ROTATE alone.
+// rows [T]: cache row of a token's keys k_pool [.., kv_heads * dim + more_width] and values v_pool [.., value_width]; positions [T], read
+// with ROTATE only, as is q. frequencies [2, turned / 2] f32, each the sum of two; factor scales cosines and sines. Both with ROTATE only.
 // Widths % 8 == 0, everything 16-byte aligned.
 // Launch: grid (T), 256 threads. Macros: DTYPE, ROTATE.
 
@@ -18,7 +18,7 @@ DEVICE void copy_row(char* to, const char* from, int width) {
   }
 }
 
-// Rotates the heads of a row, and lays them into another one too where there is one.
+// Rotates the heads of a row in place, and also writes the row to `copy` unless that is null.
 DEVICE void rotate(char* row, char* copy, int heads, int dim, int turned, const float2* turns) {
   const int half = turned / 2, rest = dim - turned;
   for (int i = threadIdx.x; i < heads * half; i += THREADS) {
@@ -60,7 +60,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     const int half = turned / 2;
     for (int i = threadIdx.x; i < half; i += THREADS) {
       double sine, cosine;
-      // Half turns, whose whole ones are exactly taken off.
+      // In half turns: sincospi reduces whole turns exactly.
       const double frequency = (double)frequencies[i] + (double)frequencies[half + i];
       sincospi(positions[token] * frequency / 3.14159265358979323846, &sine, &cosine);
       turns[i] = make_float2((float)cosine * factor, (float)sine * factor);

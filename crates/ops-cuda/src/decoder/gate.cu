@@ -1,4 +1,4 @@
-// Gates alone: o = x * sigmoid(gate), or x * gate with PLAIN, element by element. x, gate and o [length] in storage, length % 8 == 0, all 16-byte
+// Elementwise gates: o = x * sigmoid(gate), or x * gate with PLAIN. x, gate and o [length] in storage, length % 8 == 0, all 16-byte
 // aligned; o may be x.
 // Launch: grid (ceil(length / 2048)), 256 threads. Macros: DTYPE, PLAIN (0 where it is not defined).
 

@@ -1,4 +1,4 @@
-// A gate for each token: x[t] *= sigmoid(w . h[t]). x [T, width] and h [T, hidden] in storage, x where it lies; w [hidden] f32.
+// A gate for each token, in place: x[t] *= sigmoid(w . h[t]). x [T, width] and h [T, hidden] in storage; w [hidden] f32.
 // width and hidden % 8 == 0, all 16-byte aligned.
 // Launch: grid (T), 256 threads. Macros: DTYPE.
 

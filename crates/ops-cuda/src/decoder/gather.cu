@@ -1,7 +1,7 @@
-// Logits of all tokens from those that each rank has: to[row] = the ranks' parts side by side. Rank r has the tokens from r * whole /
-// ranks up to (r + 1) * whole / ranks; from [ranks, room] f32, in each the rank's [rows, its tokens] from the start on; to [rows,
+// All-gathered logits by row: to[row] = the parts of all ranks, concatenated. Rank r has the tokens from r * whole / ranks
+// up to (r + 1) * whole / ranks; from [ranks, room] f32, each rank's part starting with its [rows, its tokens]; to [rows,
 // whole] f32.
-// Launch: grid (rows, ranks, ceil(most tokens of a rank / 1024)), 256 threads. It must not overlap what brought the parts together.
+// Launch: grid (rows, ranks, ceil(most tokens of a rank / 1024)), 256 threads. It must not overlap the all-gather before it.
 
 extern "C" __global__ void __launch_bounds__(256)
     decoder_gather(const float* from, float* to, int room, int whole) {

@@ -1,23 +1,23 @@
-// A product of its own for each head: o[t, h] = [W_h x[t, h] | tail of x[t, h]], what takes queries of latent attention to
-// the width of the cache, and sums over the cache back to values.
+// One matrix product per head: o[t, h] = [W_h x[t, h] | tail of x[t, h]]. For latent attention (MLA): projects queries to
+// the width of the cache, and attention outputs over the cache back to values.
 //
 // x [T, heads, K + tail], w [heads, N, K], o [T, heads, N + tail] in storage; K % 16 == 0, N % 16 == 0, tail % 2 == 0, all
 // 4-byte aligned. Sums are float32.
-// Launch: grid (ceil(N / 64), heads, ceil(T / 64)), 128 threads. A warp has 16 rows of w and, one after the other, up to four
-// tiles of 16 tokens. Macros: DTYPE.
+// Launch: grid (ceil(N / 64), heads, ceil(T / 64)), 128 threads. A warp has 16 rows of w and up to four tiles of 16 tokens,
+// one after the other. Macros: DTYPE.
 
 extern "C" __global__ void __launch_bounds__(128)
     decoder_heads(const u16* __restrict__ x, const u16* __restrict__ w, u16* __restrict__ o, int tokens, int heads,
                   int inputs, int outputs, int tail) {
   let_next_start();
   wait_for_previous();
-  asm volatile("" : "+l"(x)::"memory");  // read from now on, though it is said to be constant
+  asm volatile("" : "+l"(x)::"memory");  // __restrict__ const permits loads above the wait; this forbids them
   const int lane = threadIdx.x % 32, head = blockIdx.y, first_token = blockIdx.z * 64;
   const int row = blockIdx.x * 64 + threadIdx.x / 32 * 16;  // the warp's first output
   const int x_head = inputs + tail, o_head = outputs + tail;
   const int tiles = ceil_div(min(64, tokens - first_token), 16);
   if (row < outputs) {
-    // Of each pair of rows of w and of each tile of tokens.
+    // [tile of 16 tokens][8 rows of w]
     float sums[4][2][4] = {};
     const u16* const of_w = w + ((i64)head * outputs + row + lane / 4) * inputs + lane % 4 * 2;
     for (int k = 0; k < inputs; k += 16) {

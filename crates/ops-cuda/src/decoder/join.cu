@@ -1,7 +1,7 @@
-// What ranks have added, once it is summed, onto the residual stream: x[t] += factor * added[t], divided by the size of the row of
-// which it was made where squares are given: sqrt(squares[t] * inverse_width + eps). x and added [T, hidden] f32, squares [T] f32 or
+// Adds the all-reduced output of the ranks to the residual stream: x[t] += factor * added[t], where squares are given divided by
+// the RMS of the row that it was computed from: sqrt(squares[t] * inverse_width + eps). x and added [T, hidden] f32, squares [T] f32 or
 // null. hidden % 4 == 0, rows 16-byte aligned.
-// Launch: grid (T, ceil(hidden / 1024)), 256 threads. It must not overlap the sum before it.
+// Launch: grid (T, ceil(hidden / 1024)), 256 threads. It must not overlap the all-reduce before it.
 
 extern "C" __global__ void __launch_bounds__(256)
     decoder_join(const float* added, const float* squares, float* x, int hidden, float inverse_width, float eps,

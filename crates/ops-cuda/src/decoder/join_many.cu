@@ -1,17 +1,17 @@
-// What ranks have added to many tokens, summed and onto the residual stream in one kernel, as join_peers.cu does it for few: half as
-// many bytes go between GPUs, since each rank's part is rounded to bf16 once, its own as well, so that all have the same bits.
+// All-reduce of the ranks' outputs for many tokens, fused with the addition to the residual stream; join_peers.cu does it for few. Half
+// as many bytes go between GPUs: each rank's part is rounded to bf16 once, its own part too, so that all ranks have the same bits.
 //
 //   x[t] += factor * sum of bf16(added[t]) over ranks, divided by sqrt(sum of squares[t] * inverse_width + eps) where squares are given
 //
-// x [T, hidden] f32, added [T, hidden] f32 (ADDED_F32) or bf16, squares [T] f32 or null; hidden % 8 == 0, rows 16-byte aligned. An
-// inbox of each rank's, zeroed once: values [2][ranks][BLOCKS][SLOT] words, then marks [ranks][BLOCKS] u32; inbox0 to inbox7 those of
-// the ranks from 0 on, null from `ranks` on. turns [BLOCKS] u32 is this rank's own, zeroed once: how often a block has met the others'.
+// x [T, hidden] f32, added [T, hidden] f32 (ADDED_F32) or bf16, squares [T] f32 or null; hidden % 8 == 0, rows 16-byte aligned. Each
+// rank has an inbox, zeroed once: values [2][ranks][BLOCKS][SLOT] words, then marks [ranks][BLOCKS] u32; inbox0 to inbox7 are those of
+// the ranks from 0 on, null from `ranks` on. turns [BLOCKS] u32 is this rank's, zeroed once: rounds that a block has synchronized.
 //
-// A block goes over pieces of `rows` rows (rows * hidden <= VALUES, rows <= ROWS), and meets the others' at each as join_peers.cu has it.
-// Blocks are at different pieces: while some send, others add.
+// A block iterates over pieces of `rows` rows (rows * hidden <= VALUES, rows <= ROWS) and synchronizes with its peers at each,
+// as in join_peers.cu. Blocks are at different pieces: while some send, others add.
 //
-// Launch: grid (up to BLOCKS, at most one for each piece), 256 threads. Blocks may come to stand one after another, in their order: each
-// waits for that of its own number alone. All ranks launch the same, in the same order. Source: include/order.cuh, include/storage.cuh,
+// Launch: grid (up to BLOCKS, at most one for each piece), 256 threads. Blocks may become resident one after another, in order: each
+// waits only for the peers of its index. All ranks launch the same, in the same order. Source: include/order.cuh, include/storage.cuh,
 // then this. Macros: DTYPE (bf16), ADDED_F32.
 
 constexpr int BLOCKS = 256, VALUES = 8192, ROWS = 32, SLOT = VALUES / 2 + ROWS, OF_THREAD = VALUES / 8 / 256;
@@ -21,7 +21,7 @@ extern "C" __global__ void __launch_bounds__(256)
                       char* inbox2, char* inbox3, char* inbox4, char* inbox5, char* inbox6, char* inbox7, int rank,
                       int ranks, int count, int rows, int hidden, float inverse_width, float eps, float factor) {
   __shared__ float factors[ROWS];
-  // An array of them would lie in local memory.
+  // An array of the pointers would be in local memory.
   const auto inbox_of = [&](int of) {
     return of == 0 ? inbox0 : of == 1 ? inbox1 : of == 2 ? inbox2 : of == 3 ? inbox3 : of == 4 ? inbox4 : of == 5 ? inbox5 : of == 6 ? inbox6 : inbox7;
   };
@@ -62,7 +62,7 @@ extern "C" __global__ void __launch_bounds__(256)
     }
     __syncthreads();
     if (thread < ranks && thread != rank) {
-      // What the block wrote comes first, for the other GPU too.
+      // Makes the block's writes visible to the other GPU before the mark.
       asm volatile("fence.acq_rel.sys;\nst.relaxed.sys.global.u32 [%0], %1;" ::"l"(mark(inbox_of(thread), rank)), "r"(turn) : "memory");
       u32 met;
       do {

@@ -1,22 +1,22 @@
-// The residual stream of the rows that this GPU keeps, of a prompt whose rows several GPUs have parts of: what all have made of these rows
-// goes onto it, and its norm is made at once, which is all that anybody reads of it.
+// Residual stream and RMSNorm of the rows of a prompt that this rank keeps (sequence parallelism): adds the outputs of all ranks for
+// these rows, then normalizes them at once; later kernels read only the normalized rows.
 //
 //   x[t] += factor * sum of added[t] over ranks, divided by sqrt(sum of squares[t] * inverse_width + squares_eps) where squares are given
 //   h[t] = x[t] * weight / sqrt(mean x[t]^2 + eps)
 //
 // x [T, hidden] f32, added [T, hidden] bf16, squares [T] f32 or null, weight [hidden] f32, h [T, hidden] bf16; hidden % 8 == 0, rows
-// 16-byte aligned. This rank's are own and own_squares. The other ranks' begin at theirs and their_squares, `apart` bytes from one rank to
-// the next, and are read when the rank's mark, MARK words from the one before, is at `turn`: that GPU's copy engine wrote them. Sums go in
-// the order of ranks, so that a row has the same bits whoever keeps it.
+// 16-byte aligned. This rank's outputs are own and own_squares. The other ranks' begin at theirs and their_squares, `apart` bytes from one
+// rank to the next, and are valid once the rank's mark (MARK words per rank) is at `turn`: that GPU's peer-to-peer copies wrote them. Sums
+// are in the order of ranks, so that a row has the same bits on any rank.
 //
-// Launch: any number of blocks up to T, 256 threads, 4 * hidden bytes of dynamic shared memory. Blocks wait for no block, here or there,
-// but for copies that other GPUs' hosts asked for before they asked for any kernel that waits for this GPU. So that such a copy never wants for
-// room, even one that the driver makes by a kernel, there should be no more blocks than fill half of the GPU, and what stands behind
-// starts when the copies have come. Source: include/order.cuh, include/storage.cuh, decoder/mark.cuh, then this. Macro: DTYPE (bf16).
+// Launch: any number of blocks up to T, 256 threads, 4 * hidden bytes of dynamic shared memory. Blocks wait for no block, of this GPU or
+// another, only for copies that other GPUs' hosts enqueued before any kernel that waits for this GPU. Such a copy must always find
+// free SMs, even if the driver runs it as a kernel: use no more blocks than fill half of the GPU. Dependent kernels start after the
+// copies have arrived. Source: include/order.cuh, include/storage.cuh, decoder/mark.cuh, then this. Macro: DTYPE (bf16).
 
 constexpr int THREADS = 256, MARK = 16;
 
-// Two more pairs onto four sums.
+// Adds two packed pairs to four sums.
 DEVICE void sum_four(float4& sum, u32 low, u32 high) {
   sum.x += widen_half(low & 0xffff);
   sum.y += widen_half(low >> 16);
@@ -24,7 +24,7 @@ DEVICE void sum_four(float4& sum, u32 low, u32 high) {
   sum.w += widen_half(high >> 16);
 }
 
-// Four sums, times a factor, onto four numbers; gives the sum of the squares of what they are then.
+// onto += times * sum, in four elements; returns the sum of squares of the result.
 DEVICE float add_four(float4& onto, float4 sum, float times) {
   onto.x += times * sum.x;
   onto.y += times * sum.y;
@@ -38,7 +38,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
                      const u32* marks, int turn, int rank, int ranks, float* x, const float* weight, void* h, int count, int hidden,
                      float inverse_width, float squares_eps, float factor, float inverse_hidden, float eps) {
   extern __shared__ float4 kept[];
-  __shared__ float sums[2][THREADS / 32];  // of this row, and of the one before, which some may still read
+  __shared__ float sums[2][THREADS / 32];  // of this row, and of the preceding one, which some warps may still read
   const int thread = threadIdx.x, vectors = hidden / 8;
   const auto of_rank = [&](const char* own, const char* theirs, int of) { return of == rank ? own : theirs + (of - (of > rank)) * apart; };
   wait_for_previous();

@@ -1,22 +1,22 @@
-// What ranks have added, summed and onto the residual stream in one kernel, without a library between: each block sends its part to
-// all other ranks' GPUs, waits for theirs, and adds them in the order of ranks, so that all have the same bits.
+// All-reduce of the ranks' outputs fused with the residual addition, in one kernel without NCCL: each block sends its part to the
+// GPUs of all other ranks, waits for theirs, and adds them in the order of ranks, so that all have the same bits.
 //
 //   x[t] += factor * sum of part(t) over ranks
-//   part(t) = added[t], or where rows are given, which added was made of by a norm of what this rank has of each:
+//   part(t) = added[t], or where rows are given (added was computed from rows normalized by this rank's part of their width):
 //   part(t) = added[t] * sqrt(sum rows[t]^2 / width + eps) / sqrt(sum of rows[t]^2 over ranks * inverse_width + eps)
 //
-// x and added [T, hidden] f32, rows [T, width] bf16 or null; hidden % 4 == 0, width % 8 == 0, rows 16-byte aligned. An inbox of each rank's, zeroed once:
-// words [2][ranks][BLOCKS][SLOT]; inbox0 to inbox7 those of the ranks from 0 on, null from `ranks` on. turns [BLOCKS] u32 is this
-// rank's own, zeroed once: how often a block has met the others'.
+// x and added [T, hidden] f32, rows [T, width] bf16 or null; hidden % 4 == 0, width % 8 == 0, rows 16-byte aligned. Each rank has an inbox,
+// zeroed once: words [2][ranks][BLOCKS][SLOT]; inbox0 to inbox7 are those of the ranks from 0 on, null from `ranks` on. turns [BLOCKS]
+// u32 is this rank's, zeroed once: the number of rounds that a block has exchanged.
 //
-// Every word goes with the turn's number beside it, and 8 bytes come whole: who reads a word with its turn waits for nothing else, and no
-// fence stands between the words and a mark behind them, which a way there and back would be (NCCL calls it LL, and does the same with
-// twice as much in an access).
+// Every data word is stored together with the turn's number, and 8 bytes are written atomically: a reader that sees the turn has the
+// data. This needs no fence between data and a separate flag, which would cost a round trip (NCCL's LL protocol). One access has two
+// such pairs, 16 bytes.
 //
-// A block's words lie in one half of the inbox and, the next time, in the other: a thread writes a half again only when it has read what
-// the same thread of another rank wrote the turn between, which that kernel did when the one before it had ended, its reading too.
+// A block alternates between the two halves of the inbox: a thread writes a half again only after it has read what the same thread of
+// another rank wrote in the round between; that rank's kernel of the round before had then ended, its reads included.
 //
-// Launch: grid (T, ceil(hidden / 1024)), at most BLOCKS blocks in all, which stand at the same time; 256 threads. All ranks launch the
+// Launch: grid (T, ceil(hidden / 1024)), at most BLOCKS blocks, all resident at the same time; 256 threads. All ranks launch the
 // same, in the same order. Source: include/order.cuh, then this.
 
 constexpr int BLOCKS = 64, VALUES = 1024, SLOT = 2 * VALUES + 8;
@@ -46,7 +46,7 @@ extern "C" __global__ void __launch_bounds__(256)
     decoder_join_peers(const float* added, const void* rows, int width, float* x, u32* turns, char* inbox0, char* inbox1,
                        char* inbox2, char* inbox3, char* inbox4, char* inbox5, char* inbox6, char* inbox7, int rank,
                        int ranks, int hidden, float inverse_width, float eps, float factor) {
-  // An array of them would lie in local memory.
+  // An array of the pointers would be in local memory.
   const auto inbox_of = [&](int of) {
     return of == 0 ? inbox0 : of == 1 ? inbox1 : of == 2 ? inbox2 : of == 3 ? inbox3 : of == 4 ? inbox4 : of == 5 ? inbox5 : of == 6 ? inbox6 : inbox7;
   };
@@ -60,11 +60,11 @@ extern "C" __global__ void __launch_bounds__(256)
   wait_for_previous();
   turn = turns[block] + 1;
   float4 part = inside ? *reinterpret_cast<const float4*>(added + at) : make_float4(0, 0, 0, 0);
-  // Asked for now: it comes while the others' parts are under way.
+  // Loaded here, to overlap with the other ranks' parts in flight.
   float4 onto = inside ? *reinterpret_cast<float4*>(x + at) : make_float4(0, 0, 0, 0);
   float square = 0.0f;
   if (rows != nullptr) {
-    // Each block takes the squares of a whole row: they are fewer bytes than a kernel for them is worth.
+    // Each block sums the squares of a whole row: a separate kernel would cost more than these bytes.
     __shared__ float sums[8];
     const uint4* const row = (const uint4*)rows + (long long)blockIdx.x * (width / 8);
     for (int k = thread; k < width / 8; k += 256) {

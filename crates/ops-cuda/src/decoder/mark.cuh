@@ -1,6 +1,6 @@
-// A mark that another GPU sets when what it copied here is there.
+// A mark that another GPU sets after its copies to this GPU have arrived.
 
-// Until it is at `turn`: what was copied before it can be read then.
+// Waits until the mark is at `turn`: what was copied before it can then be read.
 __device__ __forceinline__ void wait_for_mark(const unsigned int* mark, int turn) {
   unsigned int met;
   do {

@@ -1,4 +1,4 @@
-// Numbers rounded to bfloat16: to[i] = from[i], f32 to bf16, 16-byte aligned, count % 8 == 0.
+// Rounds to bfloat16: to[i] = from[i], f32 to bf16, 16-byte aligned, count % 8 == 0.
 // Launch: any number of blocks, 256 threads. Source: include/order.cuh, include/storage.cuh, then this. Macro: DTYPE (bf16).
 
 extern "C" __global__ void __launch_bounds__(256) decoder_narrow(const void* from, void* to, i64 count) {

@@ -1,9 +1,9 @@
-// From a step of one token a sequence to the next: the token that was chosen is the sequence's next one, a place further
-// on, with the row of the pools that its block has for it, and is counted. A token that ends a sequence takes its slot away: the steps
-// that follow leave its states as they are.
+// Advances a step of one token per sequence to the next: the chosen token becomes the sequence's input, its position grows by one,
+// its cache row comes from the block table, and the token is counted. A stop token sets the sequence's slot to -1: later steps
+// leave its states unchanged.
 //
-// chosen [count], -1 for none; ids, positions, rows, lengths [count]; table [count, table_width], blocks of `block` tokens. Behind
-// the last block of a sequence rows are those of block 0, which no later step reads. counts [slots, vocabulary] or null: how
+// chosen [count], -1 for none; ids, positions, rows, lengths [count]; table [count, table_width], blocks of `block` tokens. Past
+// the last block of a sequence, rows are those of block 0, which no later step reads. counts [slots, vocabulary] or null: how
 // often each token was added to the sequence in a slot; slots [count], -1 for padding; stops [count, most], tokens that end each
 // sequence, filled up with -1.
 // Launch: grid (ceil(count / 32)), 32 threads.
@@ -12,13 +12,13 @@ extern "C" __global__ void decoder_next(const int* __restrict__ chosen, int* __r
                                         int* __restrict__ rows, int* __restrict__ lengths, const int* __restrict__ table,
                                         int* __restrict__ counts, int* __restrict__ slots, const int* __restrict__ stops,
                                         int count, int table_width, int block, int vocabulary, int most) {
-  // The next kernel may not start early: kernels of the next step read slots, and states by them, before they wait.
+  // No let_next_start: kernels of the next step read slots, and states at these, before they wait.
   wait_for_previous();
   chosen = read_from_now_on(chosen);
   const int i = blockIdx.x * 32 + threadIdx.x;
   if (i >= count) return;
   const int position = positions[i] + 1, at = position / block, token = chosen[i], slot = slots[i];
-  // A sequence that cannot go on is advanced all the same, with the others.
+  // A sequence without a chosen token is advanced too, like the others.
   ids[i] = token < 0 ? 0 : token;
   positions[i] = position;
   lengths[i] += 1;

@@ -1,7 +1,7 @@
-// Attention's sinks: a logit of each head that takes part in its softmax and has no value. What was attended without it is
+// Attention sinks: one logit per head that takes part in the softmax and has no value. Attention computed without it becomes
 // o * sigmoid(lse - sink).
 //
-// o [count, heads, dim] in storage, where it lies; lse f32 [heads, count], or [count, heads] with TOKENS_FIRST; sinks f32 [heads].
+// o [count, heads, dim] in storage, updated in place; lse f32 [heads, count], or [count, heads] with TOKENS_FIRST; sinks f32 [heads].
 // dim is a multiple of 8.
 // Launch: grid (ceil(count heads dim / 2048)), 256 threads. Macros: DTYPE, TOKENS_FIRST.
 

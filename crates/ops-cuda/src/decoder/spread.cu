@@ -1,5 +1,5 @@
-// Rows of a norm that is spread over ranks, before they are multiplied: o[t] = x[t] * w, and squares[t] = x[t] . x[t]. What is made
-// of o is divided by the whole row's size once all ranks' squares are summed. x and o [T, width] in storage, w [width] and squares
+// Prologue of an RMSNorm whose width is sharded over ranks: o[t] = x[t] * w, and squares[t] = x[t] . x[t]. The product of o with the
+// weights is divided by the whole row's RMS once all ranks' squares are summed. x and o [T, width] in storage, w [width] and squares
 // [T] f32. width % 8 == 0, all 16-byte aligned but squares.
 // Launch: grid (T), 256 threads. Macros: DTYPE.
 

@@ -1,6 +1,6 @@
-// Recurrent states of one slot, in the pools of all layers, copied to another slot or cleared:
+// Copies the recurrent states of one slot, in the pools of all layers, to another slot, or clears them:
 // pools[p].base[to] = pools[p].base[from], or 0 where from < 0. A row of a pool is one slot's state, row_bytes long, a multiple of 2;
-// rows whose size is a multiple of 16 are copied by 16 bytes. from != to.
+// rows whose size is a multiple of 16 are copied in pieces of 16 bytes. from != to.
 // Launch: grid (any, pools), 256 threads. Macros: none.
 
 struct Pool {

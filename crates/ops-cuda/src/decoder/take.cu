@@ -1,4 +1,4 @@
-// Some rows of many: to[i] = from[rows[i]], float32. width % 4 == 0, rows 16-byte aligned.
+// Gathers rows: to[i] = from[rows[i]], float32. width % 4 == 0, rows 16-byte aligned.
 // Launch: grid (rows), any number of threads.
 
 extern "C" __global__ void decoder_take(const float4* __restrict__ from, const int* __restrict__ rows,

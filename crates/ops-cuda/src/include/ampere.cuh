@@ -1,12 +1,12 @@
 // Device helpers of the kernels that run on every GPU from sm_80 on: 16-byte asynchronous copies (cp.async), matrix
 // fragments (ldmatrix), matrix products (mma.sync m16n8k16), packing, and rows in shared memory without bank conflicts.
 //
-// This file is put in front of a kernel's source before it is compiled by NVRTC, so it includes nothing. It stands
-// alone: hopper.cuh is its counterpart for sm_90a, and a kernel takes one of the two.
+// This file is prepended to a kernel's source before NVRTC compiles it, so it includes nothing. A kernel has either
+// this file or hopper.cuh, its counterpart for sm_90a.
 //
 // Macros: DTYPE is the storage type as PTX spells it, bf16 (default) or f16.
 //
-// Shared memory is named by 32-bit addresses (`u32`), as the instructions take them.
+// Shared memory addresses are 32 bits (`u32`), as the instructions take them.
 
 #ifndef DTYPE
 #define DTYPE bf16
@@ -41,7 +41,7 @@ DEVICE void copy_async(u32 to, const void* from, bool valid) {
   }
 }
 
-// The same where all bytes are there.
+// The same, with all bytes valid.
 template <int bytes>
 DEVICE void copy_async(u32 to, const void* from) {
   if constexpr (bytes == 16) {
@@ -53,7 +53,7 @@ DEVICE void copy_async(u32 to, const void* from) {
 
 DEVICE void copy_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 
-// Until at most `pending` of this thread's newest groups are still under way; a barrier must follow before other
+// Waits until at most `pending` of this thread's newest groups are in flight; a barrier must follow before other
 // threads' copies are read.
 template <int pending>
 DEVICE void copy_wait() {
@@ -62,34 +62,34 @@ DEVICE void copy_wait() {
 
 // ---- Rows of `columns` storage elements in shared memory.
 //
-// Rows are padded with zeros to a multiple of 16 columns, the depth of a matrix product. ldmatrix reads 16 bytes of
-// eight neighbouring rows at once, and these must lie in different banks: where a row is a multiple of 128 bytes the
-// 16-byte chunks of row r are permuted (chunk ^ r % 8), otherwise a row gets 16 spare bytes, which makes its length
+// Rows are padded with zeros to a multiple of 16 columns, the depth K of an MMA. ldmatrix reads 16 bytes of
+// eight adjacent rows at once, and these must be in different banks: where a row is a multiple of 128 bytes the
+// 16-byte chunks of row r are swizzled (chunk ^ r % 8), otherwise a row gets 16 bytes of padding, which makes its length
 // in chunks odd.
 template <int columns>
 struct Rows {
   static constexpr int padded = round_up(columns, 16);
   static constexpr bool swizzled = padded % 64 == 0;
   static constexpr int stride = padded * 2 + (swizzled ? 0 : 16);  // bytes from row to row
-  // Elements per copy: the widest that the row length in global memory keeps aligned, 1 where it is odd.
+  // Elements per copy: the widest that is aligned for this row length in global memory, 1 for an odd length.
   static constexpr int vector = columns % 8 == 0 ? 8 : columns % 4 == 0 ? 4 : columns % 2 == 0 ? 2 : 1;
 
   // Byte offset of 16-byte chunk `chunk` of row `row`.
   static DEVICE u32 offset(int row, int chunk) { return row * stride + ((swizzled ? chunk ^ (row & 7) : chunk) << 4); }
 
-  // What a lane of a warp adds to a tile's address for ldmatrix to read the 16 x 16 elements at row 0, column 0: as a
-  // left operand or, transposed, two right ones; and as two right operands of 8 rows each. The two registers of a right
-  // operand must be neighbours, or each product costs moves.
+  // Offset that a lane adds to a tile's address for ldmatrix.x4 to read the 16 x 16 elements at row 0, column 0: as one
+  // A fragment or, transposed, two B fragments; and (right) as two B fragments of 8 rows each. The two registers of a B
+  // fragment must be adjacent, or each MMA costs moves.
   static DEVICE u32 lane_offset(int lane) { return offset(lane % 16, lane / 16); }
   static DEVICE u32 lane_offset_right(int lane) { return offset(lane / 16 * 8 + lane % 8, lane / 8 % 2); }
 
-  // The same `steps` times 16 columns on. (16 rows on is 16 * stride further.)
+  // The same, `steps` times 16 columns further. (16 rows further is + 16 * stride.)
   static DEVICE u32 advance(u32 lane_offset, int steps) {
     return swizzled ? (lane_offset ^ (steps % 4 * 32)) + steps / 4 * 128 : lane_offset + steps * 32;
   }
 
   // Starts copying `count` rows: row r of the tile is row rows[r] of `from`, whose rows are `from_stride` elements
-  // apart; a negative rows[r] gives zeros. `rows` lies in shared memory. `threads` threads call it together.
+  // apart; a negative rows[r] gives zeros. `rows` is in shared memory. All `threads` threads call it together.
   template <int count, int threads>
   static DEVICE void load(u32 to, const u16* from, int from_stride, const int* rows, int thread) {
     copy<count, threads, false, (pieces > row_lanes ? 2 : 4)>(to, thread, from, [&](int row) {
@@ -98,10 +98,10 @@ struct Rows {
     });
   }
 
-  // The same for neighbouring rows, of which only the first `valid` are there; the others give zeros.
+  // The same for consecutive rows, of which only the first `valid` exist; the others give zeros.
   template <int count, int threads>
   static DEVICE void load_range(u32 to, const u16* from, int from_stride, int valid, int thread) {
-    if (valid >= count) {  // the usual case, in as few instructions as can be
+    if (valid >= count) {  // the usual case, with the fewest instructions
       copy<count, threads, true, 2>(to, thread, from, [&](int row) { return from + (i64)row * from_stride; });
     } else {
       copy<count, threads, false, 1>(to, thread, from, [&](int row) {
@@ -110,13 +110,13 @@ struct Rows {
     }
   }
 
-  // Neighbouring lanes that copy one row: 128 bytes of it at a time where its length allows. Fewer lanes than pieces,
-  // so that what belongs to a row (its place in memory, whether it is there) is worked out once for several pieces.
+  // Adjacent lanes that copy one row, 128 bytes at a time if its length allows. Fewer lanes than pieces,
+  // so that a row's address and validity are computed once for several pieces.
   static constexpr int pieces = padded / vector;
   static constexpr int row_lanes = pieces % 8 == 0 ? 8 : pieces % 4 == 0 ? 4 : 2;
 
-  // Copies rows from where `row_of` points, zeros where that is null (never, if `all`); `any` is some address. A lane
-  // works on `rows_ahead` rows at once: more hide the look-up of a row, at the cost of registers.
+  // Copies rows from the pointers of `row_of`, zeros where that is null (never, if `all`); `any` is some valid address. A
+  // lane has `rows_ahead` rows in flight: more hide the lookup of a row, at the cost of registers.
   template <int count, int threads, bool all, int rows_ahead, class RowOf>
   static DEVICE void copy(u32 to, int thread, const u16* any, RowOf row_of) {
     constexpr int at_once = threads / row_lanes;
@@ -132,7 +132,7 @@ struct Rows {
 #pragma unroll(vector == 1 ? 1 : pieces / row_lanes)
       for (int ahead = 0; ahead < padded; ahead += row_lanes * vector) {
         const bool inside = there && (padded == columns || ahead + lane_column < columns);
-        // 64 columns are 128 bytes, within which the chunks are permuted.
+        // 64 columns are 128 bytes, the swizzle period.
         const u32 piece = row_lanes * vector == 64 || !swizzled
                               ? target + ahead * 2
                               : to + offset(row, (ahead + lane_column) / 8) + lane_column % 8 * 2;
@@ -150,16 +150,16 @@ struct Rows {
   }
 };
 
-// ---- Two kernels in a row (from sm_90 on; before that the second starts when the first has ended).
+// ---- Programmatic dependent launch, PDL (sm_90 and later; before that the second kernel starts when the first has ended).
 
-// Lets the next kernel of the stream, if it was launched so as to overlap, start as blocks become free.
+// PDL: lets the next kernel of the stream, if it was launched with overlap, start as SMs become free.
 DEVICE void let_next_start() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }
 
-// Until the previous kernel has ended and what it wrote can be read.
+// PDL: waits until the previous kernel has ended and its writes are visible.
 DEVICE void wait_for_previous() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
@@ -189,8 +189,8 @@ DEVICE void load_matrix_x2_transposed(u32& to0, u32& to1, u32 address) {
                : "memory");
 }
 
-// d (16 x 8) += a (16 x 16) b (16 x 8). Lane l holds of d the rows l / 4 (d[0], d[1]) and that + 8 (d[2], d[3]),
-// columns l % 4 * 2 and the next. What is added to is an operand of its own, so that a d of zeros needs no registers.
+// d (16 x 8) += a (16 x 16) b (16 x 8). Lane l has of d the rows l / 4 (d[0], d[1]) and that + 8 (d[2], d[3]),
+// columns l % 4 * 2 and the next. The addend is an operand separate from the result, so that a d of zeros needs no registers.
 DEVICE void multiply(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
   float d0, d1, d2, d3;
   asm("mma.sync.aligned.m16n8k16.row.col.f32." DTYPE_NAME "." DTYPE_NAME
@@ -203,7 +203,7 @@ DEVICE void multiply(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
   d[3] = d3;
 }
 
-// ---- Numbers.
+// ---- Arithmetic.
 
 #define INFINITE __int_as_float(0x7f800000)
 

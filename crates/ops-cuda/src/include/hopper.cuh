@@ -1,12 +1,12 @@
-// Device helpers of the Hopper kernels (sm_90a): mbarriers, the bulk tensor copy engine (TMA), warpgroup matrix
+// Device helpers of the Hopper kernels (sm_90a): mbarriers, the Tensor Memory Accelerator (TMA), warpgroup matrix
 // products (wgmma), clusters, register reallocation, named barriers and packing.
 //
-// This file is put in front of a kernel's source before it is compiled by NVRTC, so it includes nothing. Everything
-// here is one PTX instruction or a few; what an instruction does in a kernel's schedule is told in the kernel.
+// This file is prepended to a kernel's source before NVRTC compiles it, so it includes nothing. Every function
+// is one PTX instruction or a few; the kernels describe how their schedules use them.
 //
 // Macros: DTYPE is the storage type as PTX spells it, bf16 (default) or f16.
 //
-// Shared memory is named by 32-bit addresses (`u32`), as the instructions take them.
+// Shared memory addresses are 32 bits (`u32`), as the instructions take them.
 
 #ifndef DTYPE
 #define DTYPE bf16
@@ -29,20 +29,20 @@ struct alignas(64) TensorMap {
 
 DEVICE u32 shared_address(const void* pointer) { return (u32)__cvta_generic_to_shared(pointer); }
 
-// ---- mbarriers. A wait names the parity of the phase it waits for: the first phase has parity 0.
+// ---- mbarriers. A wait takes the parity of the phase that it waits for: the first phase has parity 0.
 
 DEVICE void mbarrier_init(u32 barrier, u32 arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }
 
-// Makes initialised barriers visible to the copy engine and to the other blocks of a cluster; a block or cluster
+// Makes initialized barriers visible to TMA (the async proxy) and to the other blocks of a cluster; a block or cluster
 // barrier must follow.
 DEVICE void fence_barrier_init() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-// Arrives once and announces `bytes` that copies will bring.
+// Arrives once and adds `bytes` to the transaction count that copies must complete.
 DEVICE void mbarrier_expect(u32 barrier, u32 bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }
@@ -51,7 +51,7 @@ DEVICE void mbarrier_arrive(u32 barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
-// Arrives on the barrier at the same place in block `rank` of the cluster.
+// Arrives at the barrier of the same address in block `rank` of the cluster.
 DEVICE void mbarrier_arrive_cluster(u32 barrier, u32 rank) {
   asm volatile(
       "{\n.reg .b32 remote;\nmapa.shared::cluster.u32 remote, %0, %1;\n"
@@ -87,7 +87,7 @@ DEVICE void mbarrier_wait_cluster(u32 barrier, u32 parity) {
       : "memory");
 }
 
-// ---- TMA. Coordinates start at the innermost dimension; what lies outside the tensor is read as zero, not written.
+// ---- TMA. Coordinates start at the innermost dimension; elements outside the tensor are read as zero and not written.
 
 DEVICE void tma_prefetch(const TensorMap* map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
@@ -109,7 +109,7 @@ DEVICE void tma_load_4d(u32 to, const TensorMap* map, u32 barrier, int x, int y,
       : "memory");
 }
 
-// Brings the box to the same address, and counts it on the same barrier, in every block of the cluster in `blocks`.
+// Copies the box to the same address, and counts it on the same barrier, in every block of the cluster in `blocks`.
 DEVICE void tma_load_4d_multicast(u32 to, const TensorMap* map, u32 barrier, u16 blocks, int x, int y, int z, int w) {
   asm volatile(
       "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
@@ -132,7 +132,7 @@ DEVICE void tma_store_4d(const TensorMap* map, u32 from, int x, int y, int z, in
 
 DEVICE void tma_store_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
 
-// Until at most `pending` groups of stores still read their shared memory.
+// Waits until at most `pending` groups of stores still read their shared memory.
 template <int pending>
 DEVICE void tma_store_wait_read() {
   asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(pending) : "memory");
@@ -143,7 +143,7 @@ DEVICE void tma_store_wait() {
   asm volatile("cp.async.bulk.wait_group %0;" ::"n"(pending) : "memory");
 }
 
-// Shared memory written by plain stores before this is seen by wgmma and TMA after the next barrier.
+// Makes plain stores to shared memory before this visible to wgmma and TMA after the next barrier.
 DEVICE void fence_async_shared() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 // ---- Clusters.
@@ -166,7 +166,7 @@ DEVICE u32 cluster_address(u32 address, u32 rank) {
 
 // ---- Warps and warpgroups.
 
-// One lane of the warp, the same one every time; all 32 must ask.
+// True in one lane of the warp, the same one every time; all 32 lanes must call it.
 DEVICE bool elect_one() {
   u32 elected;
   asm volatile("{\n.reg .pred p;\nelect.sync _|p, 0xffffffff;\nselp.u32 %0, 1, 0, p;\n}\n" : "=r"(elected));
@@ -211,7 +211,7 @@ DEVICE void mma_m16n8k16(float* d, const u32 (&a)[4], u32 b0, u32 b1) {
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-// ---- Numbers.
+// ---- Arithmetic.
 
 // Two floats rounded to the storage type; `low` gets the lower half.
 DEVICE u32 pack(float low, float high) {
@@ -241,10 +241,10 @@ DEVICE float reciprocal_approximate(float x) {
 
 // ---- wgmma.
 //
-// Descriptors name tiles that TMA wrote in boxes of `swizzle` bytes (64 or 128) by any number of rows, one box after
+// Descriptors are of tiles that TMA wrote in boxes of `swizzle` bytes (64 or 128) by any number of rows, one box after
 // the other, each box aligned to 8 * swizzle bytes.
 
-// A tile whose contiguous dimension is the one summed over (Q and K of Q K^T). Advance 16 along it by adding 2
+// A tile whose contiguous dimension is the reduction dimension K (Q and K of Q K^T). Advance 16 along it by adding 2
 // within a box; advance 8 rows by adding swizzle / 2.
 template <int swizzle>
 DEVICE u64 descriptor_k_major(u32 address) {
@@ -252,7 +252,7 @@ DEVICE u64 descriptor_k_major(u32 address) {
          (u64)(swizzle == 128 ? 1 : 2) << 62;
 }
 
-// A tile whose rows are the dimension summed over (V of P V), `box_bytes` from one box of columns to the next.
+// A tile whose rows are the reduction dimension K (V of P V), `box_bytes` from one box of columns to the next.
 // Advance 16 rows by adding swizzle.
 template <int swizzle>
 DEVICE u64 descriptor_mn_major(u32 address, u32 box_bytes) {
@@ -260,7 +260,7 @@ DEVICE u64 descriptor_mn_major(u32 address, u32 box_bytes) {
          (u64)(swizzle == 128 ? 1 : 2) << 62;
 }
 
-// Registers written before this may be read, and accumulators be changed, by the products after it.
+// Orders register writes before this, accumulators included, before the wgmmas after it.
 DEVICE void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 DEVICE void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 
@@ -269,7 +269,7 @@ DEVICE void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(pending) : "memory");
 }
 
-// Keeps the compiler from moving uses of registers across a wait that it does not know to be about them.
+// Keeps the compiler from moving uses of these registers across a wait: it does not know that the wait concerns them.
 template <int count>
 DEVICE void keep(float (&values)[count]) {
 #pragma unroll
@@ -283,9 +283,9 @@ DEVICE void keep(u32 (&values)[count]) {
 }
 
 // wgmma_ss<transposed>(d, a, b, accumulate): d (64 x N, N / 2 floats a thread) = a b, plus d where accumulate is not
-// 0; a and b by descriptors; `transposed` 1 says that b is descriptor_mn_major.
+// 0; a and b by descriptors; `transposed` 1: b is descriptor_mn_major.
 // wgmma_rs<transposed>(d, a0..a3, b, accumulate): the same with a (64 x 16) in registers.
-// N is told by the size of d. A thread of a warpgroup, with t = its number, holds of a 64 x N tile the rows
+// N follows from the size of d. Thread t of a warpgroup has of a 64 x N tile the rows
 // t / 32 * 16 + t % 32 / 4 (first) and that + 8 (second), columns 8 i + t % 4 * 2 and the next:
 // d[4 i], d[4 i + 1] of the first row and d[4 i + 2], d[4 i + 3] of the second. a0: first row, columns
 // t % 4 * 2 and the next of 16; a1: second row; a2 and a3: the same 8 columns on.

@@ -1,4 +1,4 @@
-// Weights of 8 and 4 bits made pairs of bf16. Stands behind what defines DEVICE and u32.
+// Conversion of 8-bit and 4-bit quantized weights to pairs of bf16. Requires the definitions of DEVICE and u32.
 //
 // Macros: WEIGHT_BITS (8; 4: integers from 0 to 15), INTEGERS (of 8 bits, otherwise e4m3).
 
@@ -19,37 +19,37 @@ DEVICE u32 masked(u32 bits) {
 
 constexpr u32 ONES = 0x3f803f80;
 
-// Bits of e4m3 stand for numbers 2^120 times as large as those of bf16: what they are multiplied with comes 2^64 times as large, which
-// no number that a model computes leaves bf16's range by, and sums are then times OF_SUMS.
+// The bits of an e4m3 value, read as bf16, are 2^-120 times the value (difference of the exponent biases). Activations are multiplied by
+// 2^64, which overflows bf16 for no value that a model computes, and sums by OF_SUMS = 2^56.
 constexpr bool SCALED_UP = WEIGHT_BITS == 8 && !INTEGERS;
 constexpr float OF_SUMS = SCALED_UP ? 0x1p56f : 1.0f;
 
 DEVICE u32 scaled_up(u32 pair) { return SCALED_UP ? fma_pair(pair, 0x5f805f80, 0x80008000) : pair; }
 
-// Of a word of weights, pairs of numbers that stand PAIRS apart: taking out neighbours would be more instructions.
+// Pairs per word of weights; a pair has elements PAIRS apart, because adjacent elements would take more instructions.
 constexpr int PAIRS = 16 / WEIGHT_BITS;
 
-// The pairs of a word, of 4 bits 128 more than the numbers are.
+// Unpacks a word of weights to pairs of bf16; 4-bit values are 128 too large.
 DEVICE void take_apart(u32 bits, u32 (&to)[PAIRS]) {
   if constexpr (WEIGHT_BITS == 4) {
-    // Behind 0x43 and a zero bf16 has 128 and a number from 0 to 15.
+    // 0x430 followed by a nibble is the bf16 of 128 plus the nibble.
 #pragma unroll
     for (int i = 0; i < PAIRS; i++) to[i] = masked<0x000f000f, 0x43004300>(bits >> 4 * i);
   } else if constexpr (WEIGHT_BITS == 8 && INTEGERS) {
-    // 128 and seven bits, less 128, or less 256 where the eighth bit says that the number is below 0.
+    // 128 plus the low seven bits, minus 128, or minus 256 if the sign bit is set.
 #pragma unroll
     for (int i = 0; i < PAIRS; i++) {
       const u32 own = bits >> 8 * i;
       to[i] = fma_pair(masked<0x007f007f, 0x43004300>(own), ONES, masked<0x00800080, 0xc300c300>(own));
     }
   } else if constexpr (WEIGHT_BITS == 8) {
-    // Sign, exponent and mantissa where bf16 has them.
+    // Sign, exponent and mantissa at their bf16 positions.
     to[0] = (bits << 8 & 0x80008000) | (bits << 4 & 0x07f007f0);
     to[1] = (bits & 0x80008000) | (bits >> 4 & 0x07f007f0);
   }
 }
 
-// Words of numbers that are multiplied with weights, two a word, in the order of the pairs of these: PAIRS words beside a word.
+// Reorders activations (two per word) to the order of the weights' pairs: PAIRS words per word of weights.
 template <int words>
 DEVICE void put_apart(u32 (&to)[words]) {
 #pragma unroll

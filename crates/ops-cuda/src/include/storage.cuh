@@ -1,5 +1,5 @@
-// Numbers as they are stored (f32, bf16, f16) and as they are computed with (float): vectors of them from and to memory.
-// For kernels without matrix products of their own; it may also stand behind ampere.cuh.
+// Storage types (f32, bf16, f16) and their conversion to and from float: vectors of elements from and to memory.
+// For kernels without tensor core helpers; it may also follow ampere.cuh in a source.
 //
 // Macros: DTYPE is the storage type of the large tensors as PTX spells it, f32, bf16 or f16.
 
@@ -47,12 +47,12 @@ DEVICE u32 narrow_pair(float low, float high) {
   return bits;
 }
 
-// One number of a tensor that is float32 or in the storage type, as the caller found it: its bits, and then its value.
-// There is no branch between the two types: the conversion would stand in it, and every load would be waited for alone.
+// One element of a tensor that is float32 or in the storage type (known at run time): its bits, and then its value.
+// Predicated loads, not a branch: with the conversion inside a branch, every load would be waited for separately.
 DEVICE u32 load_number(const void* from, i64 index, bool is_f32) {
   const u32 wide = STORAGE == STORED_f32 || is_f32;
   u32 bits;
-  // Set first: a register that is only written under a predicate would be alive, and held, from its last use on.
+  // Set first: otherwise a register that is only written under a predicate is live from its last use on.
   asm("{\n.reg .pred wide;\nsetp.ne.u32 wide, %2, 0;\nmov.u32 %0, 0;\n"
       "@wide ld.global.nc.u32 %0, [%1];\n@!wide ld.global.nc.u16 %0, [%1];\n}"
       : "=&r"(bits)
@@ -72,7 +72,7 @@ DEVICE float number(const void* from, i64 index, bool is_f32) {
 #define STORE_GLOBAL "st.global"
 #endif
 
-// `count` neighbouring elements in storage; the address is a multiple of their size.
+// `count` adjacent elements in storage; the address is a multiple of their size.
 template <int count>
 struct Stored {
   static constexpr int bytes = count * ELEMENT_BYTES;
@@ -80,7 +80,7 @@ struct Stored {
   static constexpr int words = (bytes + 3) / 4;
   u32 word[words];
 
-  // Through the read-only path. What is read once is not kept in the first cache.
+  // Through the read-only path; 16-byte loads are not kept in L1.
   DEVICE void load(const void* at) {
     if constexpr (bytes == 16) {
       asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0, %1, %2, %3}, [%4];"
@@ -135,7 +135,7 @@ struct Stored {
   }
 };
 
-// `count` neighbouring numbers of such a tensor; `index` is a multiple of `count`.
+// `count` adjacent elements of such a tensor; `index` is a multiple of `count`.
 template <int count>
 DEVICE void numbers(float (&to)[count], const void* from, i64 index, bool is_f32) {
   if constexpr (count % 4 == 0) {
@@ -159,7 +159,7 @@ DEVICE void numbers(float (&to)[count], const void* from, i64 index, bool is_f32
   }
 }
 
-// ---- Functions of numbers, to a few units in the last place.
+// ---- Functions of floats, to a few units in the last place.
 
 DEVICE float exp2_fast(float x) {
   float y;

@@ -1,9 +1,9 @@
-// What every kernel of kda reads alike: elements of the storage type or f32, log decays and write strengths.
+// Input conversion shared by all kda kernels: elements of the storage type or f32, log decays and write strengths.
 //
 // Macros: STORAGE is how q, k, v and o are stored: 0 bf16, 1 f16, 2 f32.
 //
-// `types` says what is f32 rather than stored like q: bit 0 g, 1 beta, 2 A_log, 3 dt_bias; bit 4 says that the initial
-// state is bf16 rather than f32. `gate` is 0 for log decays as given, 1 for plain and 2 for safe.
+// `types` has the bits of f32 inputs (others are stored like q): bit 0 g, 1 beta, 2 A_log, 3 dt_bias; bit 4: the initial
+// state is bf16 rather than f32. `gate` is 0 for log decays as given, 1 for the plain and 2 for the safe gate.
 
 #define LOG2E 1.44269504f
 
@@ -50,5 +50,5 @@ DEVICE float log_decay(float x, int gate, float rate, float bias, float lower_bo
   return gate == 1 ? -rate * softplus(x + bias) : lower_bound * sigmoid(rate * (x + bias));
 }
 
-// The write strength; a factor of 0 says that it is given as it stands.
+// The write strength (beta); a factor of 0 means that x is the strength itself.
 DEVICE float strength(float x, float factor) { return factor == 0.0f ? x : factor * sigmoid(x); }

@@ -1,25 +1,25 @@
-// What the chunk form of kda needs of a chunk of 64 tokens and one value head that depends on no state: a package
-// (package.cuh). Every chunk at once.
+// The state-independent part of the chunked form of kda: computes the package (package.cuh) of a chunk of 64 tokens and one
+// value head. All chunks in parallel.
 //
-// A warp has 16 tokens. Its keys, queries and gates lie in shared memory, 16 rows each, and are read 16 channels at a time
-// as mma.m16n8k16 wants its operands: lane l has tokens l / 4 and l / 4 + 8, channels l % 4 * 2 and the next of every 8.
+// A warp has 16 tokens. Their keys, queries and gates are in shared memory, 16 rows each, and are read 16 channels at a time
+// as fragments of mma.m16n8k16: lane l has tokens l / 4 and l / 4 + 8, channels l % 4 * 2 and the next of every 8.
 //
-// Scores sum k_i e^{G_i - G_j} k_j over channels, and no exponent may grow: a token i of a later block of tokens and j of an
-// earlier one take e^{G_i - G_end} e^{G_end - G_j}, split where the earlier block ends, both at most 1. Sums of log decays
-// from and to such places are products of the gates with a matrix of ones and zeros, which the tensor cores do exactly
-// (prepare_gates.cuh): no place's sum is the difference of two others, so fast gates cost slow ones no digits. Blocks of 16
-// and of 8 tokens are split so, in f16. Within 8 tokens keys and queries times e^{+-(G - G_middle)} are multiplied as tf32,
-// whose exponents are those of f32: a token's decay counts there as at least 2^-28, and what it lets through is not more
-// than 4e-9 of what came before it.
+// Scores sum k_i e^{G_i - G_j} k_j over channels, and no exponent may grow: for a token i of a later block of tokens and j of
+// an earlier one the decay is e^{G_i - G_end} e^{G_end - G_j}, split at the end of the earlier block, both at most 1. Sums of log
+// decays from and to such positions are products of the gates with a matrix of ones and zeros, which the tensor cores compute exactly
+// (prepare_gates.cuh): no sum is a difference of two others, so fast gates cost slow ones no digits. Blocks of 16
+// and of 8 tokens are split like this, in f16. Within 8 tokens, keys and queries times e^{+-(G - G_middle)} are multiplied as tf32,
+// which has the exponent range of f32: there a token's decay is at least 2^-28, which passes at most 4e-9 of the tokens
+// before it.
 //
 // Launch: grid (HV, chunks of the longest sequence, sequences), 128 threads, SHARED_BYTES of dynamic shared memory.
 // Macros: KD, STORAGE (gates.cuh; 0 or 1). Arguments as in recurrent.cu; packages: package.cuh.
 
-// Tiles of 16 tokens of each warp: keys, queries and gates as they come; then keys and queries times the decay from the first
-// of the 16 on, and keys times the decay to the last. When they have been used, scores and the inverse take their place.
+// Tiles of 16 tokens of each warp: keys, queries and gates as loaded; then keys and queries times the decay from the first
+// of the 16 on, and keys times the decay to the last. Scores and the inverse reuse their memory afterwards.
 enum { KEYS = 0, QUERIES = 4, GATES = 8, TILES = 12 };
 constexpr int SOLVE_BYTES = 2 * SOLVE_FLOATS * 4;
-// Sums of log decays [4 warps][KP], their powers of 2 [4 warps][KP / 2] in f16, write strengths [CHUNK].
+// Sums of log decays [4 warps][KP], their powers of 2 [4 warps][KP / 2 words of two f16], write strengths [CHUNK].
 constexpr int LOGS_AT = TILES * TILE_BYTES > SOLVE_BYTES ? TILES * TILE_BYTES : SOLVE_BYTES;
 constexpr int BETWEEN_AT = LOGS_AT + 4 * KP * 4;
 constexpr int WRITES_AT = BETWEEN_AT + 4 * KP / 2 * 4;
@@ -37,7 +37,7 @@ DEVICE void store_times(void* to, const u32 (&a)[4], const u32 (&b)[4]) {
   store_piece(to, words);
 }
 
-// A pair of stored numbers times a factor, as floats and in f16.
+// A pair of stored values times a factor, as floats and in f16.
 struct Scaled {
   float low, high;
   u32 both;
@@ -75,16 +75,16 @@ extern "C" __global__ void __launch_bounds__(128, 4)
   const u32 keys_at = tiles + (KEYS + warp) * TILE_BYTES, queries_at = tiles + (QUERIES + warp) * TILE_BYTES;
   const u32 gates_at = tiles + (GATES + warp) * TILE_BYTES;
   const bool wide = types & WIDE_GATE;
-  asm volatile("" : "+l"(package));  // so that it is not worked out again for every store
+  asm volatile("" : "+l"(package));  // so that it is not recomputed for every store
 
   const int piece = lane % PIECES, first_row = lane / PIECES;
-  // Of row `first_row` + r, for r a multiple of ROWS_AT_ONCE.
+  // Offset in a tile of row `first_row` + r, for r a multiple of ROWS_AT_ONCE.
   auto offset_of = [&](int r) { return (tile_offset(first_row, piece) ^ ((r & 7) << 4)) + r * KP * 2; };
   auto bring = [&](u32 tile, const u16* tensor, int stride, int column, auto all) {
     const u16* own_row = tensor + (first + warp * 16 + first_row) * stride + column;
 #pragma unroll
     for (int r = 0; r < 16; r += ROWS_AT_ONCE) {
-      // A row that is not there is not read, but a pointer still points into the tensor.
+      // A missing row is not read, but its pointer still points into the tensor.
       const bool there = all || warp * 16 + first_row + r < count;
       start_channels(tile + offset_of(r), there ? own_row + r * stride : tensor, piece * 8, there);
     }
@@ -196,7 +196,7 @@ extern "C" __global__ void __launch_bounds__(128, 4)
         multiply_near(near[h], key[h].low * low, query[h].low * low, key[h].high * high, query[h].high * high,
                       key[h].low * exp2_approximate(-sums.middle[0]), key[h].high * exp2_approximate(-sums.middle[1]));
       }
-      // The later 8 have the decay of the earlier ones before them, these that of the later ones after them: of the last tokens.
+      // The later 8 tokens take the decay of the earlier 8 before them, these that of the later 8 after them: from the lanes of row 7.
       const u32 of_earlier = __shfl_sync(~0u, from_first[0], 28 + quad), of_later = __shfl_sync(~0u, from_first[1], 28 + quad);
       left_keys[n * 2] = times(key[0].both, from_first[0]), left_queries[n * 2] = times(query[0].both, from_first[0]);
       later[n * 2] = times(key[1].both, from_first[1]), later[n * 2 + 1] = times(query[1].both, from_first[1]);
@@ -220,7 +220,7 @@ extern "C" __global__ void __launch_bounds__(128, 4)
   if (thread < CHUNK) writes[thread] = own_write ? strength(write, beta_factor) : 0.0f;
   __syncthreads();
 
-  // What the state meets: the warp's own tiles, times the decays of the warps before and after it.
+  // The operands of the state recurrence: the warp's own tiles, times the decays of the warps before and after it.
   {
     u32 before[4], after[4];
     auto decays = [&](u32 (&to)[4], int begin, int end) {
@@ -255,8 +255,8 @@ extern "C" __global__ void __launch_bounds__(128, 4)
     }
   }
 
-  // Of 16 tokens against 16 earlier ones: two products of 16 x 16, of keys and of queries, for each of six pairs. A warp takes
-  // both of one pair and one of another.
+  // Scores of 16 tokens with 16 earlier ones: two 16 x 16 products, of keys and of queries, for each of six pairs of blocks. A
+  // warp computes both products of one pair and one of another.
   constexpr u32 EARLIER = 0x2010, LATER = 0x3321;  // of warp w's first pair: w = 0 is the lowest digit
   const int later = LATER >> warp * 4 & 3, earlier = EARLIER >> warp * 4 & 3, half_later = 2 + warp / 2, half_earlier = warp / 2;
   const u32 right_lane = tile_offset(lane / 16 * 8 + lane % 8, lane / 8 % 2);
@@ -264,7 +264,7 @@ extern "C" __global__ void __launch_bounds__(128, 4)
   float far_keys[2][4] = {}, far_queries[2][4] = {}, far_half[2][4] = {};
   auto multiply_far = [&](auto& sums, auto& more, int kinds, int i, int j, int kind) {
     const u32 left_at = tiles + (KEYS + i) * TILE_BYTES, right_at = tiles + (GATES + j) * TILE_BYTES;
-    const bool over_1 = j == 0 && i > 1, over_2 = i == 3 && j < 2;  // warps that lie between
+    const bool over_1 = j == 0 && i > 1, over_2 = i == 3 && j < 2;  // warps between i and j
 #pragma unroll
     for (int step = 0; step < KP / 16; step++) {
       u32 a[4], bs[4];
@@ -287,7 +287,7 @@ extern "C" __global__ void __launch_bounds__(128, 4)
   multiply_far(far_half, far_half, 1, half_later, half_earlier, warp & 1);
   __syncthreads();
 
-  // Scores of keys times beta go to `b`, those of queries into the package.
+  // Scores of keys times beta go to `b`, those of queries to the package.
   auto put_keys = [&](int i, int j, float low, float high) {
     *(float2*)(b + i * SOLVE_STRIDE + j) = {writes[i] * low, writes[i] * high};
   };

@@ -1,8 +1,8 @@
-// Sums of log decays over 8 tokens, by matrix products: a left operand of ones and zeros says which tokens count for which,
-// gates [8 tokens][8 channels] are the right one, and f32 accumulators get the sums in powers of 2.
+// Sums of log decays over 8 tokens as matrix products: the A operand of ones and zeros selects the tokens of each sum,
+// gates [8 tokens][8 channels] are the B operand, and f32 accumulators have the sums in base 2.
 //
-// Gates as given, in the storage type, are exact operands; the ones are then log2(e) in two parts, off by 4e-6 of it. Gates
-// made of logits or given in f32 go in as two parts themselves, and the ones are 1.
+// Gates given in the storage type are exact operands; the ones are then log2(e) in two parts, with an error of 4e-6 of it. Gates
+// computed from logits or given in f32 are themselves split in two parts, and the ones are 1.
 
 #if STORAGE == 1
 #define STORED "f16"
@@ -10,8 +10,8 @@
 #define STORED "bf16"
 #endif
 
-constexpr float LOWEST_DECAY = -150.0f;  // 2^-150 leaves nothing in f32
-constexpr float LOWEST_NEAR = -28.0f;    // within 8 tokens: 4 of them stay within the exponents of tf32
+constexpr float LOWEST_DECAY = -150.0f;  // 2^-150 underflows to 0 in f32
+constexpr float LOWEST_NEAR = -28.0f;    // within 8 tokens: the product of 4 is in the exponent range of tf32
 
 // d (16 x 8) = a (16 x 8) b (8 x 8), or d += a b, over 8 tokens in the storage type.
 DEVICE void start_sums(float (&d)[4], const u32 (&a)[2], u32 b) {
@@ -32,8 +32,8 @@ DEVICE u32 larger_pair(u32 a, u32 b) {
   return larger;
 }
 
-// Left operands: which of 8 tokens count for token `row` of them, and what each counts, for this lane's two. Up to it and,
-// below, after it; and between it and the middle (as -1 before the middle).
+// A operands: for token `row` of 8, the weights of this lane's two tokens. ends: of the tokens up to it and, in the second
+// register, after it; middle: of the tokens between it and the middle (-1 before the middle).
 struct Counted {
   u32 ends[2], middle[2];
 };
@@ -45,7 +45,7 @@ DEVICE Counted counted(float one, int row, int quad) {
           {narrow(near(low), near(high)), 0}};
 }
 
-// Of a token and two channels: sums from the first of its 8 tokens on, to the last, and from the middle.
+// Sums of a token and two channels. ends: from the first of its 8 tokens on, then to the last; middle: from the middle.
 struct DecaySums {
   float ends[4], middle[4];
 };
@@ -57,8 +57,8 @@ DEVICE void sum_decays(DecaySums& sums, const Counted& one, const Counted& rest,
   add_sums(sums.middle, rest.middle, rests);
 }
 
-// The nearest number of tf32. The tensor cores cut off what tf32 has no digits for: keys that come again and again are cut alike,
-// and where a state passes one token after the other by their scores (beta 2, keys that swap channels) so small a bias of each adds up.
+// Rounds to the nearest tf32 value. The tensor cores truncate instead: recurring keys are truncated alike, and where the state passes
+// from token to token by their scores (beta 2, keys that swap channels) such a small bias accumulates.
 DEVICE u32 tf32(float x) { return (__float_as_uint(x) + 0x1000) & 0xffffe000; }
 
 // d += a b for keys and queries of 8 tokens against the keys of the same 8, over 8 channels, tf32.

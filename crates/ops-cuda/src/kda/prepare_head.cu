@@ -1,10 +1,10 @@
-// Packages with one decay a head, of the first `gridDim.y` chunks of every sequence: a block a chunk and pair of value heads.
+// Packages with one decay per head, of the first `gridDim.y` chunks of every sequence: a block per chunk and pair of value heads.
 //
-// Launch: grid (pairs of value heads, those of a key head after one another; chunks; sequences), 256 threads, SHARED_BYTES of dynamic
+// Launch: grid (pairs of value heads, those of a key head are adjacent; chunks; sequences), 256 threads, SHARED_BYTES of dynamic
 // shared memory. Macros as in prepare_head.cuh.
 //
-// Where `marks` are given, they are set to 0: `mark_count` words for prepare_rest.cu. The first of them before anything else may start:
-// the walk may ask for it while blocks of this launch are at work.
+// `marks`, unless null, are `mark_count` words for prepare_rest.cu, set to 0 here. The first is zeroed before any dependent launch
+// may start: the recurrence (kda_walk) may poll it while blocks of this launch still run.
 
 extern "C" __global__ void __launch_bounds__(256, 3)
     gated_delta_prepare(const u16* q, const u16* k, const void* g, const void* beta, const void* a_log, const void* dt_bias,

@@ -1,26 +1,26 @@
-// As prepare.cu, for one decay a head (gated_delta): the decays leave the scores. A block has up to two value heads of one key head.
-// Four of its warps have 16 keys each and four 16 queries: they multiply them with the keys of their own tokens and of every earlier
-// 16 as they are stored, which is exact but for the sum's rounding, and then each value head takes each score times both norms and
-// its e^{G_i - G_j}. Behind the scores, four warps have a value head.
+// As prepare.cu, for one decay per head (gated_delta): the decays factor out of the scores. A block has up to two value heads of one key
+// head. Four of its warps have 16 keys each and four 16 queries: they multiply these with the keys of the same and of every earlier block
+// of 16 tokens as stored, exact except for the rounding of the sum; then each value head multiplies each score by both norms and
+// e^{G_i - G_j}. After the scores, four warps compute each value head.
 //
-// No exponent that counts is positive (for g <= 0). From one block of 16 tokens to a later one, G_i - G_j is a sum: of the decays
-// behind j, of the blocks between, and of those up to i. Within a block it is the difference of two sums of at most 16 decays
-// of at least 2^-150 each: off by 1e-4 where all of them are as fast, by 1e-5 behind one.
+// No exponent that contributes is positive (for g <= 0). From one block of 16 tokens to a later one, G_i - G_j is a sum: of the decays
+// after j, of the blocks between, and of those up to i. Within a block it is the difference of two sums of at most 16 decays
+// of at least 2^-150 each: the error is 1e-4 if all of them are that fast, 1e-5 after a single one.
 //
-// This file is what prepare_head.cu and prepare_rest.cu do of a chunk: g is [total, HV] and dt_bias [HV]. Of the pairs of value heads of a
-// key head the first writes what they share (package.cuh). Macros: KD, STORAGE (gates.cuh; 0 or 1), PER_HEAD=1.
+// Shared by prepare_head.cu and prepare_rest.cu: g is [total, HV] and dt_bias [HV]. The first pair of value heads of a key head writes
+// the matrices that all of them share (package.cuh). Macros: KD, STORAGE (gates.cuh; 0 or 1), PER_HEAD=1.
 
 constexpr int HEADS = 2;  // value heads of a block
-constexpr int TILES = 8;  // of 16 tokens, one a warp: keys and queries as they come. The inverses take their place.
+constexpr int TILES = 8;  // of 16 tokens, one per warp: keys and queries as loaded. The inverses reuse their memory.
 constexpr int SOLVE_BYTES = HEADS * SOLVE_FLOATS * 4;
 constexpr int B_AT = TILES * TILE_BYTES > SOLVE_BYTES ? TILES * TILE_BYTES : SOLVE_BYTES;
 constexpr int TOKENS_AT = B_AT + SOLVE_BYTES;
 
-// What is known of each token of the chunk.
+// Scalars of each token of the chunk.
 struct Tokens {
-  float factors[2][CHUNK];  // what its key and its query are multiplied by
-  // Of each value head:
-  float upto[HEADS][CHUNK], behind[HEADS][CHUNK];  // sums of log decays in powers of 2 within its 16 tokens: up to it, and after it
+  float factors[2][CHUNK];  // of its key and its query: norm, and scale for queries
+  // Per value head:
+  float upto[HEADS][CHUNK], behind[HEADS][CHUNK];  // sums of base-2 log decays within its 16 tokens: up to it, and after it
   float writes[HEADS][CHUNK];                      // write strengths
   float totals[HEADS][4];                          // sums over each 16 tokens
 };
@@ -35,7 +35,7 @@ DEVICE void store_scaled(void* to, const u32 (&from)[4], float factor) {
   store_piece(to, words);
 }
 
-// What a launch is given.
+// Arguments of a launch.
 struct Given {
   const u16 *q, *k;
   const void *g, *beta, *a_log, *dt_bias;
@@ -44,8 +44,8 @@ struct Given {
   float lower_bound, beta_factor, scale;
 };
 
-// Chunk `chunk` of a sequence which has one there, and a pair of value heads of a key head, by 256 threads. `barrier` is theirs, and
-// `asked` is called when the rows have been asked for.
+// Prepares chunk `chunk` of a sequence that has it, for a pair of value heads of a key head, with 256 threads. `barrier` synchronizes
+// these, and `asked` is called when the copies of the rows have been issued.
 template <class Barrier, class Asked>
 DEVICE void prepare_chunk(const Given& given, unsigned char* shared, const Sequence& sequence, int chunk, int head, int pair, Barrier barrier,
                           Asked asked) {
@@ -61,14 +61,14 @@ DEVICE void prepare_chunk(const Given& given, unsigned char* shared, const Seque
   const i64 first = sequence.first + start;
   const int warp = thread >> 5, lane = thread & 31, row = lane >> 2, quad = lane & 3;
   const bool asks = warp >= 4;  // has queries, not keys
-  // Later rows have more keys before them: who has late keys shares a scheduler with who has early queries.
+  // Later rows multiply more keys: the warp with late keys shares a scheduler with the one with early queries.
   const int block = asks ? 7 - warp : warp, rows_of = block * 16;
   float *inverse = (float*)shared, *b = (float*)(shared + B_AT);
   Tokens& of = *(Tokens*)(shared + TOKENS_AT);
   const u32 tiles = shared_address(shared), own_at = tiles + (asks * 4 + block) * TILE_BYTES;
 
   const int piece = lane % PIECES, first_row = lane / PIECES;
-  // Of row `first_row` + r, for r a multiple of ROWS_AT_ONCE.
+  // Offset in a tile of row `first_row` + r, for r a multiple of ROWS_AT_ONCE.
   auto offset_of = [&](int r) { return (tile_offset(first_row, piece) ^ ((r & 7) << 4)) + r * KP * 2; };
   const u16* const tensor = asks ? q : k;
   auto bring = [&](auto all) {
@@ -76,7 +76,7 @@ DEVICE void prepare_chunk(const Given& given, unsigned char* shared, const Seque
     const u16* own_row = tensor + (first + rows_of + first_row) * stride + head * KD;
 #pragma unroll
     for (int r = 0; r < 16; r += ROWS_AT_ONCE) {
-      // A row that is not there is not read, but a pointer still points into the tensor.
+      // A missing row is not read, but its pointer still points into the tensor.
       const bool there = all || rows_of + first_row + r < count;
       start_channels(own_at + offset_of(r), there ? own_row + r * stride : tensor, piece * 8, there);
     }
@@ -89,13 +89,13 @@ DEVICE void prepare_chunk(const Given& given, unsigned char* shared, const Seque
   }
   asked();
 
-  // A token a lane, and a value head a half of the warp: without a second one it is the first once more.
+  // A lane per token, and half a warp per value head: without a second value head both halves have the first.
   const int in_block = lane % 16, token = rows_of + in_block, half = lane / 16;
   float upto = 0.0f, behind = 0.0f;
   if (!asks) {
     float write = 0.0f;
     if (token < count) {
-      // All are asked for before one is used.
+      // All loads are issued before one is used.
       const int value_head = first_head + min(half, here - 1);
       const i64 own = (first + token) * value_heads + value_head;
       const float of_gate = element(given.g, own, types & WIDE_GATE), of_write = element(given.beta, own, types & WIDE_BETA);
@@ -161,7 +161,7 @@ DEVICE void prepare_chunk(const Given& given, unsigned char* shared, const Seque
     }
   }
 
-  // Scores of the warp's 16 rows with each 16 keys up to their own tokens: those of keys times beta go to `b`, those of queries into
+  // Scores of the warp's 16 rows with each block of 16 keys up to their own: those of keys times beta go to `b`, those of queries to
   // the package.
   const u32 right_lane = tile_offset(lane / 16 * 8 + lane % 8, lane / 8 % 2);
   const int own_rows[2] = {rows_of + row, rows_of + row + 8};
@@ -171,7 +171,7 @@ DEVICE void prepare_chunk(const Given& given, unsigned char* shared, const Seque
     const int own = i / 2, at = own_rows[i % 2];
     row_sums[own][i % 2] = of.upto[own][at], row_factors[own][i % 2] = (asks ? 1.0f : of.writes[own][at]) * factor[i % 2];
   }
-  // Where the lane's first row begins in its first value head's part of `b` and in its A^q.
+  // Addresses of the lane's first row in its first value head's part of `b` and in its A^q.
   float* const row_of_b = b + own_rows[0] * SOLVE_STRIDE + quad * 2;
   unsigned char* const row_of_aq = package + AQ_AT - OF_KEYS + own_rows[0] * 128 + quad * 4;
   auto scores_with = [&](int other, auto same) {
@@ -201,7 +201,7 @@ DEVICE void prepare_chunk(const Given& given, unsigned char* shared, const Seque
         for (int h = 0; h < 2; h++) {
           float2 score = {by_row[h] * (scores[n][2 * h] * by_column.x), by_row[h] * (scores[n][2 * h + 1] * by_column.y)};
           if constexpr (same) {
-            // What a later key does is not there, whatever its number; nor what a key does to itself.
+            // Scores of later keys are 0, whatever their product, and so is that of a key with itself.
             const int last = row + h * 8 - !asks;
             score.x = column > last ? 0.0f : score.x * exp2_approximate(row_sums[own][h] - sums.x);
             score.y = column + 1 > last ? 0.0f : score.y * exp2_approximate(row_sums[own][h] - sums.y);
@@ -222,7 +222,7 @@ DEVICE void prepare_chunk(const Given& given, unsigned char* shared, const Seque
 #pragma unroll
     for (int own = 0; own < HEADS; own++) row_sums[own][0] += of.totals[own][other], row_sums[own][1] += of.totals[own][other];
   }
-  // Four warps a value head.
+  // Four warps per value head.
   thread = barrier.thread();
   const int own = thread / 128;
   unsigned char* own_package = package + own * PACKAGE_BYTES - OF_KEYS;

@@ -1,19 +1,19 @@
-// How prepare.cu brings rows: 8 channels a lane, into tiles of 16 tokens in shared memory whose 16-byte pieces are permuted
-// within 128 bytes (piece ^ row % 8), so that eight rows of a piece lie in different banks.
+// Row loads of prepare.cu: 8 channels per lane, into tiles of 16 tokens in shared memory whose 16-byte pieces are swizzled
+// within 128 bytes (piece ^ row % 8), so that eight rows of a piece are in different banks.
 
 constexpr int PIECES = KP / 8;             // 16-byte pieces of a row
-constexpr int ROWS_AT_ONCE = 32 / PIECES;  // that a warp's lanes take, a piece each
+constexpr int ROWS_AT_ONCE = 32 / PIECES;  // rows per warp access, a piece per lane
 constexpr int TILE_BYTES = 16 * KP * 2;
 
 DEVICE u32 tile_offset(int row, int piece) { return row * KP * 2 + ((piece ^ (row & 7)) << 4); }
 
-// What a lane adds to a tile's address to read or write its 16 channels from 16 `step` on with ldmatrix or stmatrix; `lane_offset`
+// Offset that a lane adds to a tile's address to access channels 16 * `step` to 16 * `step` + 15 with ldmatrix or stmatrix; `lane_offset`
 // is tile_offset(lane % 16, lane / 16).
 DEVICE u32 step_offset(u32 lane_offset, int step) { return (lane_offset ^ (step % 4 * 32)) + step / 4 * 128; }
 
 DEVICE void copy_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 
-// Until at most `pending` of this thread's newest groups are still under way.
+// Waits until at most `pending` of this thread's newest groups are in flight.
 template <int pending>
 DEVICE void copy_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(pending) : "memory");
@@ -32,7 +32,7 @@ DEVICE void store_matrices(u32 address, const u32 (&words)[4]) {
                : "memory");
 }
 
-// Eight channels of a stored row, 0 beyond KD and where the token is not there.
+// Eight channels of a stored row, 0 past KD and for a missing token.
 DEVICE void load_channels(u32 (&words)[4], const u16* row, int channel, bool there) {
   words[0] = words[1] = words[2] = words[3] = 0;
   if (!there) return;
@@ -57,7 +57,7 @@ DEVICE void load_channels(u32 (&words)[4], const u16* row, int channel, bool the
   }
 }
 
-// Starts bringing them to shared memory, or brings them where rows are no whole 16 bytes.
+// Starts copying them to shared memory; copies synchronously if rows are not a multiple of 16 bytes.
 DEVICE void start_channels(u32 to, const u16* row, int channel, bool there) {
   if constexpr (KD % 8 == 0) {
     const bool inside = there && channel < KD;
@@ -80,12 +80,12 @@ DEVICE void take_piece(u32 (&words)[4], u32 from) {
                : "memory");
 }
 
-// The log decay in powers of 2. Below 2^-150 nothing is left in f32, and larger sums would lose the digits of the slow
-// gates beside them.
+// The log decay in base 2. Below 2^-150 nothing is left in f32, and sums with larger magnitudes would lose the digits of the slow
+// gates.
 DEVICE float log2_decay(float x, int gate, float rate, float bias, float lower_bound) {
   if (gate == 1) {
     const float y = (x + bias) * LOG2E, e = exp2_approximate(-fabsf(y));
-    // log(1 + e) of a small e would only have the digits that 1 + e keeps.
+    // For a small e, log(1 + e) would only have the digits that 1 + e keeps.
     const float tail = e < 0.015625f ? e * (1.0f - e * (0.5f - e * 0.33333333f)) * LOG2E : log2_approximate(1.0f + e);
     x = -rate * (fmaxf(y, 0.0f) + tail);
   } else if (gate == 2) {

@@ -1,6 +1,6 @@
-// What prepare.cu and prepare_head.cu do alike: products of stored numbers, and what ends a package.
+// Shared by prepare.cu and prepare_head.cu: products of stored values, and the end of a package.
 
-// Packages are read when all have been written: they are the first to leave the L2 cache. But those of prepare_rest.cu (REST) are read soon.
+// Packages are read after all have been written: evict first from L2 (.cs). Those of prepare_rest.cu (REST) are read soon after.
 #ifdef REST
 #define PACKAGE_STORE "st.global"
 #else
@@ -14,7 +14,7 @@ DEVICE void store_piece(void* to, const u32 (&words)[4]) {
 
 DEVICE void store_word(void* to, u32 word) { asm volatile(PACKAGE_STORE ".u32 [%0], %1;" ::"l"(to), "r"(word) : "memory"); }
 
-// d[j][i] += a_i . b_j over 16 stored channels, exactly but for the sum's rounding.
+// d[j][i] += a_i . b_j over 16 stored channels, exact except for the rounding of the sum.
 DEVICE void multiply_stored(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
   asm("mma.sync.aligned.m16n8k16.row.col.f32." STORED "." STORED
       ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
@@ -22,14 +22,14 @@ DEVICE void multiply_stored(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-// Of an 8 x 8 product whose row `row` lies in this lane's quad, the element of the diagonal.
+// Diagonal element `row` of an 8 x 8 product, for the quad of lanes that has row `row`.
 DEVICE float diagonal(float even, float odd, int row) {
   const int from = row * 4 + row / 2;
   const float x = __shfl_sync(~0u, even, from), y = __shfl_sync(~0u, odd, from);
   return row % 2 ? y : x;
 }
 
-// Whether a lambda is for chunks of which every token is there.
+// Compile-time flag of a lambda: whether all tokens of the chunk exist.
 struct Always {
   DEVICE constexpr operator bool() const { return true; }
 };
@@ -37,12 +37,12 @@ struct Maybe {
   DEVICE constexpr operator bool() const { return false; }
 };
 
-// A^q is 0 where the key comes later: six blocks of 16 x 16, in pieces of 8 columns.
+// A^q is 0 for later keys: clears the six 16 x 16 blocks above the diagonal, in pieces of 8 columns.
 DEVICE void clear_above(unsigned char* aq, int warp, int lane) {
   const u32 none[4] = {0, 0, 0, 0};
 #pragma unroll
   for (int turn = 0; turn < 2; turn++) {
-    const int block = turn * 4 + warp;  // the first four are those right of the diagonal by one, and the last of all
+    const int block = turn * 4 + warp;  // 0 to 2: next to the diagonal; 3: the corner; 4 and 5: the others
     if (block < 6) {
       const int i = block < 3 ? block : block == 4 ? 1 : 0, j = block < 3 ? block + 1 : block == 5 ? 2 : 3;
       store_piece(aq + piece_at(i * 16 + (lane >> 1), j * 2 + (lane & 1)), none);
@@ -50,7 +50,7 @@ DEVICE void clear_above(unsigned char* aq, int warp, int lane) {
   }
 }
 
-// A package's m: what `solve` left, each column times the write strength of its token.
+// Matrix m of a package: the result of `solve`, each column times the write strength of its token.
 DEVICE void store_inverse(unsigned char* m, const float* inverse, const float* writes, int thread) {
   const int j = (thread & 7) * 8;
   const float4 low_writes = four(writes + j), high_writes = four(writes + j + 4);

@@ -1,26 +1,26 @@
-// Packages with one decay a head, of the chunks behind the first ones: while walk.cu walks over those, on multiprocessors that it leaves
-// idle. A block has a multiprocessor's shared memory, so that no block of the walk shares it, and TEAMS of 256 threads, each with a chunk and
-// pair of value heads at a time, in the order in which the walk comes to them.
+// Packages with one decay per head, of the chunks after the first ones: runs while kda_walk processes the first, on SMs that it leaves idle.
+// A block takes a whole SM's shared memory, so that no block of kda_walk shares the SM, and has TEAMS of 256 threads; a team prepares one
+// chunk and pair of value heads at a time, in the order in which kda_walk reads them.
 //
-// Marks are words in global memory, 0 at first: the first is 1 when the launch ahead has ended, and MARKS_AT words on there is one for each
-// (sequence, MARK_CHUNKS of the chunks behind the first ones, key head), which counts the chunks and pairs of value heads that are ready.
+// Marks are words in global memory, initially 0: the first is 1 when the preceding launch has ended; from word MARKS_AT on there is one for
+// each (sequence, MARK_CHUNKS of the chunks after the first ones, key head), which counts completed (chunk, pair of value heads).
 //
-// Nobody waits for what has not begun. This launch begins when all blocks of the launch ahead have; a block lets the walk start once it has
-// begun itself, and the walk starts when all have. No block here waits for the walk. Packages here want nothing of the launch ahead: only
-// marks wait for its end.
+// No deadlock: no block waits for one that has not started. This launch starts when all blocks of the preceding launch have; a block
+// permits kda_walk to start once it has started itself, and kda_walk starts when all have. No block here waits for kda_walk. Packages
+// here need no result of the preceding launch: only the marks wait for its end.
 //
-// Packages are written by ordinary stores and read by the copy engine: a fence between the two stands on both sides of a mark.
+// Packages are written by ordinary stores and read by TMA: a proxy fence precedes the update of a mark and follows its read.
 //
-// Launch: overlapping prepare_head.cu, any number of blocks, TEAMS 256 threads, TEAMS SHARED_BYTES and 8 bytes a warp of dynamic shared memory.
-// Macros as in prepare_head.cuh, and REST=1.
+// Launch: overlapping prepare_head.cu (PDL), any number of blocks, TEAMS * 256 threads, TEAMS * SHARED_BYTES + 8 bytes a warp of dynamic
+// shared memory. Macros as in prepare_head.cuh, and REST=1.
 
 constexpr int TEAMS = 3;
 
-// What the first lane of a warp has to remember over a chunk, behind the teams' shared memory: registers are all taken, and so a thread asks for
-// its number each time.
+// State that the first lane of a warp keeps from chunk to chunk, in shared memory after the teams': no register is left for it, and
+// for the same reason a thread reads its index each time.
 constexpr int WARPS_AT = TEAMS * SHARED_BYTES;
 struct Warp {
-  int next, ready;  // where it goes on, and the mark of the package that is ready to be told, or 0
+  int next, ready;  // its next work item, and the mark of a completed package that is not signaled yet, or 0
 };
 
 DEVICE u32 this_thread() {
@@ -29,16 +29,16 @@ DEVICE u32 this_thread() {
   return thread;
 }
 
-// Of a thread's team.
+// Barrier of a thread's team.
 struct TeamBarrier {
   static DEVICE int thread() { return this_thread() % 256; }
   DEVICE void operator()() const { named_barrier_sync(1 + this_thread() / 256, 256); }
 };
 
-// After everything that this thread knows to have been written.
+// Release: all writes that this thread has observed become visible before the mark.
 DEVICE void count_mark(u32* mark) { asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(mark) : "memory"); }
 
-// What a warp has to tell, once the launch ahead has set marks to 0.
+// Signals the warp's completed package, once the preceding launch has set the marks to 0.
 DEVICE void tell(const Warp* own, u32* marks) {
   const int first = this_thread() % 32 == 0, ready = __shfl_sync(~0u, first ? own->ready : 0, 0);
   if (!ready) return;
@@ -67,14 +67,14 @@ extern "C" __global__ void __launch_bounds__(TEAMS * 256, 1)
   for (;;) {
     const u32 thread = this_thread();
     Warp* const own = (Warp*)(shared + WARPS_AT) + thread / 32;
-    // The same in all lanes, and known to be: what follows from them is kept once a warp.
+    // The same in all lanes, and uniform for the compiler: values derived from them are kept once per warp.
     const int at = __shfl_sync(~0u, thread % 32 == 0 ? own->next : 0, 0), team = __shfl_sync(~0u, thread / 256, 0);
     if (at >= end) break;
     if (thread % 32 == 0) own->next = at + TEAMS * gridDim.x;
     const int block = at % blocks, row = at / blocks, number = row % sequences, chunk = first_chunk + row / sequences;
     const Sequence sequence = find_sequence(offsets, number, tokens);
     if (chunk * CHUNK >= sequence.count || (slots && slots[number] < 0)) continue;
-    // It is told while the next rows are under way, since to tell is to wait until all can see what was written.
+    // Signaled while the next rows are in flight, because a release waits until all writes are visible.
     auto asked = [&] {
       if (thread % 256 < 224) return;
       tell(own, marks);

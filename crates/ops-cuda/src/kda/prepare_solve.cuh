@@ -1,19 +1,19 @@
 // (I + B)^-1 of a chunk for B strictly lower triangular, 64 x 64, by 128 threads: 16 x 16 blocks by substitution in f32, a
-// column a lane, and then (A 0; C D)^-1 = (A^-1 0; -D^-1 C A^-1, D^-1) twice by products of f16. Not by (I + L)(I + L^2)...: with
+// lane per column, and then (A 0; C D)^-1 = (A^-1 0; -D^-1 C A^-1, D^-1) twice by f16 MMAs. Not by (I + L)(I + L^2)...: with
 // correlated keys and beta = 2 those powers reach 1e6 before they cancel.
 
-constexpr int SOLVE_STRIDE = 68;  // floats from row to row: whole 16 bytes, and neighbouring rows in other banks
+constexpr int SOLVE_STRIDE = 68;  // floats from row to row: whole 16 bytes, and adjacent rows in different banks
 constexpr int SOLVE_FLOATS = CHUNK * SOLVE_STRIDE;
 
 DEVICE float4 four(const float* from) { return *(const float4*)from; }
 
-// A barrier of all threads that `solve` is called by, where they are a whole block.
+// The barrier of all threads that call `solve`, if they are a whole block.
 struct WholeBlock {
   static DEVICE int thread() { return threadIdx.x; }
   DEVICE void operator()() const { __syncthreads(); }
 };
 
-// The 16 x 16 tile at (row, column) of `from`, transposed, as a left operand in f16.
+// The 16 x 16 tile at (row, column) of `from`, transposed, as an A fragment in f16.
 DEVICE void transposed(u32 (&to)[4], const float* from, int row, int column, int lane) {
   from += (row + lane % 4 * 2) * SOLVE_STRIDE + column + lane / 4;
 #pragma unroll
@@ -23,7 +23,7 @@ DEVICE void transposed(u32 (&to)[4], const float* from, int row, int column, int
   }
 }
 
-// The same tile, not transposed, as two right operands whose columns are its rows.
+// The same tile, not transposed, as two B fragments whose columns are its rows.
 DEVICE void rows(u32 (&to)[2][2], const float* from, int row, int column, int lane) {
   from += (row + lane / 4) * SOLVE_STRIDE + column + lane % 4 * 2;
 #pragma unroll
@@ -33,7 +33,7 @@ DEVICE void rows(u32 (&to)[2][2], const float* from, int row, int column, int la
   }
 }
 
-// Sums of 16 x 16 as a left operand.
+// Converts accumulators of 16 x 16 to an A fragment.
 DEVICE void chained(u32 (&to)[4], const float (&sums)[2][4]) {
 #pragma unroll
   for (int i = 0; i < 4; i++) to[i] = pack(sums[i / 2][i % 2 * 2], sums[i / 2][i % 2 * 2 + 1]);
@@ -53,8 +53,8 @@ DEVICE void store_negative(float* to, const u32 (&left)[4], const u32 (&right)[2
   put_negative(to, sums, row, column, lane);
 }
 
-// `b` and `inverse` are 64 rows of SOLVE_STRIDE floats. The upper right 32 x 32 of `inverse` is left as it
-// is. Every thread must have passed a barrier since `b` was written; the last barrier is the caller's.
+// `b` and `inverse` are 64 rows of SOLVE_STRIDE floats. The upper right 32 x 32 of `inverse` is not
+// written. Every thread must have passed a barrier since `b` was written; the caller provides the last barrier.
 template <class Barrier>
 DEVICE void solve(const float* b, float* inverse, int thread, Barrier barrier) {
   const int warp = thread >> 5 & 3, lane = thread & 31;
@@ -62,7 +62,7 @@ DEVICE void solve(const float* b, float* inverse, int thread, Barrier barrier) {
     const float* block = b + warp * 16 * (SOLVE_STRIDE + 1);
     float* to = inverse + warp * 16 * (SOLVE_STRIDE + 1);
     if (lane < 16) {
-      // Four rows at a time: what they take from earlier ones does not wait for one another.
+      // Four rows at a time: their updates from earlier rows are independent of each other.
       float x[16];
 #pragma unroll
       for (int i = 0; i < 16; i += 4) {
@@ -85,13 +85,13 @@ DEVICE void solve(const float* b, float* inverse, int thread, Barrier barrier) {
 #pragma unroll
         for (int r = 0; r < 4; r++) to[(i + r) * SOLVE_STRIDE + lane] = x[i + r];
       }
-    } else if (warp % 2 == 0) {  // The block to the right is 0: the products below read it.
+    } else if (warp % 2 == 0) {  // Zeroes the block to the right, which the products below read.
 #pragma unroll
       for (int i = 0; i < 16; i++) to[i * SOLVE_STRIDE + lane] = 0.0f;
     }
   }
   barrier();
-  // -D^-1 C A^-1 transposed, in 16 x 16 tiles: A^-T C^T leaves its sums where the next left operand is wanted.
+  // -D^-1 C A^-1 transposed, in 16 x 16 tiles: the accumulators of A^-T C^T have the layout of the next A fragment.
   if (warp % 2 == 0) {
     const int low = warp * 16, high = low + 16;
     float sums[2][4] = {};

@@ -1,10 +1,10 @@
 // The recurrence of kda and of gated_delta, token by token, with the state in registers: decode steps, and every shape and type
 // that the chunk kernels do not take.
 //
-//   S <- Diag(e^g) S;  u = beta (v - k^T S);  S <- S + k u^T;  o = q^T S      q scaled, q and k perhaps normalised
+//   S <- Diag(e^g) S;  u = beta (v - k^T S);  S <- S + k u^T;  o = q^T S      q scaled, q and k optionally normalized
 //
-// A block has COLUMNS value columns of one value head of one sequence: columns never meet. A lane has VECTOR columns of
-// every ROWS-th key channel, so that a warp reads whole lines of the state. One pass over the state gives k^T S and q^T S
+// A block has COLUMNS value columns of one value head of one sequence: columns are independent. A lane has VECTOR columns of
+// every ROWS-th key channel, so that a warp reads whole cache lines of the state. One pass over the state gives k^T S and q^T S
 // of the decayed state together, and o = q^T S + (q . k) u needs no second: one barrier for the sums, one for the next
 // token's operands. A state that is read once and written once is all the memory traffic of a decode step.
 //
@@ -12,13 +12,13 @@
 // states [slots, HV, KD, VD].
 // Launch: grid (ceil(VD / COLUMNS), HV, sequences), THREADS threads.
 // Macros: KD, VD, COLUMNS (a power of two times VECTOR), VECTOR (4, 2 or 1, dividing VD), THREADS, ONE_TOKEN
-// (1: no sequence has more, and registers are spared), BLOCKS (that
-// a multiprocessor must be able to hold: caps the registers), STORAGE (gates.cuh), PER_HEAD (1: a head has one decay, which
-// every thread makes for itself; 0: a channel has one).
+// (1: no sequence has more; saves registers), BLOCKS (resident blocks
+// per SM: caps the registers), STORAGE (gates.cuh), PER_HEAD (1: a head has one decay, which
+// every thread computes; 0: a channel has one).
 // Arguments: offsets is cu_seqlens or null, then each sequence has `tokens`; slots is state_indices or null (sequence n
-// has slot n); initial may be null (zeros), or final_state, which is then advanced in place; q_row .. beta_row: elements
-// from one token of q, k, v and beta to the next; ahead: how many blocks further the state is that a block brings into the second
-// cache, 0 for none. types, gate: gates.cuh.
+// has slot n); initial may be null (zeros), or final_state, which is then updated in place; q_row .. beta_row: strides in elements
+// between tokens of q, k, v and beta; ahead: a block prefetches the state of the block `ahead` further in launch order into L2,
+// 0 for none. types, gate: gates.cuh.
 
 constexpr int LANES = COLUMNS / VECTOR;           // lanes of a row of the state
 constexpr int ROWS = THREADS / LANES;             // rows that the block reads at once
@@ -65,8 +65,8 @@ DEVICE void store_output(void* o, i64 at, float x) {
   }
 }
 
-// Brings the state of the block that is `ahead` further on in launch order into the second cache: memory is then kept busy
-// while the blocks of a multiprocessor compute and hand over to their successors.
+// Prefetches the state of the block that is `ahead` further in launch order into L2: memory stays busy
+// while the blocks of an SM compute and are replaced by the next ones.
 DEVICE void announce(const void* initial, const int* slots, int ahead, int value_heads, int bytes) {
   const int of_sequence = gridDim.x * gridDim.y;
   const i64 block = ahead + blockIdx.x + (i64)gridDim.x * blockIdx.y + (i64)of_sequence * blockIdx.z;
@@ -110,7 +110,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     }
     return;
   }
-  // A token's operands are fetched ahead of their use, the first token's ahead of the state: behind it they would come
+  // A token's operands are fetched ahead of their use, the first token's before the state: after it they would arrive
   // last, and gates, norms and a barrier would then wait for memory a second time.
   constexpr int CHANNELS = (KD + THREADS - 1) / THREADS;
   float next_key[CHANNELS], next_query[CHANNELS], next_gate[PER_HEAD ? 1 : CHANNELS], next_write = 0;

@@ -1,36 +1,36 @@
-// The state's walk over the chunks of a sequence, for Hopper: with the packages of prepare.cu,
+// The state recurrence over the chunks of a sequence, for Hopper: with the packages of prepare.cu,
 //
 //   X = V - kd S;  U = m X;  O = qd S + aq U;  S <- Diag(e^{G_end}) S + ke^T U
 //
-// or, with one decay a head, of prepare_head.cu: there kd, qd and ke are k, q and k with numbers of their tokens in front, which are
+// or, with one decay per head, of prepare_head.cu: there kd, qd and ke are k, q and k with a scale per token, which is
 // applied to sums: to k S and to q S, and to U for the state.
 //
-// What is read of shared memory waits until products that were started before have left the queue, and products wait in turn: with one
-// decay a head and one warpgroup a block (EARLY), numbers and values are read a product ahead, and qd S is halved, to run while left
-// operands are made. Two warpgroups fill each other's gaps, and a decay a channel leaves no registers for it.
+// Reads of shared memory wait until earlier wgmmas have left the queue, and wgmmas execute in order: with one
+// decay per head and one warpgroup per block (EARLY), scales and values are read one product ahead, and qd S is halved, to run while A
+// operands are computed. Two warpgroups fill each other's gaps, and a decay per channel leaves no registers for it.
 //
-// A warpgroup has 64 value columns of a head and keeps S^T [64, KP] in f32 registers. All products are taken transposed
-// (S^T kd^T and so on), so that every left operand is a register tile which the warpgroup has just computed and every right
-// one lies in shared memory as prepare.cu left it: nothing but values and outputs passes between threads.
+// A warpgroup has 64 value columns of a head and keeps S^T [64, KP] in f32 registers. All products are transposed
+// (S^T kd^T and so on), so that every A operand is a register fragment which the warpgroup has just computed and every B
+// operand is in shared memory as prepare.cu stored it: only values and outputs pass between threads.
 //
-// Operands are f16. Columns of S and V never meet, so each has a power of two as factor that keeps the larger of both
-// between 2^-6 and 2^4: f16's range is no limit, and its three bits more than bf16's hold the error (README.md).
+// Operands are f16. Columns of S and V are independent, so each has a power of two as factor that keeps the larger of both
+// between 2^-6 and 2^4, inside f16's range; f16 has three bits more than bf16, which the error needs (README.md).
 //
-// One more warpgroup brings packages and values, STAGES chunks ahead; two of them compute only with its registers, and it is
-// a whole one because registers change hands by warpgroups.
+// One more warpgroup loads packages and values, STAGES chunks ahead. Two compute warpgroups need its registers (setmaxnreg), which
+// only whole warpgroups can release.
 //
 // Launch: grid (ceil(VD / (64 WARPGROUPS)), HV, sequences), 128 (WARPGROUPS + 1) threads, SHARED_BYTES of dynamic
 // shared memory. Macros: KD (up to 128), VD, STORAGE (0 or 1), PER_HEAD, WARPGROUPS, STAGES, DTYPE=f16. Arguments as in recurrent.cu.
 //
-// With marks (one decay a head and one warpgroup a block) the launch ahead is prepare_rest.cu, which goes on beside this one: chunks of each
-// sequence from `first_marked` on, in `groups` of MARK_CHUNKS, are there when their marks say so.
+// With marks (one decay per head and one warpgroup per block) the preceding launch is prepare_rest.cu, which still runs: the chunks of
+// each sequence from `first_marked` on, in `groups` groups of MARK_CHUNKS, are complete when their marks have reached their count.
 
 constexpr bool EARLY = PER_HEAD && WARPGROUPS == 1;
 constexpr int VALUE_BYTES = BOX_BYTES;                  // 64 tokens of 64 columns
-constexpr int SMALL_BYTES = NUMBER_BYTES + WARPGROUPS * VALUE_BYTES;  // a package's numbers, then values
+constexpr int SMALL_BYTES = NUMBER_BYTES + WARPGROUPS * VALUE_BYTES;  // a package's f32 vectors, then values
 constexpr int SHARED_BYTES = STAGES * (MATRIX_BYTES + SMALL_BYTES) + WARPGROUPS * BOX_BYTES + 1024;  // outputs; to align
 
-// Named barriers, each of a warpgroup that computes and the one that copies: a group's outputs have been put, and have
+// Named barriers, each of a compute warpgroup and the copy warpgroup: a group's outputs are in shared memory, and have
 // been read.
 enum { OUTPUTS_PUT = 1, OUTPUTS_READ = 3, BARRIER_THREADS = 256 };
 
@@ -39,7 +39,7 @@ DEVICE float over_quad_max(float x) {
   return fmaxf(x, __shfl_xor_sync(~0u, x, 2));
 }
 
-// The larger magnitudes of two pairs of halves (of stored numbers; of f16).
+// The larger magnitudes of two pairs, here in the storage type, below (larger_half) in f16.
 DEVICE u32 larger_stored(u32 a, u32 b) {
   u32 larger;
 #if STORAGE == 1
@@ -50,7 +50,7 @@ DEVICE u32 larger_stored(u32 a, u32 b) {
   return larger;
 }
 
-// Of a power of two.
+// 1 / x of a power of two.
 DEVICE float inverse_of_power(float x) { return __uint_as_float(0x7f000000 - __float_as_uint(x)); }
 
 DEVICE u32 larger_half(u32 a, u32 b) {
@@ -67,7 +67,7 @@ DEVICE float half_low(u32 word) {
 
 DEVICE float half_high(u32 word) { return half_low(word >> 16); }
 
-// With one decay a head, numbers of the tokens that a lane's sums are of; otherwise none.
+// With one decay per head, the scales of the tokens of a lane's accumulators; otherwise empty.
 struct OfTokens {
   float2 at[8];
   DEVICE void take(u32 numbers, int quad) {
@@ -78,7 +78,7 @@ struct OfTokens {
       }
     }
   }
-  // Number `i` of sums that are laid out as a product leaves them, times its token's.
+  // Element `i` of sums in accumulator layout, times its token's scale.
   DEVICE float times(const float (&sums)[32], int i) const {
     if constexpr (PER_HEAD) return sums[i] * (i % 2 == 0 ? at[i / 4].x : at[i / 4].y);
     return sums[i];
@@ -125,17 +125,17 @@ extern "C" __global__ void __launch_bounds__(128 * WARPGROUPS + 128, 1)
     const i64 own = (i64)heads * OF_KEYS + (i64)value_head * PACKAGE_BYTES, of_key_head = (i64)(value_head / (value_heads / heads)) * OF_KEYS;
     const u16* values = v + values_at;
     const bool marked = EARLY && marks, copies = thread == WARPGROUPS * 128;
-    // The launch ahead makes packages, and writes nothing else: all else can be read and written before it has ended.
+    // The preceding launch writes only packages: everything else can be read and written before it has ended.
     if (!marked) wait_for_previous();
     if (marked && copies) await_mark(marks, 1);
     const u32* mark = marks + MARKS_AT + (i64)blockIdx.z * groups * heads + value_head / (value_heads / heads);
     const u32 pairs = (value_heads / heads + 1) / 2;
-    int unknown = first_marked;  // the first chunk of which it is not known whether it is there
+    int unknown = first_marked;  // the first chunk whose mark has not been read
     for (int c = 0; c < chunks + STAGES; c++) {
       const int s = c % STAGES;
       const u32 stage = stages + s * MATRIX_BYTES, small = smalls + s * SMALL_BYTES, barrier = full + s * 8;
       if (c < chunks) {
-        // Before there is a place for it: to ask takes as long as to read.
+        // Before a stage is free for it: polling takes as long as a load.
         if (marked && copies && c == unknown) {
           await_mark(mark, pairs * min(MARK_CHUNKS, chunks - c));
           mark += heads, unknown += MARK_CHUNKS;
@@ -155,7 +155,7 @@ extern "C" __global__ void __launch_bounds__(128 * WARPGROUPS + 128, 1)
         of_chunk += chunk_bytes(heads, value_heads);
         values += CHUNK * token_stride;
       }
-      // The chunk whose stage has just been taken over has its outputs ready.
+      // The chunk whose stage has just been reused has its outputs ready.
       const int done = c - STAGES;
       if (done >= 0) {
         for (int group = 0; group < WARPGROUPS; group++) {
@@ -167,7 +167,7 @@ extern "C" __global__ void __launch_bounds__(128 * WARPGROUPS + 128, 1)
         }
       }
     }
-    // What follows this launch follows the one ahead.
+    // Launches after this one wait for its end only, so it ends after the preceding one.
     if (marked) wait_for_previous();
   } else {
     if constexpr (WARPGROUPS == 2) registers_increase<224>();
@@ -186,7 +186,7 @@ extern "C" __global__ void __launch_bounds__(128 * WARPGROUPS + 128, 1)
     const int matrix = lane / 8, in_matrix = lane % 8;
     const u32 value_lane = (matrix / 2 * 8 + in_matrix) * 128 + (((warp % 4 * 2 + matrix % 2) ^ in_matrix) << 4);
 
-    u32 packed[KP / 4];  // the state as left operands
+    u32 packed[KP / 4];  // the state as A fragments
     u32 values[16];      // [4 b + 2 n + r]: column `row` + 8 r, tokens 16 b + 8 n + 2 `quad` and the next
     float x[32], out[32];
     // Waits for a chunk, and takes its values.
@@ -206,7 +206,7 @@ extern "C" __global__ void __launch_bounds__(128 * WARPGROUPS + 128, 1)
       }
     };
 
-    // Starts kd S. After the last chunk this computes with what lies there and nobody reads the product: a branch around it would make
+    // Starts kd S. After the last chunk it multiplies stale shared memory, and the product is not read: a branch around it would make
     // the compiler wait after every product.
     OfTokens from_start;
     float decay_of_head;
@@ -217,7 +217,7 @@ extern "C" __global__ void __launch_bounds__(128 * WARPGROUPS + 128, 1)
         packed[i] = pack(state[2 * i], state[2 * i + 1]);
         large_state[i % 2] = larger_half(large_state[i % 2], packed[i]);
       }
-      // A row lies in a quad: beyond the range where any of its lanes is above it or all are below.
+      // A row is in a quad of lanes: it is out of range if any of its lanes is above the range or all are below.
       bool rescale = false;
       float top[2];
 #pragma unroll
@@ -261,7 +261,7 @@ extern "C" __global__ void __launch_bounds__(128 * WARPGROUPS + 128, 1)
       wgmma_commit();
     };
 
-    // Some steps of qd S.
+    // Some K steps of qd S.
     auto ask = [&](u32 stage, int first_step, int end) {
 #pragma unroll
       for (int step = first_step; step < end; step++) {
@@ -272,7 +272,7 @@ extern "C" __global__ void __launch_bounds__(128 * WARPGROUPS + 128, 1)
       wgmma_commit();
     };
 
-    // Decays the state, which has been packed, while products of it run.
+    // Decays the state, which is packed already, while its products run.
     auto decay = [&](u32 numbers) {
 #pragma unroll
       for (int i = 0; i < KP / 8; i++) {
@@ -291,8 +291,8 @@ extern "C" __global__ void __launch_bounds__(128 * WARPGROUPS + 128, 1)
     take_values(values, smalls, full, 0, chunks > 0);
     begin(stages, smalls, chunks > 0);
     if (chunks > 0) decay(smalls);
-    // Stages are unrolled so that descriptors are known but for the block's base: worked out from a running stage they pass
-    // through vector registers, and every product waits for the last one to let go of its descriptor.
+    // Stages are unrolled so that descriptors are constants relative to the block's base: computed from a variable stage they pass
+    // through vector registers, and every wgmma waits until the preceding one has read its descriptor.
     for (int round = 0; round * STAGES < chunks; round++) {
 #pragma unroll
       for (int s = 0; s < STAGES; s++) {
@@ -345,7 +345,7 @@ extern "C" __global__ void __launch_bounds__(128 * WARPGROUPS + 128, 1)
           wgmma_rs<1>(state, left[step * 4], left[step * 4 + 1], left[step * 4 + 2], left[step * 4 + 3], ke, 1);
         }
         wgmma_commit();
-        u32 whole[16];  // U without the numbers that the state wants
+        u32 whole[16];  // U without the scales of the state update
         if constexpr (PER_HEAD) {
 #pragma unroll
           for (int i = 0; i < 16; i++) whole[i] = pack(x[2 * i], x[2 * i + 1]);

@@ -1,4 +1,4 @@
-// How walk.cu moves data: packages by bulk copies, values by 16-byte copies that may be cut, outputs through a tile in
+// Data movement of kda_walk: packages by bulk copies, values by 16-byte cp.async with bounds checks, outputs through a tile in
 // shared memory.
 
 // Starts a copy of `bytes` (a multiple of 16) that counts on `barrier`.
@@ -8,7 +8,7 @@ DEVICE void bulk_load(u32 to, const void* from, u32 bytes, u32 barrier) {
                : "memory");
 }
 
-// Until `count` have counted on a mark of prepare_rest.cu. What they wrote before may then be copied by this thread.
+// Waits until a mark of prepare_rest.cu is at least `count`. This thread may then copy what was written before (TMA).
 DEVICE void await_mark(const u32* mark, u32 count) {
   u32 seen;
   do {
@@ -17,9 +17,9 @@ DEVICE void await_mark(const u32* mark, u32 count) {
   fence_async_global();
 }
 
-// A warpgroup copies 64 tokens of 64 value columns from `column` on, zeros where there are none; each of its threads has
-// to arrive (arrive_with_copies). Every address is worked out once: a warp that counted pieces for itself was slower than
-// the walk.
+// A warpgroup copies 64 tokens of 64 value columns from `column` on, zeros out of bounds; each of its threads has
+// to arrive (arrive_with_copies). Addresses are computed once: a warp that computed them per piece was slower than
+// the recurrence.
 DEVICE void load_values(u32 to, const u16* v, i64 token_stride, int count, int column, int thread) {
   constexpr int VECTOR = VD % 8 == 0 ? 8 : VD % 4 == 0 ? 4 : 1;
   const int first = thread / 8, piece = thread % 8, from_column = column + piece * 8;
@@ -45,7 +45,7 @@ DEVICE void load_values(u32 to, const u16* v, i64 token_stride, int count, int c
   }
 }
 
-// Arrives when this thread's copies so far are there.
+// Arrives when this thread's copies so far are complete.
 DEVICE void arrive_with_copies(u32 barrier) {
   if constexpr (VD % 4 == 0) {
     asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");

@@ -1,5 +1,5 @@
-// A step of a depthwise causal convolution over columns of a product: the thread that finishes a column owns its state.
-// It stands behind storage.cuh; TAPS is the width W, 2 to 4.
+// A decode step of a depthwise causal convolution over output columns: the thread that finishes a column owns its state.
+// Requires storage.cuh; TAPS is the width W, 2 to 4.
 
 #if TAPS > 0
 struct Convolution {
@@ -9,7 +9,7 @@ struct Convolution {
   const int* state_indices;    // [tokens] slots, negative for padding, or null: token n has slot n
   int weight_f32, bias_f32, use_silu, first, channels;
 
-  // What a column needs, read while its product is under way.
+  // Operands of a column, read while its product is computed.
   struct Held {
     float past[TAPS - 1], tap[TAPS], offset;
     int slot, channel;  // negative: padding; no channel
@@ -30,7 +30,7 @@ struct Convolution {
   // Negative where the column is not convolved.
   DEVICE int channel(int column) const { return column - first < channels ? column - first : -1; }
   DEVICE int slot(int token) const { return state_indices != nullptr ? __ldg(state_indices + token) : token; }
-  // The last values of a channel, or zeros where there are none.
+  // The last TAPS - 1 values of a channel, or zeros without a slot or channel.
   DEVICE void read_past(float (&past)[TAPS - 1], int slot, int channel) const {
     const bool there = slot >= 0 && channel >= 0;
     const float* const from = initial_state + (there ? state_at(slot, channel) : 0);

@@ -19,7 +19,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   const Convolution convolution;
 #endif
   extern __shared__ __align__(128) unsigned char shared[];
-  // What stands around the first outputs, of their columns and of themselves: nothing but sums is left to wait for behind the products.
+  // Epilogue operands of the first outputs, per column and per output: after the products, only sums are left to wait for.
   __shared__ Column kept[KEPT];
   __shared__ Beside parked[PARKED];
   const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
@@ -43,8 +43,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   const int own = warp * BATCHED + lane % 4 * PIECE;  // the lane's first column of a round
   int fed_tile = 0, fed_column = own;
 #if BLOCKS
-  // Of the batch's blocks, the two of which the lane finishes sums; if FOLDED those of its own loads, or of one half of these, the
-  // other half's being its neighbour's.
+  // Quantization blocks of the batch: the two for which the lane finishes sums; if FOLDED, those of the lane's loads, or one half of
+  // these, the other half being in its neighbour lane.
   const int all_blocks = ceil_div(inputs, BLOCK), w_rows = SWIGLU ? 2 * columns : columns;
   const bool has_blocks = lane % 4 * 2 < BATCHED_BLOCKS;
   const int of_loads = OF_LANE == 2 ? lane % 4 : lane % 2 * LOADED_BLOCKS + lane % 4 / 2, next_block = FOLDED ? LOADED_BLOCKS : 1;
@@ -59,7 +59,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   const unsigned char* const w_below = offsets ? (const unsigned char*)w_offset : w_zero;
 #endif
   const auto point = [&](int tile) {
-    // Behind the last tile factors are of no use, but read.
+    // Scales past the last tile are loaded but not used.
     const int start = min(first + tile * TILE, columns - 1), here = count - tile * TILE, row = lane / 4;
     low_there = row < here;
     high_there = SWIGLU ? low_there : row + 8 < here;
@@ -96,7 +96,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     if (!THROUGH && w_zero != nullptr) {
 #pragma unroll
       for (int f = 0; f < FACTORS; f++) {
-        // The lane finishes sums to which others give columns of this group, whether or not it has some itself.
+        // The lane finishes sums to which other lanes add columns of this group, even if it has none itself.
         const int column = fed_column - lane % 4 * PIECE + f * 128;
         const int at = GROUPED ? (part * depth + column) / 128 * (SWIGLU ? 2 * columns : columns) : 0;
         const bool inside = column < depth && fed_tile < tiles;
@@ -111,18 +111,18 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
       point(++fed_tile);
     }
   };
-  // Once there are blocks of this kernel everywhere, the next one's find one place on each multiprocessor.
+  // Once all SMs have blocks of this kernel, a block of the next one fits on each SM.
   let_next_start();
 #if READY
-  // Before there are loads under way: its fence would wait for them.
+  // Before loads are in flight: its fence would wait for them.
   __shared__ __align__(8) unsigned long long arrived;
   const Arrival arrival = {shared_address(&arrived)};
   if (thread == 0) arrival.expect(layout.bytes);
 #endif
-  // Ahead of the weights, so that nobody waits for it behind them; by the last warps, for the first one brings x as soon as it may.
+  // Loaded before the weights, so as not to wait for these; by the last warps, because the first one copies x as soon as it may.
   const int own_column = THREADS - 1 - thread;
   const bool keeps = PARTS == 1 && own_column < min(min(held * TILE, count), KEPT);
-  constexpr bool FACTORED = !GROUPED && !BLOCKS;  // whether a column has one factor
+  constexpr bool FACTORED = !GROUPED && !BLOCKS;  // whether a column has one scale
   StoredColumn stored = {};
   if (keeps) stored.load(outputs, convolution, FACTORED ? w_scale : nullptr, factor_bits, first + own_column);
   Batch batch[RING];
@@ -134,13 +134,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   keep_factors(factors, w_scale, factor_bits, part, groups, w_rows, first, count, columns, warp, lane);
 #endif
 
-  // ---- What can be said before x is there: as little as possible stands between the wait and the first product.
+  // ---- Computed before x is available: as little as possible remains between the wait and the first product.
 #if !READY && !THROUGH
   Pieces pieces = Pieces::of<WARPS>(rounds * ROUND);
   pieces.settle();
 #endif
   int at_once = min(held * TILE, count), token = 0, column = 0;
-  // Divisions are slow; of so few outputs a product's upper half is the quotient.
+  // Division is slow; for small numbers of outputs the upper half of a product is the quotient.
   const u32 reciprocal = 0xffffffff / max(at_once, 1) + 1;
   const auto place = [&](int output) {
     token = TOKENS == 1 ? 0 : at_once <= 1 ? output : __umulhi(output, reciprocal), column = output - token * at_once;
@@ -164,7 +164,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     const auto read_beside = [&] { Beside::read(beside, outputs, convolution, first, thread, at_once * tokens, token, column, place); };
 #if READY
     arrival.begin(x_at, x + part * layout.bytes, layout.bytes);
-    __syncwarp();  // nothing of what follows goes ahead of it
+    __syncwarp();  // nothing below is moved above it
     read_beside();
     arrival.end();
 #elif THROUGH
@@ -174,7 +174,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 #endif
 #pragma unroll
     for (int o = 0; o < PARK; o++) {
-      // Always so; without it kernels of one row of int4 take 232 registers in place of 204.
+      // Always true; without the test, kernels for one row of int4 take 232 registers, not 204.
       if (thread + o * THREADS < PARKED) parked[thread + o * THREADS] = beside[o];
     }
   }
@@ -187,10 +187,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     for (int i = 0; i < CHAINS * COLUMNS * 4; i++) (&sum[0][0][0])[i] = 0.0f;
   };
   clear();
-  // Of batches whose factors differ.
+  // Whether scales differ from batch to batch.
   constexpr bool BY_BATCH = GROUPED || BLOCKS && !FOLDED || HALVED;
   float total[COLUMNS][4] = {};
-  // Of the lane's columns of x in each product; tokens beyond the last give sums of no use.
+  // Addresses of the lane's rows of x in each product; tokens past the last give sums that are not used.
   u32 x_row[COLUMNS];
   u32 x_read[COLUMNS];
 #pragma unroll
@@ -202,16 +202,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   int round = 0, multiplied = 0;  // of the batch that is multiplied: its round and its tile
   const auto x_of = [&](int n, int s, int c) {
 #if THROUGH
-    // Beyond the last column the weights are zeros; x is read where there is some.
+    // Past the last column the weights are zeros; x is then read at a valid address.
     const int offset = round * ROUND + s * LOADED;
     uint4 values;
     const bool inside = own + offset < inputs;
     load_current(&values.x, x + (x_read[n] + (u32)(inside ? offset + c * 8 : 0) * 2));
-    // There weights of four bits are what their zero makes of them.
+    // There 4-bit weights are minus their zero point, not 0.
     if (WEIGHT_BITS == 4 && !inside) values = {0, 0, 0, 0};
     return values;
 #elif BLOCKS && TOKENS == 1
-    // Of the eight columns of x that a product has place for, each has one block's alone.
+    // An MMA has eight columns for x (N = 8): each of them gets the values of one quantization block only.
     const bool here = lane / 4 == s * LOADED_BLOCKS + lane % 4 / LANES_OF_BLOCK;
     uint4 values = {0, 0, 0, 0};
     if (here) values = load_shared(x_row[n] + round * ROUND * 2 + s * LOADED * 2 + c * 64);
@@ -222,7 +222,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   };
   const auto all_of = [&](int n, int i) { return CHAINS == 1 ? sum[0][n][i] : sum[0][n][i] + sum[CHAINS - 1][n][i]; };
 #if BLOCKS && !FOLDED
-  // Of the batch's blocks the factors of the lane's two rows, and of four bits their zeros or offsets, stand in the lanes of these rows.
+  // The lanes of the lane's two rows have the scales of the batch's blocks and, for 4 bits, their zero points or offsets.
   const auto multiply_blocks = [&](const Batch& batch) {
     float factor[4];
 #pragma unroll
@@ -249,7 +249,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     for (int i = 0; i < 4; i++) {
       float value = all_of(0, i);
 #if WEIGHT_BITS == 4
-      // Less its zero it is still to meet its factor.
+      // Without OFFSET the scale is applied after the zero point is subtracted.
       const float2 of_x = x_rows.sums[segment * BATCHED_BLOCKS + pair + i % 2];
       value = fmaf(-below[i], of_x.y, (value - of_x.x) * (OFFSET ? factor[i] : 1.0f));
 #endif
@@ -313,14 +313,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     float low_factor[FACTORS], high_factor[FACTORS];
 #pragma unroll
     for (int f = 0; f < FACTORS; f++) {
-      // Beyond the last column sums are 0, and those of rows that are not there are of no use.
+      // Past the last column sums are 0, and those of missing rows are not used.
       const float* const from = factors + min((round * ROUND + warp * BATCHED) / 128 + f, groups - 1) * w_rows + multiplied * TILE + lane / 4;
       low_factor[f] = from[0], high_factor[f] = from[SWIGLU ? count : 8];
     }
 #endif
 #pragma unroll
     for (int n = 0; HALVED && n < COLUMNS; n++) {
-      // Of the lane's tokens, the next one's factors and sums stand a row further on.
+      // The factors and sums of the lane's second token are a row further.
       const int token = TOKENS == 1 ? 0 : min(n * 8 + lane % 4 * 2, tokens - 1), next = token + 1 < tokens ? layout.all_segments : 0;
       const int segment = token * layout.all_segments + round * (ROUND / SEGMENT) + warp * BATCHED / SEGMENT;
       back[n][0] = x_rows.backs[segment], back[n][1] = x_rows.backs[segment + next];
@@ -420,7 +420,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     }
     __syncthreads();
 
-    // ---- The warps' sums, and what stands around the product.
+    // ---- Epilogue: adds the warps' sums and finishes the outputs.
     at_once = min(held * TILE, count - tile * TILE);
 #pragma unroll 1
     for (int i = thread; i < at_once * tokens; i += THREADS) {
@@ -466,7 +466,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     }
   }
 #if PARTS > 1
-  // ---- The sums of all parts, in one order whichever block is the last.
+  // ---- Adds the sums of all parts, in the same order whichever block is the last.
   __shared__ bool last;
   __threadfence();
   __syncthreads();

@@ -1,16 +1,16 @@
-// What stands around the outputs of direct.cu, read before it is wanted: of a block's first columns what no kernel of a step writes, ahead of
-// the wait for the kernel ahead, and of the first outputs what that one may have written, beside x. Others are read where they are finished.
+// Epilogue operands of direct.cu, loaded early: for a block's first columns those that no kernel of a step writes, before the wait for
+// the preceding kernel (PDL), and for its first outputs those that it may have written, together with x. Others are loaded when used.
 //
-// Stands behind direct_rows.cuh. Macros: those of direct.cu.
+// Follows direct_rows.cuh. Macros: those of direct.cu.
 
 constexpr int PARK = READY && PARTS == 1 && COLUMNS == 1 ? 3 : 1;  // outputs of a thread
-constexpr int PARKED = PARK * THREADS, KEPT = 96;                     // of a block, and columns
+constexpr int PARKED = PARK * THREADS, KEPT = 96;                     // outputs of a block, and columns
 
 #if TAPS == 0
 struct Convolution {};
 #endif
 
-// What kernels ahead may have written of what stands around an output.
+// Epilogue operands of an output that preceding kernels may have written.
 struct Beside {
 #if RESIDUAL
   float last;
@@ -20,7 +20,7 @@ struct Beside {
   int slot;
 #endif
 
-  // Of a thread's outputs among the block's first `here`. `place` finds the row of x and the column of one, which are `token` and `column`.
+  // Reads those of a thread's outputs among the block's first `here`. `place` sets `token` and `column`, the row of x and the column.
   template <class Place>
   static DEVICE void read(Beside (&beside)[PARK], const Outputs& outputs, const Convolution& convolution, int first, int thread, int here,
                           const int& token, const int& column, Place place) {
@@ -37,7 +37,7 @@ struct Beside {
 #endif
     }
 #if TAPS > 0
-    // Behind all slots: a state is asked for when its slot is there.
+    // After all slots: a state is loaded once its slot has arrived.
 #pragma unroll
     for (int o = 0; o < PARK; o++) {
       place(thread + o * THREADS);
@@ -47,9 +47,9 @@ struct Beside {
   }
 };
 
-// And what they have not, of a column.
+// Epilogue operands of a column that preceding kernels do not write.
 struct Column {
-  char* to;  // of the first row of x; the next one's is so many bytes on
+  char* to;  // output of the first row of x; the next row's is `row` bytes further
   int row;
   float low, factor;
 #if SWIGLU
@@ -78,11 +78,11 @@ struct Column {
   }
 };
 
-// A column's, as it is stored: all is asked for before any of it is looked at.
+// A column's operands as stored: all loads are issued before one is used.
 struct StoredColumn {
   u32 factor, factor_of_up, low, high, offset, tap[TAPS + 1];
 
-  // `factors`: of whole columns, or null.
+  // `factors`: scales of columns, or null.
   DEVICE void load(const Outputs& outputs, const Convolution& convolution, const void* factors, int factor_bits, int column) {
     if (factors != nullptr) factor = load_factor(factors, column, factor_bits);
     if (outputs.bias != nullptr) low = load_number(outputs.bias, column, outputs.bias_f32);
@@ -114,7 +114,7 @@ struct StoredColumn {
   }
 };
 
-// Factors of each 128 columns of the block's part of the depth, [groups][w_rows]: those of its rows of w.
+// Stores the scales of the block's rows of w, [groups][w_rows]: one for each 128 columns of the block's part of the depth.
 DEVICE void keep_factors(float* factors, const void* w_scale, int factor_bits, int part, int groups, int w_rows, int first, int count, int columns, int warp,
                          int lane) {
   for (int group = warp; group < groups; group += WARPS) {

@@ -1,8 +1,8 @@
-// What a lane of direct.cu loaded, as the numbers of its products. Stands behind direct_batch.cuh.
+// Conversion of a lane's loads to MMA operands in direct.cu. Follows direct_batch.cuh.
 //
 // Macros: those of direct.cu.
 
-// What a lane loaded as the numbers of two products: of chunk c of load s, whose group is f.
+// The A fragments of two MMAs from chunk c of load s, whose group is f.
 DEVICE void numbers_of(const Batch& batch, int s, int c, int f, u32 (&first_rows)[4], u32 (&second_rows)[4]) {
   const uint4 &a = batch.low[s], &b = batch.high[s];
 #if WEIGHT_BITS == 4 && !HALVED
@@ -35,10 +35,10 @@ DEVICE void numbers_of(const Batch& batch, int s, int c, int f, u32 (&first_rows
 }
 
 #if FOLDED
-// Factors are made ready for a batch at once, or, where registers are scarce, for a load at a time, which is slower.
+// Scales are prepared for a batch at once, or, where registers are scarce, for a load at a time, which is slower.
 constexpr bool BY_LOAD = THROUGH && OF_LANE == 2;
 
-// A number as two in bf16, the second one being what the first lacks: twice the digits.
+// A float as two bf16 values, the second being the remainder of the first: twice the digits.
 DEVICE u32 halves_of(float value) {
   u32 first, both;
   asm("cvt.rn.bf16x2.f32 %0, %1, %1;" : "=r"(first) : "f"(value));
@@ -46,7 +46,7 @@ DEVICE u32 halves_of(float value) {
   return both;
 }
 
-// What the numbers of a load meet: of each of the lane's two rows their factor, and what is added behind it.
+// Multiplier and addend of the values of a load, for each of the lane's two rows.
 struct Folds {
   u32 factor[2], more[2];
 
@@ -58,19 +58,19 @@ struct Folds {
       const float own = factor_of(batch.factor[at], factor_bits);
       of.factor[row] = halves_of(own);
 #if OFFSET
-      // What is multiplied is 128 more than the number that is stored.
+      // The unpacked values are 128 more than the stored ones.
       of.more[row] = halves_of(fmaf(-128.0f, own, -below_of(batch.below[at], offsets, own)));
 #endif
     }
     return of;
   }
 
-  // Of each load of a batch.
+  // For each load of a batch.
   static DEVICE void of_all(Folds (&all)[LOADS], const Batch& batch, int factor_bits, bool offsets) {
 #pragma unroll
     for (int s = 0; s < LOADS; s++) all[s] = of(batch, s, factor_bits, offsets);
     if constexpr (OF_LANE == 1) {
-      // The lane has the factor of the load that its place says, and its neighbour that of the other one.
+      // A lane has the scale of the load of its parity, its neighbour that of the other load.
 #pragma unroll
       for (int row = 0; row < 2; row++) {
         const u32 own = all[0].factor[row], other = __shfl_xor_sync(0xffffffff, own, 1);
@@ -79,8 +79,8 @@ struct Folds {
     }
   }
 
-  // Pairs of the load, rounded as by a factor of twice bf16's digits; where something is added the greater part of it leaves little more
-  // than the weight, and the rest comes behind.
+  // Scales the pairs of a load, rounded as with a scale of twice bf16's digits. With an addend, the high parts are combined first, which
+  // leaves about the weight's magnitude, and the low parts are added to that.
   DEVICE void meet(u32 (&rows)[4]) const {
 #pragma unroll
     for (int i = 0; i < 4; i++) {

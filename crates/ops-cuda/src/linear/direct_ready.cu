@@ -1,14 +1,14 @@
-// Several rows of x made ready for direct.cu, which every block of it copies: normalised where there is a norm, in f16 by powers of
-// two (HALVED) or in bf16, in the order in which they are multiplied, with what stands beside them (direct_rows.cuh).
+// Prepares several rows of x for direct.cu, all of whose blocks copy them: normalized if there is a norm, in f16 scaled by powers of
+// two (HALVED) or in bf16, in the order of the MMAs, with the scales and sums of each segment (direct_rows.cuh).
 //
 // x [tokens, inputs], f32 (X_F32) or bf16, 16-byte aligned; norm [inputs] (NORMED), f32 or bf16; to: Layout::bytes, 16-byte aligned,
-// for each `depth` of a row's columns, which are direct.cu's parts.
+// for each `depth` columns of a row, one of direct.cu's PARTS.
 //
-// Little stands behind the wait: a warp has one segment, and where its numbers go and what they are multiplied by is known before.
+// Little work follows the wait: a warp has one segment, and its output addresses and multipliers are computed before.
 //
-// Launch: grid (tokens, blocks that share a row: one with a norm); block 32 * (warps, up to 32): all of a row are no fewer than its
-// segments, columns rounded up to ROUND / SEGMENT. May overlap the kernel ahead of it. Source: as direct.cu's, this in its place.
-// Macros: those of direct.cu; what stands around a product (RESIDUAL, SWIGLU, TAPS, OFFSET) is 0, and PARTS 1.
+// Launch: grid (tokens, blocks that share a row: one with a norm); block 32 * (warps, up to 32): a row has at least as many warps as
+// segments, columns rounded up to ROUND / SEGMENT. May overlap the preceding kernel (PDL). Source: as direct.cu's, with this file instead.
+// Macros: those of direct.cu; those of its epilogue (RESIDUAL, SWIGLU, TAPS, OFFSET) are 0, and PARTS 1.
 
 extern "C" __global__ void __launch_bounds__(1024, 1)
     linear_direct_ready(const char* __restrict__ x, const void* __restrict__ norm, char* __restrict__ to, int tokens, int inputs,
@@ -17,7 +17,7 @@ extern "C" __global__ void __launch_bounds__(1024, 1)
   const int token = blockIdx.x, lane = threadIdx.x % 32, own_warps = blockDim.x / 32, warp = threadIdx.x / 32;
   const int at = blockIdx.y * own_warps + warp, column = at * SEGMENT + lane * 8;
   const bool exists = at < ceil_div(inputs, ROUND) * (ROUND / SEGMENT), there = column < inputs;
-  // Where its numbers go, and what stands beside them.
+  // Output addresses of the lane's values and of its segment's scale and sums.
   const Layout layout = Layout::of(tokens, depth);
   const int of_part = ceil_div(depth, ROUND) * (ROUND / SEGMENT);
   int here = at;

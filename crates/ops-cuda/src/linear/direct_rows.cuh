@@ -1,13 +1,13 @@
-// Where rows of x lie as direct.cu multiplies them, in its shared memory, and where a launch ahead has left several of them, in the
-// same order. Stands behind direct_batch.cuh.
+// Layout of rows of x as direct.cu multiplies them: in its shared memory, and in the output of direct_ready.cu for several rows, in the
+// same order. Follows direct_batch.cuh.
 //
 // Macros: those of direct.cu.
 
-#define READY (TOKENS > 1 && !THROUGH)  // whether a launch ahead has made them ready
+#define READY (TOKENS > 1 && !THROUGH)  // whether direct_ready.cu has prepared them
 
 struct Layout {
-  int stride, segments, all_segments;  // of a row: bytes, and its segments that have squares, and that have factors
-  int squares, backs, sums, bytes;     // where these begin, and where all of it ends
+  int stride, segments, all_segments;  // of a row: bytes, segments with squares, segments with scales
+  int squares, backs, sums, bytes;     // their byte offsets, and the total size
 
   static DEVICE Layout of(int tokens, int inputs) {
     Layout of;
@@ -22,18 +22,18 @@ struct Layout {
     return of;
   }
 
-  // Rows that begin at `base` and, as rows of x are addressed, at `at`.
+  // Rows that start at `base`; `at` is the same address in the form in which rows of x are addressed.
   template <class At>
   DEVICE TokensAt<At> rows(const char* x, const void* norm, int tokens, int inputs, int norm_f32, char* base, At at) const {
     return {x, norm, tokens, inputs, X_F32, norm_f32, at, stride, (float*)(base + squares), segments, (float*)(base + backs), all_segments, (float2*)(base + sums)};
   }
 };
 
-// Rows that are ready, on their way to shared memory: by the copy engine where there is one.
+// Copies prepared rows to shared memory: by a TMA bulk copy from sm_90 on, otherwise by cp.async.
 struct Arrival {
   u32 barrier;
 
-  // By one thread; a barrier of the block must follow.
+  // Called by one thread; a barrier of the block must follow.
   DEVICE void expect(int bytes) const {
 #if __CUDA_ARCH__ >= 900
     asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;\nfence.mbarrier_init.release.cluster;\nfence.proxy.async.shared::cta;" ::"r"(barrier) : "memory");

@@ -2,13 +2,13 @@
 // README-hopper.md.
 //
 // A persistent block has one producer warpgroup, of which one thread issues all copies, and two consumer warpgroups with 64
-// rows of x each. Tiles of 128 rows of x and BLOCK_N rows of W come 64 channels at a time through a ring of STAGES stages.
-// The producer is ahead by as many, so that the next tile's first stages come while this one is finished. A finished
-// tile goes through shared memory to the copy engine.
-//   PAIR: the two blocks of a cluster work on tiles below each other. Each brings half of the weights, to both.
-//   SPLIT: the blocks of a cluster deal out the channels of one tile. Each sends the others its part of the columns that they
-//   finish, over distributed shared memory, and finishes its own. Sums are in the same order in every run.
-//   SWIGLU: of the BLOCK_N rows of W, half are gates and half the ups that belong to them, so that a thread has both.
+// rows of x each. Tiles of 128 rows of x and BLOCK_N rows of W pass 64 channels at a time through a ring of STAGES stages.
+// The producer is ahead by as many, so that the next tile's first stages load while this one is finished. A finished
+// tile goes through shared memory and is stored by TMA.
+//   PAIR: the two blocks of a cluster have vertically adjacent tiles. Each loads half of the weights, multicast to both.
+//   SPLIT: split-K in a cluster: its blocks divide the channels of one tile. Each sends the others its partial sums of the columns that
+//   they finish, over distributed shared memory, and finishes its own columns. The order of sums is the same in every run.
+//   SWIGLU: of the BLOCK_N rows of W, half are gates and half the corresponding ups, so that a thread has both.
 //
 // Source: include/hopper.cuh, include/storage.cuh, then linear/hopper_tile.cuh, work.cuh, hopper_finish.cuh and hopper.cu.
 //
@@ -16,9 +16,9 @@
 //   DTYPE      bf16 or f16, of x and w
 //   BLOCK_N    rows of W in a tile, a multiple of 16 up to 256; SLICE_COLUMNS of hopper_tile.cuh must be whole boxes
 //   STAGES     of the ring
-//   SLOTS      boxes of results that a consumer can have under way
-//   PAIR       1: clusters of two as told above
-//   SPLIT      1, or the blocks of a cluster that deal out the channels
+//   SLOTS      boxes of results that a consumer can have in flight
+//   PAIR       1: clusters of two, see above
+//   SPLIT      1, or the number of blocks of a cluster that divide the channels
 //   SWIGLU     1: silu(gate) * up; o has half as many columns as W has rows
 //   FLOAT_OUT  1: o is f32
 //   BIAS       1: there is a bias
@@ -29,18 +29,18 @@
 //   map_w   the same of W [N, channels]; box {64, BLOCK_N / 2, 1, 1}
 //   map_residual   f32 [rows, columns]; box {32, 128, 1, 1}; anything where there is none or SPLIT is above 1
 //   map_o0 .. map_o5   the outputs [rows, their columns]; box {64, 64, 1, 1}, or {32, 64, 1, 1} of f32. Anything where
-//       there are fewer. o may lie where the residual does
+//       there are fewer. o may be the residual
 //   residual   f32 [rows, columns] or null
 //   bias       f32 or storage [N], read where BIAS is 1
 //   bias_f32   i32, whether it is f32
 //   first1 .. first5   i32, columns at which the outputs begin; `columns` where there are fewer
-//   rows, columns, channels   i32; columns of all outputs together. channels is a multiple of 8, and SPLIT blocks of 64
-//       at least
-//   group      i32, at least 1: tiles above each other that are worked on together; their x should fit L2
+//   rows, columns, channels   i32; columns of all outputs together. channels is a multiple of 8, and at least SPLIT blocks
+//       of 64
+//   group      i32, at least 1: vertically adjacent tiles that are worked on together; their x should fit L2
 //   scale      f32
 //
 // Launch: block 384; dynamic shared memory SHARED_BYTES of hopper_tile.cuh; grid in whole clusters (their shape is in the
-// kernel), at most as many as there are tiles, and exactly as many where SPLIT is above 1. May overlap the kernel before it.
+// kernel), at most as many as there are tiles, and exactly as many where SPLIT is above 1. May overlap the preceding kernel (PDL).
 
 #if PAIR || SPLIT > 1
 #define CLUSTERED __cluster_dims__(CLUSTER, 1, 1)
@@ -48,7 +48,7 @@
 #define CLUSTERED
 #endif
 
-// Two kernels in a row: lets the next one start as blocks become free; until the one before has ended.
+// Programmatic dependent launch (PDL): lets the next kernel start as SMs become free; waits until the preceding one has ended.
 DEVICE void let_next_start() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
 DEVICE void wait_for_previous() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 
@@ -62,14 +62,14 @@ DEVICE Range blocks_of(const Work& work, int rank) {
   return SPLIT == 1 ? Range{0, blocks} : Range{blocks * rank / SPLIT, blocks * (rank + 1) / SPLIT};
 }
 
-// What block `rank` has of a cluster's tile.
+// The tile of block `rank` of a cluster.
 DEVICE Tile own_tile(const Work& work, int index, int rank) {
   Tile tile = tile_at(work, index);
   if (PAIR) tile.row += rank * BLOCK_M;
   return tile;
 }
 
-// Brings half of a stage's weights.
+// Loads a stage's weights; with PAIR half of them, multicast to both blocks.
 DEVICE void load_weights(u32 base, const TensorMap* map, const Work& work, Tile tile, int rank, u32 stage, int block) {
   const u32 full = base + AT_FULL + 8 * stage, to = base + stage * STAGE_BYTES + A_BYTES;
 #pragma unroll
@@ -84,7 +84,7 @@ DEVICE void load_weights(u32 base, const TensorMap* map, const Work& work, Tile 
   }
 }
 
-// Asks for the weights of the first stages: they are constant, and can come before the kernel ahead of this one has ended.
+// Loads the weights of the first stages: they are constant, and can load before the preceding kernel has ended.
 DEVICE void load_first_weights(u32 base, const TensorMap* map, const Work& work, int rank) {
   const Tile tile = own_tile(work, blockIdx.x / CLUSTER, rank);
   const auto [begin, end] = blocks_of(work, rank);
@@ -143,7 +143,7 @@ DEVICE void multiply(float (&d)[BLOCK_N / 2], u32 base, int consumer, int thread
       wgmma_ss<0>(d, a + at + 2 * step, b + at + 2 * step, step > 0 || block > 0);
     }
     wgmma_commit();
-    wgmma_wait<1>();  // the products of the stage before
+    wgmma_wait<1>();  // the products of the preceding stage
     if (block > 0) release(base + AT_EMPTY + 8 * previous, thread);
     previous = ring.stage;
     ring.advance();
@@ -153,17 +153,17 @@ DEVICE void multiply(float (&d)[BLOCK_N / 2], u32 base, int consumer, int thread
   release(base + AT_EMPTY + 8 * previous, thread);
 }
 
-// Where a thread's accumulators of a part lie, 16 bytes a thread, rows of all threads below each other.
+// Layout of the accumulators of a part: [SLICE / 4][threads of all consumers][4 floats].
 constexpr u32 PART_ROW_BYTES = 16 * 128 * CONSUMERS, PART_BYTES = SLICE / 4 * PART_ROW_BYTES;
 
-// Sends every block of the cluster the part of its slice, in the order of those who send.
+// Sends every block of the cluster its slice's partial sums, which are stored by the sender's rank.
 DEVICE void send_parts(const float (&d)[BLOCK_N / 2], u32 base, int rank, int thread) {
 #pragma unroll
   for (int s = 0; s < SPLIT; s++) {
     const u32 to = cluster_address(base + rank * PART_BYTES + 16 * thread, s);
 #pragma unroll
     for (int j = 0; j < SLICE; j += 4) {
-      // With SWIGLU a slice is gates and the ups that belong to them.
+      // With SWIGLU a slice is gates and the corresponding ups.
       const int at = !SWIGLU ? s * SLICE + j : (j < SLICE / 2 ? j : BLOCK_N / 4 - SLICE / 2 + j) + s * SLICE / 2;
       asm volatile("st.shared::cluster.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(to + j / 4 * PART_ROW_BYTES), "f"(d[at]),
                    "f"(d[at + 1]), "f"(d[at + 2]), "f"(d[at + 3])
@@ -204,7 +204,7 @@ DEVICE void consume(u32 base, const Work& work, const Finish& finish, int rank, 
     } else {
       tile.column += rank * SLICE_COLUMNS;
       cluster_arrive();
-      cluster_wait();  // no block reads its stages any more
+      cluster_wait();  // no block still reads its stages
       send_parts(d, base, rank, 128 * consumer + thread);
       cluster_arrive();
       if constexpr (FLOAT_OUT) {
@@ -259,7 +259,7 @@ extern "C" __global__ void __launch_bounds__(384, 1) CLUSTERED
       __syncwarp();
     }
     if constexpr (SPLIT > 1) {
-      // The consumers of this cluster meet twice.
+      // The consumers of this cluster synchronize twice.
       cluster_arrive();
       cluster_wait();
       cluster_arrive();

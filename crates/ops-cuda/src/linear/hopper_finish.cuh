@@ -1,6 +1,6 @@
-// From accumulators to o: partial sums of a cluster, bias, activation, scale, residual, and the stores of hopper.cu.
+// The epilogue of hopper.cu: bias, activation, scale, residual, and the stores of a tile's sums.
 
-// What is done to a tile's sums.
+// Operands of the epilogue.
 struct Finish {
   const TensorMap* outputs[OUTPUTS];
   Bias bias;
@@ -8,7 +8,7 @@ struct Finish {
   float scale;
 };
 
-// What the residual has for a tile's slice: from memory where a cluster splits the channels, otherwise through the stages.
+// Floats of the residual per thread: loaded from global memory if a cluster splits the channels, otherwise read from the stages.
 constexpr int BEFORE = FLOAT_OUT && SPLIT > 1 ? SLICE_COLUMNS / 2 : 1;
 
 // Columns 8 i + t % 4 * 2 and the next of the thread's first (low = 0) or second row (2).
@@ -23,7 +23,7 @@ DEVICE void store_matrices(u32 to, u32 a, u32 b, u32 c, u32 d) {
                : "memory");
 }
 
-// One thread stores a box; the copy engine leaves out what lies outside.
+// One thread stores a box; TMA skips elements outside the tensor.
 DEVICE void store_box(const Finish& finish, const Tile& tile, u32 box, int row, int column) {
   const TensorMap* map = finish.outputs[0];
 #pragma unroll
@@ -34,8 +34,8 @@ DEVICE void store_box(const Finish& finish, const Tile& tile, u32 box, int row, 
   tma_store_commit();
 }
 
-// Lets a stage be filled again, by both blocks of a pair where these share it. (Nothing was written that the producers must
-// see: an arrival that releases to the cluster would wait for all memory.)
+// Releases a stage, in both blocks of a pair if these share it. (Without release.cluster: nothing was written that the producers
+// must see, and such an arrival would wait for all memory operations.)
 DEVICE void release(u32 empty, int thread) {
   if constexpr (PAIR) {
     if (thread < 2) {
@@ -46,7 +46,7 @@ DEVICE void release(u32 empty, int thread) {
   }
 }
 
-// Reads the residual of a slice: as its accumulators lie, 0 outside.
+// Reads the residual of a slice in accumulator layout, 0 outside.
 DEVICE void load_residual(float (&before)[BEFORE], const Finish& finish, const Work& work, Tile tile, int consumer,
                           int thread) {
   const int row = tile.row + 64 * consumer + thread / 32 * 16 + thread % 32 / 4, first = tile.column + thread % 4 * 2;
@@ -64,7 +64,7 @@ DEVICE void load_residual(float (&before)[BEFORE], const Finish& finish, const W
   }
 }
 
-// Finishes and stores the columns that begin at `tile.column`: `count` accumulators of each thread, gates first.
+// Finishes and stores the columns that start at `tile.column`: `count` accumulators of each thread, gates first.
 template <int count>
 DEVICE void finish_tile(const float (&d)[count], const float (&before)[BEFORE], const Finish& finish, const Work& work,
                         Tile tile, u32 base, int consumer, int thread, Ring& ring) {
@@ -96,7 +96,7 @@ DEVICE void finish_tile(const float (&d)[count], const float (&before)[BEFORE], 
         sums[half] = activated(sums_of(d, i, 2 * half), bias, sums_of(d, up, 2 * half), bias_up, finish.scale);
       }
       if constexpr (FLOAT_OUT) {
-        // 16-byte chunk 2 b + t / 2 of rows lane / 4 and that + 8, permuted as the copy engine does.
+        // 16-byte chunk 2 b + t / 2 of rows lane / 4 and that + 8, swizzled as TMA does.
         const u32 at = (warp_row + lane / 4) * 128 + (((2 * b + t / 2) ^ (lane / 4)) << 4) + t % 2 * 8;
 #pragma unroll
         for (int half = 0; half < 2; half++) {

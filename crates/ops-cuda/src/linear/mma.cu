@@ -1,15 +1,15 @@
 // Linear layers for every GPU from sm_80 on: o = residual + scale * act(x W^T + bias), for many rows of x, by mma.sync and
 // cp.async. Design and figures: README-mma.md.
 //
-// A block of eight warps, two below each other and four beside each other, works on a tile of BLOCK_M rows of x and BLOCK_N
-// rows of W. 64 channels of both come at a time, through STAGES stages of shared memory. Sums stay in registers and are
-// stored from there. With SWIGLU half of a warp's rows of W are gates and half the ups that belong to them.
+// A block of eight warps, two down and four across, computes a tile of BLOCK_M rows of x and BLOCK_N
+// rows of W. 64 channels of both are loaded at a time, through STAGES stages of shared memory. Sums stay in registers and are
+// stored from there. With SWIGLU half of a warp's rows of W are gates and half the corresponding ups.
 //
 // x [rows, channels], w [N, channels] in storage, 2 VECTOR bytes aligned; outputs [rows, their columns] in storage, or f32
 // with FLOAT_OUT, each 4 bytes aligned (f32: 8); residual [rows, columns] f32, 8 bytes aligned, or null; bias [N] f32 or
 // storage, read where BIAS is 1. The columns of o, which are N, or N / 2 with SWIGLU, belong to output 0 up to first1, then to output 1
-// up to first2, and so on; firsts are `columns` where there are fewer outputs. Beside a residual there is one. o may lie where the residual does: a thread
-// reads each element before it writes it.
+// up to first2, and so on; firsts are `columns` where there are fewer outputs. With a residual there is one output. o may be the
+// residual: a thread reads each element before it writes it.
 //
 // Launch: grid ceil(rows / BLOCK_M) * the sum over outputs of ceil(their columns / columns of a tile); block 256; dynamic shared memory
 // STAGES * (BLOCK_M + BLOCK_N) * 128. `group` as in work.cuh.
@@ -20,7 +20,7 @@
 // channels: 8, 4, 2), SWIGLU, FLOAT_OUT, BIAS.
 
 // Starts copying the 64 channels from `channel` on of `count` rows; row r of the tile is row row_of(r) of `from`, and
-// zeros where that is negative. What lies past the last channel becomes zeros too.
+// zeros where that is negative. Channels past the last are zeros too.
 template <int count, class RowOf>
 DEVICE void load_rows(u32 to, const u16* from, int channel, int channels, int thread, RowOf row_of) {
   constexpr int pieces = BLOCK_K / VECTOR, at_once = THREADS / pieces;
@@ -43,7 +43,7 @@ DEVICE void store_one(void* to, i64 at, float value) {
   }
 }
 
-// An element and the next, so aligned.
+// An element and the next, aligned as a pair.
 DEVICE void store_two(void* to, i64 at, float2 values) {
   if constexpr (FLOAT_OUT) {
     *(float2*)((float*)to + at) = values;
@@ -64,7 +64,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   const int warp_row = warp / WARPS_ACROSS * WARP_M, warp_column = warp % WARPS_ACROSS * WARP_N;
 
   auto row_of_x = [&](int row) { return tile.row + row < rows ? tile.row + row : -1; };
-  // With SWIGLU the first half of a warp's columns are gates, the second the ups that belong to them.
+  // With SWIGLU the first half of a warp's columns are gates, the second the corresponding ups.
   auto row_of_w = [&](int row) {
     const int column = tile.column + (SWIGLU ? row / WARP_N * WARP_COLUMNS + row % WARP_COLUMNS : row);
     return column >= tile.width ? -1 : tile.first + column + (SWIGLU && row / WARP_COLUMNS % 2 == 1 ? columns : 0);
@@ -89,7 +89,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 #pragma unroll 1
   for (int channel = 0; channel < channels; channel += BLOCK_K) {
     copy_wait<STAGES - 2>();
-    __syncthreads();  // this stage has come; everyone has left the one before
+    __syncthreads();  // this stage has arrived; no warp reads the preceding one
     load_stages(channel + (STAGES - 1) * BLOCK_K);
     const u32 of_x = base + stage * STAGE_BYTES, of_w = of_x + BLOCK_M * Tiles::stride;
     const u32 x_lane = of_x + warp_row * Tiles::stride + Tiles::lane_offset(lane);
@@ -141,7 +141,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         const float(&gate)[4] = d[m][n], (&up)[4] = d[m][SWIGLU ? WARP_COLUMNS / 8 + n : n];
         float2 values = activated({gate[2 * half], gate[2 * half + 1]}, bias_here, {up[2 * half], up[2 * half + 1]}, bias_up,
                                   scale);
-        const i64 at = (i64)row * tile.width + column;  // of the residual too: beside it there is one output
+        const i64 at = (i64)row * tile.width + column;  // of the residual too: with a residual there is one output
         if (paired) {
           if (residual != nullptr) values = added(values, *(const float2*)(residual + at));
           store_two(to, at, values);

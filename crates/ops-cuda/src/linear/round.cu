@@ -1,4 +1,4 @@
-// f32 rounded to storage: x as the kernels for many rows multiply it, where it is neither normalised nor stored so.
+// Rounds f32 to storage: x for the kernels for many rows, if it is neither normalized nor already in storage.
 //
 // x f32 [count], o [count] in storage, both 16-byte aligned.
 //

@@ -2,34 +2,34 @@
 //
 //   o = residual + scale * act(rms(x) W^T + bias)          act: none, swiglu = silu(gate) * up, or with SQUARED max(0, x)^2
 //
-// A block has a share of the columns, in tiles of 16 rows of w (swiglu: of 8 gates and their 8 ups). Its warps share the
+// A block has a share of the columns, in tiles of 16 rows of w (swiglu: of 8 gates and their 8 ups). Its warps split the
 // depth: in a round of ROUND columns each has STEP. A lane copies by cp.async just the 16-byte pieces of w that it multiplies
-// itself, through a ring of STAGES steps that is its own, so that nothing waits for other lanes but the end of a tile.
-// The matrix product is mma.m16n8k16 with w as its 16 rows; which of a step's columns meet in one product does not matter
-// as long as x is permuted alike, so a lane's 16 bytes serve two products. Design and figures: README-stream.md.
+// itself, through its own ring of STAGES steps, so that it waits for other lanes only at the end of a tile.
+// The MMA is mma.m16n8k16 with w as its 16 rows; which of a step's columns are in one MMA does not matter
+// as long as x is permuted alike, so a lane's 16 bytes serve two MMAs. Design and figures: README-stream.md.
 //
-// The ring fills before griddepcontrol.wait: w must not be written by the kernel ahead; x, residual and o may be, and are
-// read past the first cache, in which a block of an earlier kernel may have left what stood there before.
+// The ring fills before griddepcontrol.wait (PDL): w must not be written by the preceding kernel; x, residual and o may be, and are
+// read past L1, in which a block of an earlier kernel may have left stale lines.
 //
 // x [tokens, inputs], f32 or storage; w [N, inputs]; norm [inputs], bias [N], f32 or storage, or null; residual f32
 // [tokens, columns] or null; N = columns, or 2 columns with swiglu. The columns from start1 on go to o1, those from start2
 // on to o2 and so on (start = columns where there is none); each output is [tokens, its columns], f32 or storage. o0 may be
 // the residual. inputs is a multiple of 8; all tensors 16-byte aligned.
 //
-// streamed 1: x, in storage and without a norm, comes through the ring beside w. streamed 0: `phase` columns of x, a multiple
+// streamed 1: x, in storage and without a norm, passes through the ring together with w. streamed 0: `phase` columns of x, a multiple
 // of ROUND, are in shared memory at once. With `groups` above 1, inputs / groups is a multiple of SEGMENT. deferred 1: x times
 // norm is rounded, and the root divides the sums (one group, one phase); otherwise x is read twice, for its squares first.
 //
-// With TAPS above 0 the columns conv_first .. conv_first + conv_channels are convolved, each row of x being the next token of
-// a sequence of its own (convolution.cuh); swiglu and residual are ignored then.
+// With TAPS above 0 the columns conv_first .. conv_first + conv_channels are convolved; each row of x is then the next token of
+// a separate sequence (convolution.cuh); swiglu and residual are ignored then.
 //
-// Launch: grid (any number of blocks up to `columns`, of which the product is below 2^31); block (32 * WARPS); dynamic shared memory
+// Launch: grid (any number of blocks up to `columns`; blocks * columns < 2^31); block (32 * WARPS); dynamic shared memory
 //   WARPS * STAGES * (STEP_BYTES + (streamed: X_STEP_BYTES)) + tokens * 4 * SUM_BUFFERS * WARPS * SUM_STRIDE
 //   + (streamed 0: tokens * (2 * min(phase, inputs rounded up to ROUND) + 64))
 //   + (norm: 4 * tokens * ceil(inputs / SEGMENT)).
 //
-// Macros: DTYPE (bf16, f16), TOKENS (8, 16, 32: at least `tokens`), STAGES, TAPS (0, 2, 3, 4), RESIDENT (blocks that a multiprocessor
-// has registers for), REGISTERS (most registers of a thread; 0: as many as RESIDENT leaves), RESIDUAL (0: none), SQUARED (1: act is max(0, x)^2).
+// Macros: DTYPE (bf16, f16), TOKENS (8, 16, 32: at least `tokens`), STAGES, TAPS (0, 2, 3, 4), RESIDENT (blocks per SM that the registers
+// must allow), REGISTERS (most registers of a thread; 0: as many as RESIDENT leaves), RESIDUAL (0: none), SQUARED (1: act is max(0, x)^2).
 
 #ifndef TOKENS
 #define TOKENS 8
@@ -47,13 +47,13 @@
 #define RESIDUAL 1
 #endif
 #ifndef RESIDENT
-// Two where they fit in shared memory, and where the compiler can do with 128 registers.
+// Two if they fit in shared memory and the compiler needs at most 128 registers.
 #define RESIDENT (TOKENS == 8 && __CUDA_ARCH__ < 1200 ? 2 : 1)
 #endif
 
 constexpr int THREADS = WARPS * 32;
 constexpr int ROWS = 16;             // of w in a tile
-constexpr int ROUND = WARPS * STEP;  // and all warps
+constexpr int ROUND = WARPS * STEP;  // columns of the steps of all warps
 constexpr int STEP_BYTES = ROWS * STEP * 2;
 constexpr int X_STEP_BYTES = TOKENS * STEP * 2;
 constexpr int SUM_STRIDE = 20;  // floats from token to token: no bank conflicts
@@ -100,7 +100,7 @@ extern "C" __global__ void BOUNDS
   const int first = (u32)columns * blockIdx.x / gridDim.x;
   const int count = (u32)columns * (blockIdx.x + 1) / gridDim.x - first;
   const int tile_columns = swiglu ? ROWS / 2 : ROWS, tiles = (count + tile_columns - 1) >> (swiglu ? 3 : 4);
-  const int each = count / max(tiles, 1), wider = count - each * tiles;  // as many tiles have a column more
+  const int each = count / max(tiles, 1), wider = count - each * tiles;  // the first `wider` tiles have a column more
   const auto tile_start = [&](int tile) { return first + each * tile + min(tile, wider); };
 
   const u32 ring = shared_address(shared) + warp * STAGES * step_bytes + lane * 16;
@@ -148,20 +148,20 @@ extern "C" __global__ void BOUNDS
     }
     copy_commit();
   };
-  // Once there are blocks of this kernel everywhere, the next one's find one place on each multiprocessor.
+  // Once all SMs have blocks of this kernel, a block of the next one fits on each SM.
   let_next_start();
   if (tiles > 0) point(0);
 #pragma unroll
   for (int stage = 0; stage < STAGES; stage++) feed(false);
   prefetch_norm(norm, inputs * (norm_f32 ? 4 : 2));
 
-  // ---- What can be said before x is there: as little as possible stands between the wait and the first product.
+  // ---- Computed before x is available: as little as possible remains between the wait and the first product.
   Pieces pieces = Pieces::of<WARPS>(phase_rounds * ROUND);
   float part = (float)groups / inputs;
   const int group = groups == 1 ? inputs : inputs / groups, group_segments = groups == 1 ? segments : group / SEGMENT;
   pieces.settle();
   settle(part);
-  // Which outputs of a tile the thread finishes: a token and a column of each, the same in every tile.
+  // Outputs of a tile that the thread finishes: token and column of each, the same in every tile.
   int token_of[FINISHED], column_of[FINISHED];
 #pragma unroll
   for (int i = 0; i < FINISHED; i++) {
@@ -172,7 +172,7 @@ extern "C" __global__ void BOUNDS
   float root[FINISHED];
 #pragma unroll
   for (int i = 0; i < FINISHED; i++) root[i] = 1.0f;
-  u32 x_row[TOKENS / 8];  // of the lane's columns of x in each product; tokens beyond the last give sums of no use
+  u32 x_row[TOKENS / 8];  // of the lane's columns of x in each product; tokens past the last give sums that are not used
 #pragma unroll
   for (int n = 0; n < TOKENS / 8; n++) x_row[n] = x_at + min(lane / 4 + n * 8, tokens - 1) * x_stride + (CHUNKS == 1 ? own * 2 : warp * STEP * 2 + lane % 4 * 16);
   wait_for_previous();
@@ -183,7 +183,7 @@ extern "C" __global__ void BOUNDS
     copy_wait<0>();
   }
 
-  // ---- Squares of x, where they must be known before it is rounded.
+  // ---- Squares of x, if they must be known before it is rounded.
   const bool twice = norm != nullptr && !deferred;
   const auto root_of = [&](int token, int column) {
     const float* of_group = squares + token * segments + (groups == 1 ? 0 : column / group * group_segments);
@@ -237,7 +237,7 @@ extern "C" __global__ void BOUNDS
           });
         }
         __syncthreads();
-        // Now, while weights are under way, and not where the block ends, which hides nothing.
+        // Here, while weights are in flight, and not at the end of the block, where nothing would hide it.
 #pragma unroll
         for (int i = 0; i < FINISHED; i++) {
           if (deferred && token_of[i] < tokens) root[i] = root_of(token_of[i], 0);
@@ -264,7 +264,7 @@ extern "C" __global__ void BOUNDS
       }
     }
 
-    // ---- The warps' sums, and what stands around the product.
+    // ---- Epilogue: adds the warps' sums and finishes the outputs.
     float* const buffer = sums + (SUM_BUFFERS == 2 ? tile % 2 * buffer_floats : 0);
     if (SUM_BUFFERS == 1 && tile != 0) __syncthreads();
 #pragma unroll

@@ -1,5 +1,5 @@
-// What the kernels for few rows of x share: reading x as it is multiplied, and what stands around a finished product.
-// It stands behind ampere.cuh and storage.cuh.
+// Shared by the kernels for few rows of x: loads of x in the order of the MMAs, and the epilogue.
+// Requires ampere.cuh and storage.cuh.
 
 #ifndef WEIGHT_BITS
 #define WEIGHT_BITS 16
@@ -13,21 +13,21 @@ typedef u16 Weight;
 typedef unsigned char Weight;
 #endif
 constexpr int PIECE = 128 / WEIGHT_BITS;  // columns of a lane's 16 bytes of w
-constexpr int CHUNKS = PIECE / 8;         // 16 bytes of x beside them
+constexpr int CHUNKS = PIECE / 8;         // 16-byte chunks of x per 16 bytes of w
 constexpr int STEP = STEP_PIECES * 4 * PIECE;  // columns of w that a warp multiplies at once
 constexpr int SEGMENT = 256;  // columns of x that a warp reads at once
 #ifndef BLOCKS
 #define BLOCKS 0
 #endif
-constexpr int SUM_LANES = BLOCKS == 32 ? 4 : 16;  // whose columns of x are summed up together, for weights of four bits
+constexpr int SUM_LANES = BLOCKS == 32 ? 4 : 16;  // lanes whose columns of x are summed together, for 4-bit weights
 #ifndef REGISTERS
 #define REGISTERS 0
 #endif
-// Such segments under way, and of so many of them the norm: what the registers have room for.
+// Segments in flight, and the number of them with norm weights in registers: as many as the registers permit.
 constexpr int BATCH = REGISTERS == 0 || REGISTERS > 128 ? 4 : TAPS > 0 ? 2 : 3;
 constexpr int NORMS = REGISTERS > 128 ? 2 : 1;
 
-// x is read past the first cache, in which a block of an earlier kernel may have left what stood there before.
+// x is read past L1, in which a block of an earlier kernel may have left stale lines.
 DEVICE void load_current(u32* to, const char* from) {
   asm volatile("ld.global.cg.v4.u32 {%0, %1, %2, %3}, [%4];"
                : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
@@ -50,20 +50,20 @@ DEVICE uint4 load_shared(u32 from) {
   return value;
 }
 
-// 16 bytes of w, or zeros where they are not there.
+// 16 bytes of w, or zeros for missing rows and columns.
 DEVICE void copy_weights(u32 to, const Weight* from, bool there) {
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(there ? 16 : 0)
                : "memory");
 }
 
-// The norm, which no kernel writes, comes as far as the second cache.
+// Prefetches the norm, which no kernel writes, into L2.
 DEVICE void prefetch_norm(const void* norm, int bytes) {
   if (norm != nullptr && threadIdx.x * 128 < bytes) {
     asm volatile("prefetch.global.L2 [%0];" ::"l"((const char*)norm + threadIdx.x * 128));
   }
 }
 
-// Eight neighbouring values of x, as they are read.
+// Eight adjacent values of x, as loaded.
 struct Piece {
   u32 word[8];
 
@@ -81,18 +81,18 @@ struct Piece {
   }
 };
 
-// Puts 16 bytes of x where they are multiplied, or where a launch ahead leaves them.
+// Stores 16 bytes of x in shared memory, or in the output of direct_ready.cu.
 DEVICE void put(u32 to, const u32 (&words)[4]) {
   asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(words[0]), "r"(words[1]), "r"(words[2]), "r"(words[3]) : "memory");
 }
 DEVICE void put(char* to, const u32 (&words)[4]) { *(uint4*)to = {words[0], words[1], words[2], words[3]}; }
 
-// Makes the compiler know a number here, and not where it is first used.
+// Makes the compiler compute a value here, and not where it is first used.
 DEVICE void settle(int& number) { asm volatile("" : "+r"(number)); }
 DEVICE void settle(float& number) { asm volatile("" : "+f"(number)); }
 
-// The pieces of x that a warp reads, SEGMENT columns of one row each: its first, and how far it is from one to the next.
-// Divisions are slow, so this is counted before x is there.
+// The pieces of x that a warp reads, SEGMENT columns of one row each: its first, and the distance from one to the next.
+// Division is slow, so this is computed before x is available.
 struct Pieces {
   int count, token, piece, tokens_on, pieces_on;
 
@@ -111,7 +111,7 @@ struct Pieces {
   }
 };
 
-// Rows of x in shared memory, or with a pointer in memory, times the norm's weights and rounded.
+// Rows of x in shared memory, or at a pointer in global memory, times the norm's weights and rounded.
 template <class At>
 struct TokensAt {
   const char* x;     // [tokens, inputs], f32 or storage
@@ -121,19 +121,19 @@ struct TokensAt {
   int stride;      // a multiple of 128, and 64 more: no bank conflicts
   float* squares;  // [tokens][segments]
   int segments;
-  float* backs;  // where x is halved: what each segment's numbers are multiplied with in turn, [tokens][all_segments]
+  float* backs;  // with x in f16 (`halved`): the inverse of each segment's power of two, [tokens][all_segments]
   int all_segments;
-  float2* sums;  // for weights of four bits, whose offset is taken out behind the product: the sums of each 128 columns' halved x, each
-                 // times its weight's offset, and as they are, [tokens][2 * all_segments]
+  float2* sums;  // for 4-bit weights, whose offset (256 or 16) is subtracted after the MMA: for each SUM_LANES * 8 columns the sums of
+                 // x times the offset of its weight, and of x, [tokens][32 / SUM_LANES * all_segments]
 
-  // Where a chunk of columns lies in its row, bytes: chunks that four lanes multiply at once lie side by side.
+  // Byte offset of a chunk of columns in its row: chunks that four lanes multiply at once are adjacent.
   static DEVICE int place(int column) {
     if constexpr (CHUNKS == 1) return column * 2;
     const int chunk = column / 8 % (4 * CHUNKS);
     return (column / 8 - chunk + chunk % CHUNKS * 4 + chunk / CHUNKS) * 16;
   }
 
-  // The same columns as they are, where they need nothing done to them: this thread's copies are under way at the end.
+  // The same columns, if they need no conversion: this thread's copies are in flight at the end.
   DEVICE void copy(int from, Pieces pieces) const {
     for (; pieces.token < tokens; pieces.advance()) {
       const int offset = pieces.piece * SEGMENT + threadIdx.x % 32 * 8, column = from + offset;
@@ -143,14 +143,14 @@ struct TokensAt {
     copy_commit();
   }
 
-  // Columns from `from` on, those of `pieces`, of which those from `inputs` on are zeros. With `sum`, each segment's sum of
+  // Columns from `from` on, those of `pieces`; those from `inputs` on are zeros. With `sum`, each segment's sum of
   // squares goes to squares, from `segment` on; with `store`, the columns go to shared memory, times the norm's weights and
   // root(token, column), with `scaled` times the latter without a norm too, or `halved`: in f16, each segment by the power of two that
-  // brings its largest number below 2^15. `beside` is done once, when the first pieces are under way.
+  // brings its largest value below 2^15. `beside` is called once, when the first pieces are in flight.
   template <int batch = BATCH, int norms = NORMS, bool scaled = false, bool halved = false, class Root, class Beside>
   DEVICE void take(int from, Pieces pieces, int segment, bool sum, bool store, Root root, Beside beside) const {
     const int lane = threadIdx.x % 32;
-    // Mostly the same columns in turn, and so read once: beside x, not behind it.
+    // Mostly the same columns every time, and so loaded once: together with x, not after it.
     float weight[norms][8];
     int weighted[norms];
 #pragma unroll
@@ -184,7 +184,7 @@ struct TokensAt {
         if (sum) {
 #pragma unroll
           for (int far = 16; far > 0; far /= 2) total += __shfl_xor_sync(0xffffffff, total, far);
-          // There may be padding behind the last segment.
+          // There may be padding after the last segment.
           const int here = segment + pieces.piece;
           if (lane == 0 && here < segments) squares[token * segments + here] = total;
         }
@@ -204,13 +204,13 @@ struct TokensAt {
     }
   }
 
-  // A warp's segment of a row, each lane eight of its columns, from `offset` on.
+  // Stores a warp's segment of a row, each lane eight of its columns, from `offset` on.
   template <bool halved>
   DEVICE void keep(int token, int piece, int offset, const float (&value)[8]) const {
     const int segment = token * all_segments + piece;
     keep_at<halved>(at_row(token) + place(offset), backs + segment, sums + segment * (32 / SUM_LANES), value);
   }
-  // The same where it is known where they go.
+  // The same with the addresses given.
   template <bool halved>
   static DEVICE void keep_at(At to, float* back, float2* sums, const float (&value)[8]) {
     const int lane = threadIdx.x % 32;
@@ -220,13 +220,13 @@ struct TokensAt {
 #pragma unroll
       for (int i = 0; i < 8; i++) most = max(most, __float_as_uint(value[i]) & 0x7fffffff);
       most = __reduce_max_sync(0xffffffff, most);
-      // Exponents as they are stored: 127 is 2^0. A NaN or an infinity stays what it is.
+      // Biased exponents: 127 is 2^0. NaN and infinity are unchanged.
       const u32 power = min(127 + 14 + 127 - (most >> 23), 253u);
       const float factor = __uint_as_float(power << 23);
       if (lane == 0) *back = __uint_as_float((254 - power) << 23);
 #pragma unroll
       for (int i = 0; i < 4; i++) {
-        // Weights of four bits that one operation takes out stand four apart.
+        // 4-bit weights that one instruction unpacks are four apart.
         const int low = WEIGHT_BITS == 4 ? i : 2 * i, high = WEIGHT_BITS == 4 ? i + 4 : 2 * i + 1;
         asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair[i]) : "f"(value[high] * factor), "f"(value[low] * factor));
       }
@@ -264,7 +264,7 @@ using Tokens = TokensAt<u32>;
 // max(0, x)^2; NaN stays NaN.
 DEVICE float relu_squared(float x) { return x * fmaxf(x, 0.0f); }
 
-// Where the columns go, and what stands around them.
+// Output addresses and the operands of the epilogue.
 struct Outputs {
   const void* bias;       // [N], f32 or storage, or null
   const float* residual;  // [tokens, columns], or null
@@ -273,7 +273,7 @@ struct Outputs {
   int columns, bias_f32, out_f32, swiglu;
   float scale;
 
-  // What a column's product meets: what is added to it or to the gate, to the up, and last; and where it goes then.
+  // Epilogue operands of an output: the bias of its column or gate, that of its up, the residual; and its address.
   struct Around {
     float low, high, last;
     char* to;
@@ -292,7 +292,7 @@ struct Outputs {
             to + ((i64)token * (end - begin) + (column - begin)) * (out_f32 ? 4 : 2)};
   }
 
-  // `then` makes of a finished value what is stored.
+  // `then` converts a finished value to the stored one.
   template <class Then>
   DEVICE void finish(float value, float up, const Around& around, Then then) const {
     value += around.low;

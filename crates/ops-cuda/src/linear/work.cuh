@@ -1,20 +1,20 @@
-// What hopper.cu and mma.cu share: which tile of o a block works on, and what is done to its sums.
+// Shared by hopper.cu and mma.cu: the tile of o that a block computes, and the epilogue.
 //
-// Behind storage.cuh and the kernel's constants: TILE_M (rows of a tile), TILE_COLUMNS (columns of o in a tile), SWIGLU,
+// Requires storage.cuh and the kernel's constants: TILE_M (rows of a tile), TILE_COLUMNS (columns of o in a tile), SWIGLU,
 // BIAS (whether there is one).
 
 constexpr int OUTPUTS = 6;
 
-// What a launch gives about the work.
+// The problem of a launch.
 struct Work {
   int rows, columns, channels;  // of x, of o, and K
-  int group;                    // tiles below each other that are worked on together
+  int group;                    // vertically adjacent tiles that are worked on together
   int first[OUTPUTS];           // columns of o at which the outputs begin; `columns` where there are fewer
   DEVICE int width(int output) const {
     return (output + 1 < OUTPUTS ? first[output + 1 < OUTPUTS ? output + 1 : 0] : columns) - first[output];
   }
   DEVICE int tiles_down() const { return (rows + TILE_M - 1) / TILE_M; }
-  // Each output has tiles of its own: none lies across two of them.
+  // Tiles are counted per output: none crosses two outputs.
   DEVICE int tiles_across() const {
     int tiles = 0;
 #pragma unroll
@@ -26,11 +26,11 @@ struct Work {
 
 struct Tile {
   int row, column;   // of one output
-  int output, width; // which, and its columns
-  int first;         // where it begins in o
+  int output, width; // the output's index and number of columns
+  int first;         // its first column in o
 };
 
-// Down `group` tiles, then one to the right: the rows of x of a group stay in the L2 cache while weights pass by once.
+// `group` tiles down, then one to the right: the rows of x of a group stay in L2 while the weights are read once.
 DEVICE Tile tile_at(const Work& work, int index) {
   const int in_group = work.group * work.tiles_across();
   const int above = index / in_group * work.group, rest = index % in_group;
@@ -53,11 +53,11 @@ DEVICE Tile tile_at(const Work& work, int index) {
   return tile;
 }
 
-// What is added to a row of W's products.
+// Bias of the rows of W.
 struct Bias {
   const void* numbers;
   int is_f32;
-  // Those of a column of a tile's output and the next; `ups` gives those of the second half of W.
+  // That of a column of a tile's output and of the next; with `ups` in the second half of W.
   DEVICE float2 pair(const Work& work, const Tile& tile, int column, bool ups) const {
     if constexpr (!BIAS) return {0.0f, 0.0f};
     const int from = tile.first + (ups ? work.columns : 0);
@@ -74,7 +74,7 @@ DEVICE float2 added(float2 a, float2 b) { return {a.x + b.x, a.y + b.y}; }
 // max(0, x)^2; NaN stays NaN.
 DEVICE float relu_squared(float x) { return x * fmaxf(x, 0.0f); }
 
-// scale * act of the sums of two neighbouring columns of o, each with its bias; `ups` are read where SWIGLU is 1.
+// scale * act of the sums of two adjacent columns of o, each with its bias; `ups` are read where SWIGLU is 1.
 DEVICE float2 activated(float2 sums, float2 bias, float2 ups, float2 bias_of_ups, float scale) {
   if constexpr (BIAS) sums = added(sums, bias), ups = added(ups, bias_of_ups);
   if constexpr (SWIGLU) sums = {silu(sums.x) * ups.x, silu(sums.y) * ups.y};

@@ -1,14 +1,14 @@
-// The router's choice: the most wanted experts of a token and their weights, by one warp. Stands behind ampere.cuh.
+// The router: chooses the top-k experts of a token and their weights, by one warp. Requires ampere.cuh.
 //
-// A token has top_k experts. The last `always` of them are those that every token takes, with weight 1: they stand behind the
-// `experts` of the logits.
+// A token has top_k experts. The last `always` of them are shared experts, which every token takes with weight 1: their indices
+// follow the `experts` of the logits.
 //
-// Experts are wanted by their logits, or by sigmoid + correction. A float's order is that of an integer, of which a warp
+// Experts are ranked by their logits, or by sigmoid + correction. Floats are mapped to integers of the same order, of which a warp
 // finds the largest in one instruction; of equal ones the lowest expert is taken.
 
 constexpr int MOST_EXPERTS = 512, MOST_CHOSEN = 32;
 
-// What a router does with logits.
+// Parameters of the router.
 struct Router {
   const float* correction;  // [experts], or null
   int experts;              // of the logits: with those that every token takes, up to MOST_EXPERTS
@@ -21,7 +21,7 @@ struct Router {
   float weight_scale;
 };
 
-// An integer in the order of the float; above 0 for all but NaN. Adding 0 makes one of both zeros.
+// Maps a float to an integer of the same order; above 0 for all but NaN. Adding 0 turns -0 into 0.
 DEVICE u32 in_order(float x) {
   const int bits = __float_as_int(x + 0.0f);
   return (u32)bits ^ ((u32)(bits >> 31) | 0x80000000u);
@@ -29,7 +29,7 @@ DEVICE u32 in_order(float x) {
 
 DEVICE float logistic(float x) { return reciprocal_approximate(1.0f + exp2_approximate(x * -1.44269504f)); }
 
-// Read where it stands in the program: not before the kernel that wrote it has ended.
+// Loads in program order: not before the kernel that wrote the value has ended.
 DEVICE float load_float(const float* at) {
   float value;
   asm volatile("ld.global.f32 %0, [%1];" : "=f"(value) : "l"(at) : "memory");
@@ -45,7 +45,7 @@ DEVICE void choose_among(const float* logits, const Router& router, int* places)
 #pragma unroll
   for (int from = 0; from < slots; from += at_once) {
     float scores[at_once], corrections[at_once] = {};
-    // All loads before their first use, and none under a condition of its own: each would be waited for alone.
+    // All loads before their first use, and none in a branch: each would be waited for separately.
 #pragma unroll
     for (int i = 0; i < at_once; i++) scores[i] = load_float(logits + min(first + from + i, router.experts - 1));
     if (router.correction != nullptr) {
@@ -85,13 +85,13 @@ struct Choice {
   float weight;
 };
 
-// Where the weights of an expert lie; -1 where they are not here.
+// Index of an expert's weights on this GPU; -1 if they are not here.
 DEVICE int place_of(int expert, int first, int held) {
   return (unsigned)(expert - first) < (unsigned)held ? expert - first : -1;
 }
 
-// Keeps what a warp chose of experts that are here: their places and, where wanted, weights, in the order of the choice. `places` is
-// that of choose(). Gives how many they are.
+// Keeps a warp's chosen experts that are here: their local indices and, unless null, weights, in the order of the choice. `places` is
+// that of choose(). Returns their number.
 DEVICE int keep_held(const Choice& choice, const Router& router, int* places, float* weights) {
   const int lane = threadIdx.x % 32, place = place_of(choice.expert, router.first, router.held);
   const bool here = lane < router.top_k && place >= 0;

@@ -1,18 +1,18 @@
-// What experts with biases and limits make of gates and ups, of many tokens:
+// Clamped SwiGLU of experts with biases, for many tokens:
 // made = g sigmoid(alpha g) (u + 1), g = min(gate, limit), u the up between -limit and limit, both with their biases.
 //
 // Source: include/ampere.cuh, include/storage.cuh, include/narrow.cuh, moe/order.cuh, then this file. sm_80 and later.
 //
 // both [pairs as listed, 2 inner]: gates, then ups; made [pairs as listed, inner], storage, with ORDERED as hopper_narrow.cu takes it:
-// inner is a multiple of 8, or of 64. bias f32 [experts that are here, 2 inner]; tiles and pairs as list.cuh says; chosen i32
-// [tokens, top_k], experts counted from the first of all.
+// inner is a multiple of 8, or of 64. bias f32 [experts that are here, 2 inner]; tiles and pairs as in list.cuh; chosen i32
+// [tokens, top_k], indices among all experts.
 //
-// Launch: grid (ceil(most pairs inner / 8 / 256)); block (256). May overlap the kernel before it.
+// Launch: grid (ceil(most pairs inner / 8 / 256)); block (256). May overlap the preceding kernel (PDL).
 //
 // Macros: DTYPE, ORDERED, WEIGHT_BITS, INTEGERS.
 
 DEVICE float clamped(float gate, float up, float limit, float alpha) {
-  // Not by fminf: NaN stays NaN.
+  // Not fminf: NaN stays NaN.
   gate = gate > limit ? limit : gate;
   up = up > limit ? limit : up < -limit ? -limit : up;
   return gate / (1.0f + exp2_approximate(gate * alpha * -1.44269504f)) * (up + 1.0f);

@@ -1,26 +1,26 @@
-// Products of few tokens with rows of weights that are read once. Stands behind include/narrow.cuh and choose.cuh.
+// Products of few tokens with rows of weights that are read once. Requires include/narrow.cuh and choose.cuh.
 //
-// A warp multiplies up to 8 tokens (the left operand; its other 8 rows are zeros) with 8 rows of weights (the right one), DEPTH
+// A warp multiplies up to 8 tokens (the A operand; its other 8 rows are zeros) by 8 rows of weights (the B operand), DEPTH
 // channels at a time. Weights are read as 16 bytes a lane: lane l has PER_LANE channels, from PER_LANE (l % 4) on, of token or row
-// l / 4. The channels that a place of an operand stands for are others than the instruction numbers them by, but they are the same
-// in both.
+// l / 4. Channels are permuted relative to the MMA's K index, alike in both
+// operands.
 //
-// Weights of 8 or 4 bits are made bf16 as they are multiplied, of 4 bits 128 more than they are; a step's sums are then multiplied
-// with the rows' factors. The tokens' numbers are put in the order of their pairs.
+// Weights of 8 or 4 bits are converted to bf16 for the MMA, those of 4 bits 128 too large; a step's sums are then multiplied
+// by the rows' scales. The tokens' values are permuted to the order of the weights' pairs.
 //
-// What a lane needs it copies itself into shared memory, AHEAD steps before its turn, and reads back: its bytes are then under
-// way without registers for them, which the compiler would have few of in use, and no lane waits for another.
+// A lane copies its operands into shared memory itself (cp.async), AHEAD steps before their use, and reads them back: bytes in
+// flight then need no registers, few of which the compiler would keep in use, and no lane waits for another.
 //
-// Macros: ONE, AHEAD, WEIGHT_BITS (16: DTYPE; 8; 4: integers from 0 to 15), INTEGERS (of 8 bits, otherwise e4m3), GROUPED (factors are of
-// groups of a row's channels, otherwise of rows), OFFSET (of 4 bits:
-// subtracted after the factor; 8 times the factor without it), SHARE (of a token's experts some may not be here).
+// Macros: ONE, AHEAD, WEIGHT_BITS (16: DTYPE; 8; 4: integers from 0 to 15), INTEGERS (of 8 bits, otherwise e4m3), GROUPED (scales are
+// per group of a row's channels, otherwise per row), OFFSET (of 4 bits:
+// subtracted after scaling; without it 8 times the scale), SHARE (some of a token's experts may not be on this GPU).
 
 constexpr int WARPS = 8, THREADS = 32 * WARPS;
 constexpr bool NARROW = WEIGHT_BITS < 16;
 constexpr int PER_LANE = 128 / WEIGHT_BITS, DEPTH = 4 * PER_LANE, PIECES = PER_LANE / 8;
-constexpr int TOKEN_BYTES = PIECES * (ONE ? 64 : 512);  // of a stage: a single token is that of lanes 0 to 3
-constexpr int FACTORS = !GROUPED ? 0 : OFFSET ? 2 : 1;  // of a row, in a stage
-constexpr int OCTET_BYTES = 512 + 256 * FACTORS;        // of 8 rows of weights in a stage: behind them two rows' factors a lane
+constexpr int TOKEN_BYTES = PIECES * (ONE ? 64 : 512);  // per stage; a single token is that of lanes 0 to 3
+constexpr int FACTORS = !GROUPED ? 0 : OFFSET ? 2 : 1;  // scale, or scale and offset, of a row in a stage
+constexpr int OCTET_BYTES = 512 + 256 * FACTORS;        // of 8 rows of weights in a stage, followed by the scales of two rows per lane
 
 // A warp's ring of AHEAD stages: `rows` times 8 rows of weights, then `groups` times tokens.
 template <int rows, int groups>
@@ -39,23 +39,23 @@ struct Ring {
   DEVICE void advance() { turn = turn + 1 == AHEAD ? 0 : turn + 1; }
 };
 
-// A whole line is fetched into the second cache: the next depth of the row is the rest of it.
+// A whole line is fetched into L2: the next step of the row is the rest of it.
 DEVICE void copy_weights(u32 to, const unsigned char* from, bool there) {
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(there ? 16 : 0)
                : "memory");
 }
 
-// The factors and offsets of a lane's two rows.
+// The scales and offsets of a lane's two rows.
 struct TwoFactors {
   float2 scale, offset;
 };
 
-// Where the factors of a lane's two rows stand: [experts, groups, rows], each of 2^shift steps.
+// Scales and offsets of all rows, [experts, groups, rows]; a group is 2^shift steps.
 struct Factors {
   const float *scale, *offset;
   int groups, rows, shift;
 
-  // Of whole rows: those of `row` and the next of an expert.
+  // Per row: those of `row` and the next of an expert.
   DEVICE TwoFactors of_rows(int expert, int row) const {
     TwoFactors to = {{1.0f, 1.0f}, {0.0f, 0.0f}};
     if constexpr (NARROW && !GROUPED) {
@@ -66,7 +66,7 @@ struct Factors {
     return to;
   }
 
-  // Copies those of rows `row` and the next at a step of an expert, if there.
+  // Per group: copies those of rows `row` and the next at a step of an expert, or zeros unless `there`.
   template <class Ring>
   DEVICE void copy(const Ring& ring, int octet, int expert, int step, int row, bool there) const {
     if constexpr (GROUPED) {
@@ -77,7 +77,7 @@ struct Factors {
   }
 };
 
-// The channels of a step from `from` on, of which `left` are left. Lanes without a token copy zeros; of a single token only lanes 0
+// Copies the channels of a step from `from` on. Lanes without a token copy zeros; of a single token only lanes 0
 // to 3 copy, and only they load it.
 template <class Ring>
 DEVICE void copy_tokens(const Ring& ring, int group, const u16* from, bool there) {
@@ -100,7 +100,7 @@ DEVICE float2 load_two(u32 address) {
   return to;
 }
 
-// A step's channels of tokens in the order of pairs.
+// A step's channels of tokens in the order of the weights' pairs.
 struct Channels {
   u32 words[4 * PIECES];
 
@@ -126,8 +126,8 @@ struct Channels {
   }
 };
 
-// Sums of products of a lane's token with two rows of each octet: numbers 0 and 1, which the others stand beside in what the
-// instruction takes. Of 4 bits, the tokens' own sums as well: each weight came 128 too large.
+// Sums of products of a lane's token with two rows of each octet: elements 0 and 1; elements 2 and 3 belong to the MMA's zero
+// rows. For 4 bits, the tokens' own sums as well: each weight is 128 too large.
 template <int octets>
 struct Sums {
   float of_rows[octets][4] = {}, of_tokens[4] = {};
@@ -147,7 +147,7 @@ struct Sums {
     }
   }
 
-  // With factors, what is to be added.
+  // The sums with scales applied and offsets subtracted.
   DEVICE float2 finished(int octet, const TwoFactors& factors) const {
     if constexpr (!NARROW) return make_float2(of_rows[octet][0], of_rows[octet][1]);
     float2 more = make_float2(0.0f, 0.0f);
@@ -161,11 +161,11 @@ struct Sums {
   }
 };
 
-// sums += a step's products with octets `first` and on.
+// sums += a step's products with the octets from `first` on.
 template <int octets, class Ring>
 DEVICE void multiply_step(Sums<octets>& sums, const Ring& ring, int first, int group) {
   const Channels channels(ring, group);
-  // With factors of groups, of this step alone.
+  // With scales per group, of this step alone.
   Sums<octets> own;
   Sums<octets>& to = GROUPED ? own : sums;
   if constexpr (WEIGHT_BITS == 4) {
@@ -186,13 +186,13 @@ DEVICE void multiply_step(Sums<octets>& sums, const Ring& ring, int first, int g
   }
 }
 
-// The sums of all steps, with the factors of whole rows.
+// The sums of all steps, with the scales of rows applied.
 template <int octets>
 DEVICE float2 of_all_steps(const Sums<octets>& sums, int octet, const TwoFactors& factors) {
   return GROUPED ? make_float2(sums.of_rows[octet][0], sums.of_rows[octet][1]) : sums.finished(octet, factors);
 }
 
-// The list of tiles (list.cuh), or the places of a single token's choice.
+// The list of tiles (list.cuh), or the local expert indices of a single token.
 struct Tiles {
   const int* list;
   int count;

@@ -1,26 +1,26 @@
-// Few tokens, the way down: o = residual + scale * sum over a token's pairs of W_down made + weight * bias, where `made` has
-// their weights.
+// Few tokens, down projection: o = residual + scale * sum over a token's pairs of W_down made + weight * bias, where `made`
+// includes their weights.
 //
 // A block has 8 OCTETS rows of every expert's W_down, each read once for the pairs of a tile (up to 8, list.cuh); its warps
-// share the depth of all tiles and add their parts in shared memory, always in the same order.
+// split the depth of all tiles and add their partial sums in shared memory, always in the same order.
 //
 // Source: include/ampere.cuh, include/narrow.cuh, moe/choose.cuh, decode.cuh, then this file. sm_80 and later.
 //
-// made [pairs as listed, inner]; w_down [experts, hidden, inner] and its factors [experts, groups, hidden] as in decode_gate_up.cu; residual f32 [tokens, hidden] or null, o [tokens, hidden]
-// f32 with a residual, otherwise storage. hidden is a multiple of 8, inner of PER_LANE (decode.cuh).
-// bias f32 [experts, hidden], or null; chosen i32 and weights f32 [tokens, top_k], which the kernels ahead have written.
-// ONE: there is one token. Weights are asked for before the kernel ahead has ended, by the experts that this one finds itself
-//   (logits and correction as in decode_gate_up.cu): that kernel has let this one start once the logits were there.
+// made [pairs as listed, inner]; w_down [experts, hidden, inner] and its scales [experts, groups, hidden] as in decode_gate_up.cu; residual
+// f32 [tokens, hidden] or null; o [tokens, hidden], f32 with a residual, otherwise storage. hidden % 8 == 0, inner % PER_LANE == 0 (decode.cuh).
+// bias f32 [experts, hidden], or null; chosen i32 and weights f32 [tokens, top_k], which preceding kernels have written.
+// ONE: there is one token. Weights are loaded before the preceding kernel has ended (PDL), by the experts that this one computes itself
+//   (logits and correction as in decode_gate_up.cu): that kernel lets this one start once the logits are written.
 // Otherwise tiles and pairs are read; logits and correction are null.
 //
 // Launch: grid (ceil(hidden / (8 OCTETS))); block (256); dynamic shared memory: AHEAD * 8 SPAN (OCTET_BYTES OCTETS + TOKEN_BYTES)
 //   (decode.cuh) + 256 OCTETS tokens bytes. Must follow moe_decode_gate_up, which it may overlap.
 //
-// Macros: DTYPE, SPAN (steps that are worked on at once), AHEAD (spans that are under way), OCTETS, and the others of decode.cuh.
+// Macros: DTYPE, SPAN (steps that are worked on at once), AHEAD (spans in flight), OCTETS, and the others of decode.cuh.
 
 constexpr int ROWS = 8 * OCTETS;
 
-// As load_float.
+// Loads in program order, as load_float.
 DEVICE int load_int(const int* at) {
   int value;
   asm volatile("ld.global.s32 %0, [%1];" : "=r"(value) : "l"(at) : "memory");
@@ -29,7 +29,7 @@ DEVICE int load_int(const int* at) {
 
 extern __shared__ __align__(16) unsigned char shared[];
 
-// A span of steps of a tile, and the tile behind it.
+// A span of steps of a tile, and the next tile.
 struct Cursor {
   int unit, index, span;
   int4 tile, coming;
@@ -38,7 +38,7 @@ struct Cursor {
     tile = list.at(index);
     coming = list.at(index + 1);
   }
-  // Gives whether the tile has ended.
+  // Returns whether the tile has ended.
   DEVICE bool advance(const Tiles& list, int spans) {
     unit++;
     if (++span < spans) return false;
@@ -77,7 +77,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   __syncwarp();
   const Tiles list = {tiles, tiles[0]};
 #endif
-  // Spans of all tiles in a row.
+  // The spans of all tiles, numbered consecutively.
   const int units = list.count * spans, end = (warp + 1) * units / WARPS;
   Ring<SPAN * OCTETS, SPAN> ring(shared + warp * Ring<SPAN * OCTETS, SPAN>::BYTES);
   Cursor cursor(list, warp * units / WARPS, spans), done = cursor;
@@ -152,7 +152,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   look_up();
 #pragma unroll 1
   for (bool first = true; done.unit < end; first = false, ring.advance()) {
-    // The first depths of a single token are one group.
+    // The first spans of a single token are one copy group.
     if (ONE && first) {
       copy_wait<0>();
     } else {

@@ -1,23 +1,23 @@
-// Few tokens, the way up: made = weight * silu(gate) * up of every pair of a token and an expert it chose; without gates
+// Few tokens, gate and up projections: made = weight * silu(gate) * up of every pair of a token and an expert it chose; without gates
 // (GATED 0) weight * max(0, up)^2; with a bias weight * g sigmoid(alpha g) (u + 1), g = min(gate, limit), u the up between -limit
 // and limit.
 //
-// A block has 8 channels, that is 8 rows of gates, where there are some, and 8 of ups, of every gridDim.y-th tile of up to 8 pairs of one expert
-// (list.cuh): rows are read once for all tokens of a tile. Its warps share the depth and add their parts in shared memory,
-// always in the same order, while the next tile's weights are under way.
+// A block has 8 channels, that is 8 rows of gates, if any, and 8 of ups, of every gridDim.y-th tile of up to 8 pairs of one expert
+// (list.cuh): rows are read once for all tokens of a tile. Its warps split the depth and add their partial sums in shared memory,
+// always in the same order, while the next tile's weights are in flight.
 //
 // Source: include/ampere.cuh, include/narrow.cuh, moe/choose.cuh, decode.cuh, then this file. sm_80 and later.
 //
 // x [tokens, hidden], made [pairs as listed, inner], storage type; w_gate_up [experts, 2 inner, hidden] (GATED 0: [experts, inner,
-// hidden]), in storage, or in 8 or 4 bits beside factors and offsets f32 [experts, groups, its rows], of 2^group_shift steps of DEPTH
-// channels each. bias f32 [experts, 2 inner], or null. hidden is a multiple of PER_LANE (decode.cuh) and inner of 8.
-// ONE: there is one token, and each block finds its experts itself: logits f32 [experts], correction f32 [experts] or
+// hidden]), in storage, or in 8 or 4 bits with scales and offsets f32 [experts, groups, its rows], one per 2^group_shift steps of DEPTH
+// channels. bias f32 [experts, 2 inner], or null. hidden is a multiple of PER_LANE (decode.cuh) and inner of 8.
+// ONE: there is one token, and each block computes its experts itself: logits f32 [experts], correction f32 [experts] or
 //   null, chosen i32 [top_k] and weights f32 [top_k] are written, a tile is a place among its experts that are here (`held` from
-//   `first_held` on); tiles and pairs are null. top_k and always as choose.cuh says.
+//   `first_held` on); tiles and pairs are null. top_k and always as in choose.cuh.
 // Otherwise tiles and pairs are read, and weights f32 [tokens, top_k]; logits, correction and chosen are null.
 //
 // Launch: grid (inner / 8, 1 to tiles at most); block (256); dynamic shared memory: AHEAD * 8 * ((1 + GATED) OCTET_BYTES + TOKEN_BYTES)
-//   (decode.cuh). May overlap the kernel before it.
+//   (decode.cuh). May overlap the preceding kernel (PDL).
 //
 // Macros: DTYPE, those of decode.cuh, and GATED (1 where it is not defined).
 
@@ -28,7 +28,7 @@ constexpr int PARTS = GATED ? 2 : 1;  // rows of weights of a channel
 
 extern __shared__ __align__(16) unsigned char shared[];
 
-// A tile, the two behind it, and this lane's rows; what is needed of a tile has been asked for one tile before.
+// A tile, the next two, and this lane's rows; the list entries of a tile are loaded one tile ahead.
 struct Cursor {
   int index, step, expert;
   int4 coming, then;
@@ -89,7 +89,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   cursor.coming = list.at(cursor.index + stride);
   cursor.then = list.at(cursor.index + 2 * stride);
   cursor.coming_token = token_of(cursor.coming);
-  // To the next tile, whose places were read while the one before was copied.
+  // Advances to the next tile, whose entries were loaded during the copies of the preceding one.
   auto go_on = [&]() {
     cursor.step = first;
     cursor.index += stride;
@@ -133,13 +133,13 @@ extern "C" __global__ void __launch_bounds__(THREADS)
       multiply_step(sums, ring, 0, 0);
       ask();
     }
-    // Every other tile has places of its own, so that one barrier is enough: who adds a tile's parts has come to the next
-    // tile's barrier before its places are written again.
+    // Tiles alternate between two buffers, so that one barrier is enough: a warp that adds a tile's parts reaches the next
+    // tile's barrier before its buffer is written again.
     float2(&part)[WARPS][2][32] = parts[turn % 2];
 #pragma unroll
     for (int i = 0; i < PARTS; i++) part[warp][i][lane] = of_all_steps(sums, i, around[i]);
     __syncthreads();
-    // A lane of one warp for 2 channels of a token, another warp for the next tile.
+    // A lane of one warp finishes 2 channels of a token; another warp finishes the next tile.
     const int pair = tile.y + lane / 4;
     if (warp != turn % WARPS || pair >= tile.z) continue;
 #if ONE
@@ -161,7 +161,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 #pragma unroll
     for (int c = 0; c < 2; c++) {
       if (GATED && bias != nullptr) {
-        // Not by fminf: NaN stays NaN.
+        // Not fminf: NaN stays NaN.
         const float wide = gates[c] + own_bias[c], other = ups[c] + own_bias[inner + c];
         const float gate = wide > limit ? limit : wide;
         const float up = other > limit ? limit : other < -limit ? -limit : other;

@@ -1,10 +1,10 @@
-// Tokens in the order of the list of pairs: to[i] = x[pairs[i] / top_k].
+// Gathers tokens in the order of the list of pairs: to[i] = x[pairs[i] / top_k].
 //
 // Source: include/ampere.cuh, then this file. sm_80 and later.
 //
-// x [tokens, hidden], to [pairs, hidden], 16-bit elements; hidden is a multiple of 8. tiles and pairs as list.cuh says.
+// x [tokens, hidden], to [pairs, hidden], 16-bit elements; hidden is a multiple of 8. tiles and pairs as in list.cuh.
 //
-// Launch: grid (ceil(most pairs hidden / 8 / 256)); block (256). May overlap the kernel before it.
+// Launch: grid (ceil(most pairs hidden / 8 / 256)); block (256). May overlap the preceding kernel (PDL).
 //
 // Macros: none.
 

@@ -1,11 +1,11 @@
-// Tokens in the order of the list of pairs, and of each the channels as products with narrow weights from registers take them:
+// Gathers tokens in the order of the list of pairs, with channels permuted for products with quantized weights from registers:
 // to[i] = x[pairs[i] / top_k], its channels by ordered_channel.
 //
 // Source: include/ampere.cuh, include/narrow.cuh, moe/order.cuh, then this file. sm_90a.
 //
-// x [tokens, hidden], to [pairs, hidden], bf16; hidden is a multiple of 64. tiles and pairs as list.cuh says.
+// x [tokens, hidden], to [pairs, hidden], bf16; hidden is a multiple of 64. tiles and pairs as in list.cuh.
 //
-// Launch: grid (ceil(most pairs hidden / 64 / 256)); block (256). May overlap the kernel before it.
+// Launch: grid (ceil(most pairs hidden / 64 / 256)); block (256). May overlap the preceding kernel (PDL).
 //
 // Macros: WEIGHT_BITS, INTEGERS.
 
@@ -29,7 +29,7 @@ extern "C" __global__ void __launch_bounds__(256)
     u32 own[4];
 #pragma unroll
     for (int w = 0; w < 4; w++) {
-      // Both are the first of a word, or the second.
+      // Both are the low halves of their words, or both the high halves.
       const int low = ordered_channel(8 * i + 2 * w), high = ordered_channel(8 * i + 2 * w + 1);
       own[w] = scaled_up(__byte_perm(words[low / 2], words[high / 2], low % 2 ? 0x7632 : 0x5410));
     }

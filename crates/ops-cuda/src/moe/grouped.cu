@@ -1,20 +1,20 @@
-// Many tokens: of each expert a matrix product of the tokens that chose it, by mma.sync and cp.async.
+// Many tokens: grouped GEMM, for each expert a matrix product of the tokens that chose it, by mma.sync and cp.async.
 //
 //   UP 1:  made[pair] = silu(gate) * up, [gate | up] = W_gate_up[expert] x[token]
 //   UP 2:  made[pair] = max(0, W_gate_up[expert] x[token])^2, which has no gates
 //   UP 0:  made[pair] = W_down[expert] from[pair]
 //
-// A block of eight warps, two below each other and four beside each other, works on a tile of up to TILE pairs of one expert
-// (list.cuh) and 128 rows of its weights. 64 channels of both come at a time, through STAGES stages of shared memory. Of a
-// warp's 32 rows of W_gate_up 16 are gates and 16 the ups that belong to them, so that a thread has both.
+// A block of eight warps, two down and four across, computes a tile of up to TILE pairs of one expert
+// (list.cuh) and 128 rows of its weights. 64 channels of both are loaded at a time, through STAGES stages of shared memory. A
+// warp's 32 rows of W_gate_up are 16 gates and the 16 corresponding ups, so that a thread has both.
 //
 // Source: include/ampere.cuh, include/storage.cuh, then this file. sm_80 and later.
 //
 // from: UP [tokens, channels], otherwise [pairs as listed, channels]; w [experts, UP 1 ? 2 columns : columns, channels]; made
-// [pairs as listed, columns]; all storage. columns and channels are multiples of 8. tiles and pairs as list.cuh says.
+// [pairs as listed, columns]; all storage. columns and channels are multiples of 8. tiles and pairs as in list.cuh.
 //
 // Launch: grid (ceil(columns / (UP 1 ? 64 : 128)), tiles at most); block (256); dynamic shared memory
-//   STAGES * (TILE + 128) * 128 bytes. May overlap the kernel before it.
+//   STAGES * (TILE + 128) * 128 bytes. May overlap the preceding kernel (PDL).
 //
 // Macros: DTYPE, UP, TILE (64 or 128), STAGES.
 
@@ -26,7 +26,7 @@ constexpr int WARP_COLUMNS = GATED ? WARP_N / 2 : WARP_N;
 using Tiles = Rows<BLOCK_K>;
 constexpr int STAGE_BYTES = (TILE + BLOCK_N) * Tiles::stride;
 
-// The rows that this thread copies, one every AT_ONCE.
+// Copies: 16-byte pieces of a row, and rows per pass; this thread copies one row every AT_ONCE.
 constexpr int PIECES = BLOCK_K / 8, AT_ONCE = THREADS / PIECES;
 
 extern "C" __global__ void __launch_bounds__(THREADS)
@@ -85,7 +85,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 #pragma unroll 1
   for (int channel = 0; channel < channels; channel += BLOCK_K) {
     copy_wait<STAGES - 2>();
-    __syncthreads();  // this stage has come; everyone has left the one before
+    __syncthreads();  // this stage has arrived; no warp reads the preceding one
     load_stages(channel + (STAGES - 1) * BLOCK_K);
     const u32 of_from = base + stage * STAGE_BYTES, of_w = of_from + TILE * Tiles::stride;
     const u32 from_lane = of_from + warp_row * Tiles::stride + Tiles::lane_offset(lane);

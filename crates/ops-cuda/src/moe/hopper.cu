@@ -1,23 +1,23 @@
-// Many tokens on Hopper (sm_90a): of each expert a matrix product of the tokens that chose it.
+// Many tokens on Hopper (sm_90a): grouped GEMM, for each expert a matrix product of the tokens that chose it.
 //
 //   UP 1:  made[pair] = silu(gate) * up, [gate | up] = W_gate_up[expert] from[pair]
 //   UP 2:  made[pair] = max(0, W_gate_up[expert] from[pair])^2, which has no gates
 //   UP 0:  made[pair] = W_down[expert] from[pair]
 //
-// Weights are the left operand and tokens the right one, whose width need only be a multiple of 32: an expert has as many
-// tokens as chose it, and rows that are not there cost time. A persistent block has one producer warpgroup, of which one thread
-// issues all copies, and two consumer warpgroups with 2 times 64 rows of weights each: with UP 1 gates and the ups that belong to
-// them, so that a thread has both. 64 channels of 256 rows of weights and of up to TILE pairs come at a time through a ring of
-// STAGES stages; the next tile's first stages come while this one is finished. Results are turned over in shared memory.
+// Weights are the A operand and tokens the B operand, whose width N need only be a multiple of 32: an expert has as many
+// tokens as chose it, and padding rows cost time. A persistent block has one producer warpgroup, of which one thread
+// issues all copies, and two consumer warpgroups with 2 times 64 rows of weights each: with UP 1 gates and the corresponding
+// ups, so that a thread has both. 64 channels of 256 rows of weights and of up to TILE pairs are loaded at a time through a ring of
+// STAGES stages; the next tile's first stages load while this one is finished. Results are transposed through shared memory.
 //
 // Source: include/hopper.cuh, moe/hopper_work.cuh, then this file.
 //
 // map_from   CUtensorMap by value, dimensions from the innermost: channel, pair as listed, 1; box {64, 32, 1}, 128-byte swizzle
 // map_w      the same of channel, row, expert; box {64, 128, 1}. Rows: UP 1: `columns` gates and as many ups; otherwise `columns`
-// tiles      as list.cuh says, of up to TILE pairs
+// tiles      as in list.cuh, of up to TILE pairs
 // made       [pairs as listed, columns] storage; columns is a multiple of 8
 //
-// Launch: grid (multiprocessors); block (384); dynamic shared memory SHARED_BYTES. May overlap the kernel before it.
+// Launch: grid (SMs); block (384); dynamic shared memory SHARED_BYTES. May overlap the preceding kernel (PDL).
 //
 // Macros: DTYPE, UP, TILE (a multiple of 32 up to 192), STAGES.
 
@@ -51,7 +51,7 @@ DEVICE void produce(u32 base, const TensorMap* map_from, const TensorMap* map_w,
 
 DEVICE float relu_squared(float x) { return x * fmaxf(x, 0.0f); }
 
-// The products of a stage with `pairs` pairs: of accumulators for TILE, those of the first.
+// The products of a stage with `pairs` pairs: only the first of TILE's accumulators are used.
 template <int pairs>
 DEVICE void multiply_stage(float (&first)[TILE / 2], float (&second)[TILE / 2], u64 a, u64 b, int more) {
   if constexpr (pairs <= TILE) {
@@ -66,10 +66,10 @@ DEVICE void multiply_stage(float (&first)[TILE / 2], float (&second)[TILE / 2], 
   }
 }
 
-// A tile of pairs.
+// Computes a tile of pairs.
 DEVICE void consume(u32 base, int consumer, const Target& target, int4 tile, int column, int blocks, Ring& ring) {
   const int width = (tile.z - tile.y + 31) / 32;
-  // Of the last tokens' sums a narrow tile leaves some unset, and stores none.
+  // A tile of fewer pairs leaves the last tokens' sums unset, and does not store them.
   float first[TILE / 2], second[TILE / 2];
   const u64 a = descriptor_k_major<128>(base + consumer * 64 * 128), b = descriptor_k_major<128>(base + 2 * HALF_BYTES);
   u32 previous = 0;
@@ -86,7 +86,7 @@ DEVICE void consume(u32 base, int consumer, const Target& target, int4 tile, int
       default: multiply_stage<TILE>(first, second, a + at, b + at, block > 0);
     }
     wgmma_commit();
-    wgmma_wait<1>();  // the products of the stage before
+    wgmma_wait<1>();  // the products of the preceding stage
     if (block > 0 && target.thread == 0) mbarrier_arrive(base + AT_EMPTY + 8 * previous);
     previous = ring.stage;
     ring.advance();

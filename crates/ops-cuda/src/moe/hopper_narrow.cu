@@ -1,23 +1,23 @@
-// Many tokens on Hopper (sm_90a) by weights of 8 or 4 bits: of each expert a matrix product of the tokens that chose it.
+// Many tokens on Hopper (sm_90a) with weights of 8 or 4 bits: for each expert a matrix product of the tokens that chose it.
 //
 //   UP 1:  made[pair] = silu(gate) * up, [gate | up] = W_gate_up[expert] from[pair]
 //   UP 0:  made[pair] = W_down[expert] from[pair]
 //
-// As hopper.cu, but weights are made bf16 on their way from shared memory to registers, from which wgmma takes its left operand.
-// A lane reads 16 neighbouring channels of a row, which are its parts of four products of depth 16: the channels that a place of
-// an operand stands for are others than the instruction numbers them by, and tokens lie in that order (ordered_channel): `from`
-// is written so by gather.cu, and `made` with UP. One half of a consumer's rows is made ready while the other's products run.
+// As hopper.cu, but weights are converted to bf16 between shared memory and registers, from which wgmma takes its A operand.
+// A lane reads 16 adjacent channels of a row, its parts of four products of depth 16: channels are permuted relative to
+// wgmma's K index, and tokens are stored in the same order (ordered_channel): `from` is
+// written so by gather_narrow.cu, and `made` with UP. One half of a consumer's rows is converted while the other's products run.
 //
 // Source: include/hopper.cuh, include/narrow.cuh, moe/hopper_work.cuh, moe/order.cuh, then this file.
 //
-// map_from   as in hopper.cu; numbers are 2^64 times as large where SCALED_UP
+// map_from   as in hopper.cu; values are multiplied by 2^64 if SCALED_UP
 // map_w      CUtensorMap by value of bytes, dimensions from the innermost: byte of a row, row, expert; box {ROW_BYTES, 128, 1}
-// tiles      as list.cuh says, of up to TILE pairs
-// w_scale    f32 [experts, groups, rows]; w_offset f32 the same, with OFFSET (4 bits: 8 times the factor without it). With GROUPED a group
+// tiles      as in list.cuh, of up to TILE pairs
+// w_scale    f32 [experts, groups, rows]; w_offset f32 the same, with OFFSET (4 bits; without it 8 times the scale). With GROUPED a group
 //            is 2^group_shift times 64 channels
 // made       [pairs as listed, columns] storage; columns is a multiple of 8, with UP of 64. channels is a multiple of 64
 //
-// Launch: grid (multiprocessors); block (384); dynamic shared memory SHARED_BYTES. May overlap the kernel before it.
+// Launch: grid (SMs); block (384); dynamic shared memory SHARED_BYTES. May overlap the preceding kernel (PDL).
 //
 // Macros: DTYPE (bf16), UP, TILE (a multiple of 32 up to 128), STAGES, WEIGHT_BITS, INTEGERS, OFFSET, GROUPED.
 
@@ -50,7 +50,7 @@ DEVICE void produce(u32 base, const TensorMap* map_from, const TensorMap* map_w,
   }
 }
 
-// The factor of a row, and what is taken from its products behind it.
+// The scale of a row, and what is subtracted from its scaled weights.
 struct Factor {
   float scale, less;
 };
@@ -59,21 +59,21 @@ struct Factors {
   const float *scale, *offset;
   int groups, rows, shift;
 
-  // Of a row of an expert, at a block of channels; of rows that are not there nothing is stored.
+  // The factor of a row of an expert at a block of channels; results of missing rows are not stored.
   DEVICE Factor at(int expert, int block, int row) const {
     const i64 at = (i64)(expert * groups + (GROUPED ? block >> shift : 0)) * rows + min(row, rows - 1);
     const float factor = __ldg(scale + at);
-    // Numbers of 4 bits come 128 too large.
+    // 4-bit values are 128 too large.
     const float less = WEIGHT_BITS != 4 ? 0.0f : OFFSET ? fmaf(128.0f, factor, __ldg(offset + at)) : 136.0f * factor;
     return {factor, less};
   }
 };
 
-// Pair i of a word, times its factor.
+// Pair i of a word, scaled.
 DEVICE u32 weighted(u32 bits, u32 pair, int i, const Factor& factor) {
   float low, high;
   if constexpr (WEIGHT_BITS == 4) {
-    // Behind 0x430 float32 has 128 and a number from 0 to 15.
+    // 0x430, a nibble and zeros are the float32 128 plus the nibble.
     low = __uint_as_float(masked<0x000f0000, 0x43000000>(bits << (16 - 4 * i)));
     high = __uint_as_float(masked<0x000f0000, 0x43000000>(bits >> 4 * i));
     return pack(fmaf(low, factor.scale, -factor.less), fmaf(high, factor.scale, -factor.less));
@@ -82,7 +82,7 @@ DEVICE u32 weighted(u32 bits, u32 pair, int i, const Factor& factor) {
   return pack(low * (factor.scale * OF_SUMS), high * (factor.scale * OF_SUMS));
 }
 
-// A row's pairs of a word, as they are multiplied.
+// Converts a row's word to the pairs that are multiplied.
 DEVICE void take(u32 bits, const Factor& factor, u32 (&to)[PAIRS]) {
   if (!GROUPED || WEIGHT_BITS != 4) take_apart(bits, to);
 #pragma unroll
@@ -90,7 +90,7 @@ DEVICE void take(u32 bits, const Factor& factor, u32 (&to)[PAIRS]) {
     if constexpr (GROUPED) {
       to[i] = weighted(bits, to[i], i, factor);
     } else if constexpr (WEIGHT_BITS == 4 && OFFSET) {
-      // An offset is no whole number.
+      // An offset is not an integer: computed in float32.
       to[i] = weighted(bits, to[i], i, factor);
     } else if constexpr (WEIGHT_BITS == 4) {
       to[i] = fma_pair(to[i], ONES, 0xc308c308);
@@ -98,10 +98,10 @@ DEVICE void take(u32 bits, const Factor& factor, u32 (&to)[PAIRS]) {
   }
 }
 
-// What remains to be done to sums.
+// Whether the scales are applied to the sums.
 constexpr bool LATE = !GROUPED && !(WEIGHT_BITS == 4 && OFFSET);
 
-// Of 64 rows: a[4 s] to a[4 s + 3] are those of product s. `from`: this lane's channels of its first row; the second is 8 rows on.
+// Converts 64 rows: a[4 s] to a[4 s + 3] are the A fragment of product s. `from`: this lane's channels of its first row; the second is 8 rows on.
 DEVICE void take_half(u32 (&a)[16], u32 from, const Factor& first, const Factor& second) {
   constexpr int WORDS = WEIGHT_BITS / 2;  // 16 channels
   u32 low[4], high[4];
@@ -125,7 +125,7 @@ DEVICE void take_half(u32 (&a)[16], u32 from, const Factor& first, const Factor&
   }
 }
 
-// The products of a half with `pairs` pairs: of accumulators for TILE, those of the first.
+// The products of a half with `pairs` pairs: only the first of TILE's accumulators are used.
 template <int pairs>
 DEVICE void multiply_half(float (&sums)[TILE / 2], const u32 (&a)[16], u64 b, int more) {
   if constexpr (pairs <= TILE) {
@@ -139,12 +139,12 @@ DEVICE void multiply_half(float (&sums)[TILE / 2], const u32 (&a)[16], u64 b, in
   }
 }
 
-// A tile of pairs.
+// Computes a tile of pairs.
 DEVICE void consume(u32 base, int consumer, const Target& target, int4 tile, int column, int blocks, Ring& ring,
                     const Factors& factors) {
   const int width = (tile.z - tile.y + 31) / 32;
   const int lane = target.thread % 32, warp = target.thread / 32, row = 64 * consumer + 16 * warp + lane / 4;
-  // Of the last tokens' sums a narrow tile leaves some unset, and stores none.
+  // A tile of fewer pairs leaves the last tokens' sums unset, and does not store them.
   float sums[2][TILE / 2];
   u32 a[2][16];
   Factor factor[2][2];
@@ -154,7 +154,7 @@ DEVICE void consume(u32 base, int consumer, const Target& target, int4 tile, int
 #pragma unroll
       for (int i = 0; i < 2; i++) {
         const int start = half == 0 ? column : UP ? target.columns + column : column + HALF_ROWS;
-        // Of gates and ups that are not there nothing is stored either.
+        // Results of missing gates and ups are not stored either.
         factor[half][i] = factors.at(tile.x, block, start + row + 8 * i);
       }
     }
@@ -171,7 +171,7 @@ DEVICE void consume(u32 base, int consumer, const Target& target, int4 tile, int
 #pragma unroll
     for (int half = 0; half < 2; half++) {
       if (block > 0) {
-        // This half's products of the block before have ended, and with the second half's that block's stage is free.
+        // This half's products of the preceding block have ended, and with the second half's that block's stage is free.
         wgmma_wait<1>();
         keep(a[half]);
         if (half == 1 && target.thread == 0) mbarrier_arrive(base + AT_EMPTY + 8 * previous);
@@ -196,7 +196,7 @@ DEVICE void consume(u32 base, int consumer, const Target& target, int4 tile, int
   };
   const int own = column + 64 * consumer;
   if constexpr (UP) {
-    // In the order in which the way down multiplies them, and as large.
+    // In the channel order and with the scaling that the down projection requires.
     const auto made = [&](int i) { return silu(value(0, i)) * value(1, i) * (SCALED_UP ? 0x1p64f : 1.0f); };
     target.store(tile, own, made, [&](int pair, int chunk) {
       u32 words[4];

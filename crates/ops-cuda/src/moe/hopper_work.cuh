@@ -1,4 +1,4 @@
-// What the kernels for many tokens on Hopper share: the work of a persistent block, and turning results over. Stands behind
+// Shared by the Hopper kernels for many tokens: the work of a persistent block, and the transposition of results. Requires
 // include/hopper.cuh.
 //
 // Macros: DTYPE, UP, TILE, STAGES.
@@ -14,7 +14,7 @@ struct Ring {
   }
 };
 
-// Every tile of pairs with every piece of the columns, the pieces of one tile next to each other.
+// All combinations of a tile of pairs and a piece of the columns; the pieces of one tile are adjacent.
 struct Work {
   const int* tiles;
   int across, count;
@@ -36,20 +36,20 @@ DEVICE void store_transposed(u32 to, u32 a, u32 b, u32 c, u32 d) {
                : "memory");
 }
 
-// Where a consumer's results go.
+// Output of a consumer.
 struct Target {
   u16* made;
   int columns;
   u32 turn;
   int barrier, thread;
 
-  // Stores 64 columns of the tile's pairs: value(i) is accumulator i of rows that are columns of `made`. read(pair, chunk) gives
-  // eight of them, from where they were turned over.
+  // Stores 64 columns of the tile's pairs: value(i) is accumulator i of rows that are columns of `made`. read(pair, chunk) loads
+  // eight of them from the transposed tile in shared memory.
   template <class Value, class Read>
   DEVICE void store(int4 tile, int column, Value value, Read read) const {
     const int count = tile.z - tile.y;
     const int lane = thread % 32, warp = thread / 32;
-    named_barrier_sync(barrier, 128);  // what was there has been read
+    named_barrier_sync(barrier, 128);  // the preceding contents have been read
 #pragma unroll
     for (int i = 0; i < TILE / 8; i += 2) {
       if (8 * i >= count) continue;
@@ -68,7 +68,7 @@ struct Target {
     }
   }
 
-  // As they are.
+  // Eight columns of the transposed tile, unchanged.
   DEVICE uint4 chunk_of(int pair, int chunk) const {
     uint4 words;
     asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"

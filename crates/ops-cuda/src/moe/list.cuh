@@ -1,9 +1,9 @@
-// Pairs of a token and an expert it chose, listed by expert: of those whose weights are here, and an expert is where they lie, from 0 on.
-// Stands behind choose.cuh.
+// The list of (token, expert) pairs by expert, of the experts whose weights are on this GPU, with local indices from 0 on.
+// Requires choose.cuh.
 //
-// A chunk of CHUNK tokens is worked on by one block of LIST_THREADS threads, each of which has an expert. A token chooses an
-// expert at most once, so a chunk's choices are CHUNK bits for each expert, and the place of a token among those of its expert
-// is the number of bits below its own: no order of threads matters.
+// A chunk of CHUNK tokens is processed by one block of LIST_THREADS threads, one expert per thread. A token chooses an
+// expert at most once, so a chunk's choices are CHUNK bits for each expert, and the rank of a token among those of its expert
+// is the number of bits below its own: the result does not depend on the order of threads.
 //
 // The list of a call:
 //   tiles  i32 [4 + 4 n]: the number of tiles, that of pairs, two words unused, and for each tile an expert and its first and
@@ -57,10 +57,10 @@ struct List {
     return __reduce_add_sync(0xffffffff, warps) + sum - value;
   }
 
-  // Sets `begin` from the number of pairs of this thread's expert in the whole call, and writes the tiles where `writes`.
+  // Sets `begin` from the number of pairs of this thread's expert in the whole call, and writes the tiles if `writes`.
   DEVICE void place(int total, int* tiles, bool writes) {
     const int expert = threadIdx.x, count = ceil_div(total, TILE);
-    // Tiles of an expert are of one size, but for what makes that a multiple of what products are wide.
+    // Tiles of an expert are of equal size, rounded up to a multiple of the MMA's width.
     const int size = count == 0 ? TILE : round_up(ceil_div(total, count), min(TILE, 16));
     const int first = before(total, 0), tile = before(count, 1);
     begin[expert] = first;

@@ -1,13 +1,13 @@
-// The router: the experts of each token and their weights; and, where one block sees them all, the list by expert.
+// The router: the experts of each token and their weights; and, if one block has all tokens, the list of pairs by expert.
 //
 // Source: include/ampere.cuh, moe/choose.cuh, list.cuh, then this file. sm_80 and later.
 //
 // logits f32 [tokens, experts], correction f32 [experts] or null; chosen i32 and weights f32 [tokens, top_k]. tiles and
-// pairs as list.cuh says, written where counts is null and there is one chunk; otherwise counts i32 [chunks, held] gets the
-// pairs of each expert in each chunk, and sort.cu makes the list. Listed are the `held` experts from `first_held` on. top_k and
-// always as choose.cuh says.
+// pairs as in list.cuh, written where counts is null and there is one chunk; otherwise counts i32 [chunks, held] gets the number of
+// pairs of each expert in each chunk, and sort.cu writes the list. Only the `held` experts from `first_held` on are listed. top_k and
+// always as in choose.cuh.
 //
-// Launch: grid (ceil(tokens / 64)); block (512). May overlap the kernel before it.
+// Launch: grid (ceil(tokens / 64)); block (512). May overlap the preceding kernel (PDL).
 //
 // Macros: TILE (pairs of a tile at most).
 
@@ -26,7 +26,7 @@ extern "C" __global__ void __launch_bounds__(LIST_THREADS)
   let_next_start();
 #pragma unroll 1
   for (int token = threadIdx.x / 32; token < here; token += LIST_THREADS / 32) {
-    __syncwarp();  // all lanes have read the places of the token before
+    __syncwarp();  // all lanes have read the places of the preceding token
     const Choice choice = choose(logits + (i64)(first + token) * experts, router, places[threadIdx.x / 32]);
     if (lane >= top_k) continue;
     const int at = token * top_k + lane;

@@ -1,11 +1,11 @@
-// The list of pairs by expert of a call of any number of tokens, from what route.cu counted.
+// The list of pairs by expert of a call of any number of tokens, from the counts of route.cu.
 //
 // Source: include/ampere.cuh, moe/choose.cuh, list.cuh, then this file. sm_80 and later.
 //
-// chosen i32 [tokens, top_k]; counts i32 [chunks, held]; tiles and pairs as list.cuh says; places i32 [tokens, top_k]: where in
-// `pairs` each pair stands, -1 where its expert is none of the `held` from `first_held` on.
+// chosen i32 [tokens, top_k]; counts i32 [chunks, held]; tiles and pairs as in list.cuh; places i32 [tokens, top_k]: index in
+// `pairs` of each pair, -1 if its expert is not among the `held` from `first_held` on.
 //
-// Launch: grid (ceil(tokens / 64)); block (512). May overlap the kernel before it.
+// Launch: grid (ceil(tokens / 64)); block (512). May overlap the preceding kernel (PDL).
 //
 // Macros: TILE (pairs of a tile at most).
 

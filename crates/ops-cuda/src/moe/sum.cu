@@ -1,12 +1,12 @@
-// The sum over a token's experts, in the order of its choice: o = residual + scale * sum of weight * (made + bias).
+// The sum over a token's experts, in the order of their choice: o = residual + scale * sum of weight * (made + bias).
 //
 // Source: include/ampere.cuh, include/storage.cuh, then this file. sm_80 and later.
 //
-// made [pairs as listed, hidden] storage; weights f32 and places i32 [tokens, top_k], -1: nothing was made; residual f32 [tokens, hidden] or null;
-// o [tokens, hidden] f32 with a residual, otherwise storage. hidden is a multiple of 8. bias f32
-// [experts that are here, hidden] or null; chosen i32 [tokens, top_k], experts counted from the first of all.
+// made [pairs as listed, hidden] storage; weights f32 and places i32 [tokens, top_k], -1: not computed; residual f32 [tokens, hidden] or
+// null; o [tokens, hidden] f32 with a residual, otherwise storage. hidden is a multiple of 8. bias f32
+// [experts that are here, hidden] or null; chosen i32 [tokens, top_k], indices among all experts.
 //
-// Launch: grid (ceil(tokens hidden / 8 / 256)); block (256). May overlap the kernel before it.
+// Launch: grid (ceil(tokens hidden / 8 / 256)); block (256). May overlap the preceding kernel (PDL).
 //
 // Macros: DTYPE.
 
@@ -24,7 +24,7 @@ extern "C" __global__ void __launch_bounds__(256)
     const i64 pair = (i64)token * top_k + k;
     const int place = places[pair];
     Stored<8> values;
-    // Not under a condition: loads of several pairs are under way at once. What was never made may be NaN.
+    // Not in a branch: loads of several pairs are in flight at once. Rows that were not computed may be NaN.
     values.load(made + (i64)max(place, 0) * hidden + channel);
     const float weight = weights[pair];
     if (place < 0) continue;

@@ -1,17 +1,17 @@
 // The selected branch of nsa, block by block: each block of keys is read once for all the queries that selected it.
 //
-// A block of threads holds the keys and values of one select block in shared memory, lists the queries of a stretch of
-// sub_tokens that selected it (from the bits that select.cu set), and each warp takes them ROW_TILES at a time, 16
-// heads each: the softmax over this block alone, which finish.cu then puts together with that of the query's other blocks.
+// A thread block has the keys and values of one select block in shared memory, lists the queries, among sub_tokens consecutive
+// ones, that selected it (from the bits that select.cu set), and each warp takes them ROW_TILES at a time, 16
+// heads each: the softmax over this block alone, which finish.cu then merges with that of the query's other blocks.
 //
 // q [B, Tq, HQ, D], k, v [B, Tk, Hkv, D|DV], or packed with cu_q and cu_k. indices [.., Hkv, n] as select.cu wrote them.
-// partial [B * chunk_tokens, Hkv * slabs, n] of 16 x DV (padded to 16) storage elements in the order of the products' registers: pieces
+// partial [B * chunk_tokens, Hkv * slabs, n] of 16 x DV (padded to 16) storage elements in the order of the MMA's registers: pieces
 // of 16 bytes [DV / 16][32 lanes]; lse [B * chunk_tokens, Hkv * slabs, n, 16] f32, base 2.
 //
 // Launch: grid (blocks of the longest sequence * Hkv * slabs, ceil(chunk_tokens / sub_tokens), B), block 32 * WARPS;
 // sub_tokens a multiple of 32, at most 1024 * WARPS and 65536. Dynamic shared memory
 // KEYS * (row(D) + row(DV)) + WARPS * STAGES * ROW_TILES * 16 * row(D) + 2 * sub_tokens.
-// Macros: D, DV, DTYPE, KEYS (l' rounded up to 16, at most 64), ROW_TILES, WARPS, STAGES (1, 2: tiles of queries a warp holds), BLOCKS_PER_SM.
+// Macros: D, DV, DTYPE, KEYS (l' rounded up to 16, at most 64), ROW_TILES, WARPS, STAGES (1, 2: tiles of queries per warp), BLOCKS_PER_SM.
 //
 // Source: ampere.cuh, call.cuh, softmax.cuh, common.cuh, list.cuh and this.
 
@@ -35,7 +35,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
   u16* list = (u16*)(shared + LIST_AT);
   const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
   const Sequence here = sequence_at(blockIdx.z, cu_q, cu_k, tq, tk);
-  // One slab of heads after the other: the queries of a stretch that are gathered at a time stay in the L2 cache.
+  // The grid is ordered by slab of heads: the queries of sub_tokens tokens that are gathered at a time stay in L2.
   const int lanes_of_heads = kv_heads * head_slab(0, heads, kv_heads).slabs;
   const int j = blockIdx.x % most_blocks, kv_slab = blockIdx.x / most_blocks;
   const HeadSlab own = head_slab(kv_slab, heads, kv_heads);
@@ -49,7 +49,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
   const int total = list_queries<THREADS>(list, row, words);
   if (total == 0) return;
 
-  // ---- Keys and values, once; then queries, a pair ahead.
+  // ---- Keys and values, once; then queries, a tile ahead.
   const i64 key_row = ((i64)here.k_start + first_key) * kv_heads + own.kv_head;
   const int valid = min(select_block, here.keys - first_key);
   Rows<D>::template load_range<KEYS, THREADS>(base, k + key_row * D, kv_heads * D, valid, thread);
@@ -66,7 +66,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
     }
     copy_commit();
   };
-  // A query's place among those of the chunk, with its heads.
+  // A query's index among those of the chunk, with its heads.
   auto item_of = [&](int in_chunk) {
     return ((i64)blockIdx.z * chunk_tokens + in_chunk) * lanes_of_heads + kv_slab;
   };
@@ -82,7 +82,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
 #pragma unroll 1
   for (int at = warp * ROW_TILES, stage = 0; at < total; at += WARPS * ROW_TILES, stage = (stage + 1) % STAGES) {
     if (STAGES == 2) load(at + WARPS * ROW_TILES, stage ^ 1);
-    // Which of the query's blocks this is.
+    // The slots of this block among the queries' blocks.
     int slot[ROW_TILES], in_chunk[ROW_TILES];
 #pragma unroll
     for (int m = 0; m < ROW_TILES; m++) {
@@ -119,7 +119,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
         }
       }
     }
-    // ---- Output, a few columns of it at a time: what is finished leaves the registers.
+    // ---- Output, a few columns at a time, so that finished columns take no registers.
     u32 a[ROW_TILES][PAIRS][4];
 #pragma unroll
     for (int m = 0; m < ROW_TILES; m++) {
@@ -162,7 +162,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
         }
       }
     }
-    if (STAGES == 2) __syncwarp();  // everyone has left the queries before they are overwritten
+    if (STAGES == 2) __syncwarp();  // no lane reads the queries when they are overwritten
   }
   copy_wait<0>();
 }

@@ -1,8 +1,8 @@
-// blocks.cu on Hopper (sm_90a), by warpgroup products: its arguments and results.
+// blocks.cu on Hopper (sm_90a), by wgmma: the same arguments and results.
 //
-// A block of threads holds the keys and values of one select block in shared memory; each of its warpgroups takes four of the queries
-// that selected it at a time, with 16 heads each: the 64 rows of a product, of which a warp has the 16 of one query. The next four
-// queries come while these are worked on. Two blocks share a multiprocessor.
+// A thread block has the keys and values of one select block in shared memory; each of its warpgroups takes four of the queries
+// that selected it at a time, with 16 heads each: the 64 rows of a wgmma, of which a warp has the 16 of one query. The next four
+// queries load meanwhile. Two blocks share an SM.
 //
 // Launch: grid as of blocks.cu, block 128 * GROUPS, dynamic shared memory
 // KEYS * 2 (D + DV) + GROUPS * 2 * 128 D + 2 * sub_tokens + 1024; sub_tokens a multiple of 32, at most 65536.
@@ -27,7 +27,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4 / GROUPS)
   u16* list = (u16*)(unaligned + (base - shared_address(unaligned)) + LIST_AT);
   const int thread = threadIdx.x, lane = thread % 32, in_group = thread % 128, warps_group = thread / 128;
   const Sequence here = sequence_at(blockIdx.z, cu_q, cu_k, tq, tk);
-  // One slab of heads after the other: the queries of a stretch that are gathered at a time stay in the L2 cache.
+  // The grid is ordered by slab of heads: the queries of sub_tokens tokens that are gathered at a time stay in L2.
   const int lanes_of_heads = kv_heads * head_slab(0, heads, kv_heads).slabs;
   const int j = blockIdx.x % most_blocks, kv_slab = blockIdx.x / most_blocks;
   const HeadSlab own = head_slab(kv_slab, heads, kv_heads);
@@ -68,7 +68,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4 / GROUPS)
 
 #pragma unroll 1
   for (int at = warps_group * 4, stage = 0; at < total; at += GROUPS * 4, stage ^= 1) {
-    // These queries have come; everyone has left the ones before them.
+    // These queries have arrived; no warp reads the preceding ones.
     copy_wait<0>();
     fence_async_shared();
     named_barrier_sync(1 + warps_group, 128);
@@ -77,7 +77,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4 / GROUPS)
     wgmma_fence();
     issue_scores<64, KEYS>(s, descriptor_k_major<128>(my_queries + stage * TILE_BYTES), base, false);
     wgmma_commit();
-    // Which of the query's blocks this is.
+    // The slot of this block among the query's blocks.
     const int mine = at + in_group / 32;
     const int in_chunk = sub_first + list[min(mine, total - 1)];
     const int slot = slot_of(my_blocks + (i64)in_chunk * kv_heads * select_count, select_count, j, lane);

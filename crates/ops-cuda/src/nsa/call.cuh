@@ -1,6 +1,6 @@
-// What every kernel of nsa is called with: where sequences lie, and numbers and gates as they are stored.
+// Shared by all nsa kernels: positions of sequences, and elements and gates as stored.
 //
-// Stands behind ampere.cuh or hopper.cuh. Macros: D, DV (default D), DTYPE.
+// Requires ampere.cuh or hopper.cuh. Macros: D, DV (default D), DTYPE.
 
 #ifndef DV
 #define DV D
@@ -16,7 +16,7 @@ constexpr bool BRAIN_FLOAT = JOIN(STORAGE_IS_, DTYPE) == 1;
 #endif
 
 constexpr float TO_BASE2 = 1.44269504f;
-constexpr int HEAD_ROWS = 16;  // heads of one query that a product takes
+constexpr int HEAD_ROWS = 16;  // heads of one query in an MMA
 
 // ---- Sequences: dense [B, T, ..], or packed [total, ..] with offsets [B + 1].
 struct Sequence {
@@ -52,7 +52,7 @@ DEVICE i64 compressed_row(const Sequence& here, int index, int stride, int rows_
   return rows_each > 0 ? (i64)index * rows_each : here.k_start / stride;
 }
 
-// ---- Numbers.
+// ---- Elements.
 DEVICE float to_float(u16 x) {
   if constexpr (BRAIN_FLOAT) return __int_as_float((int)x << 16);
   float y;
@@ -74,7 +74,7 @@ struct Gates {
   int kind;  // 0: values, 1: logits of a sigmoid, 2: logits of a softmax over the branches that are there
 };
 
-// The gate of a branch from what is stored of all three, -inf of one that is absent.
+// The gate of a branch from the stored values of all three, -inf for an absent one.
 DEVICE float gate_from(const float (&raw)[3], int kind, int branch) {
   const float own = branch == 0 ? raw[0] : branch == 1 ? raw[1] : raw[2];
   if (kind == 0) return own;

@@ -1,11 +1,11 @@
 // The steps of an online softmax over tiles in shared memory (scores, weights, output), with 16 heads of one query as the
-// 16 rows of a product.
+// 16 rows of an MMA.
 //
-// Stands behind ampere.cuh and call.cuh. Macros: D, DV, DTYPE.
+// Requires ampere.cuh and call.cuh. Macros: D, DV, DTYPE.
 
 // ---- Tiles. A warp owns TILES x 16 rows; a tile in shared memory has PAIRS x 16 keys.
 //
-// Lane l holds of a 16 x 8 result the rows l / 4 ([0], [1]) and that + 8 ([2], [3]), columns l % 4 * 2 and the next.
+// Lane l has of a 16 x 8 result the rows l / 4 ([0], [1]) and that + 8 ([2], [3]), columns l % 4 * 2 and the next.
 
 // s += q k^T.
 template <int TILES, int PAIRS>
@@ -65,7 +65,7 @@ DEVICE void add_output(float (&output)[TILES][Rows<DV>::padded / 8][4], const fl
   }
 }
 
-// Writes this lane's part of a row of o, times `by`, or adds it to what is there.
+// Writes this lane's part of a row of o, times `by`, or adds it to the stored values.
 DEVICE void write_row(u16* row, const float (&output)[Rows<DV>::padded / 8][4], int half, float by, bool add, int lane) {
 #pragma unroll
   for (int n = 0; n < Rows<DV>::padded / 8; n++) {

@@ -2,7 +2,7 @@
 //
 // k [B, Tk, Hkv, D], v [B, Tk, Hkv, DV], or packed [total, ..] with cu_k [B + 1]. Compressed token i of a sequence that
 // starts at token s is row s / d + i (rounded down) of each result: as d <= l, no two sequences share a row.
-// k_cmp [rows, Hkv, D] is the mean rounded to storage, k_rest (or null) what the rounding lost, itself so rounded;
+// k_cmp [rows, Hkv, D] is the mean rounded to storage, k_rest (or null) the rounding remainder, itself rounded to storage;
 // v_cmp [rows, Hkv, DV], or null. The sum runs over the tokens in order, so equal blocks give equal bits.
 //
 // Launch: grid (most compressed tokens of a sequence, Hkv, B), block 128, no shared memory. Macros: D, DV, DTYPE.
@@ -46,7 +46,7 @@ extern "C" __global__ void __launch_bounds__(128)
   if (i >= compressed_before(here.keys - 1, block, stride)) return;
   const i64 from = ((i64)here.k_start + (i64)i * stride) * kv_heads + head;
   const i64 to = ((i64)(here.k_start / stride) + i) * kv_heads + head;
-  // Half of the threads take keys and half values, where both are wanted.
+  // Half of the threads take keys and half values, if both are requested.
   const int thread = threadIdx.x % 64, side = threadIdx.x / 64;
   if (side == 0) {
     mean<D>(k + from * D, k_cmp + to * D, k_rest != nullptr ? k_rest + to * D : nullptr, (i64)kv_heads * D, block,

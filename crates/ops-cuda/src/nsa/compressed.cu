@@ -1,13 +1,13 @@
 // The compressed branch of nsa, and the weights that blocks are selected by.
 //
-// A block of threads takes WARPS * ROW_TILES neighbouring queries against one key head, a warp ROW_TILES of them with 16
-// heads each. First pass: o = gate * softmax(scale q k_cmp^T) v_cmp, by tiles of BLOCK_KEYS compressed tokens. Second pass, where blocks
+// A thread block takes WARPS * ROW_TILES adjacent queries and one key head, a warp ROW_TILES of them with 16
+// heads each. First pass: o = gate * softmax(scale q k_cmp^T) v_cmp, by tiles of BLOCK_KEYS compressed tokens. Second pass, if blocks
 // are to be selected: scores again, now with k_rest added (a score is then as exact as float32), weights from the first
 // pass's sums, added up over the heads in an order that is the same for every compressed token, so that ties stay ties.
 //
-// q [B, Tq, HQ, D], or packed with cu_q; cu_k for packed keys. k_cmp, k_rest, v_cmp: rows as in compress.cu, or rows_each of every
-// sequence where that is not 0; v_cmp null:
-// no branch, only weights; k_rest null: nothing was lost. p_sum [B, chunk_tokens, Hkv, slabs, p_stride] f32 or null: of
+// q [B, Tq, HQ, D], or packed with cu_q; cu_k for packed keys. k_cmp, k_rest, v_cmp: rows as in compress.cu, or rows_each per
+// sequence if that is not 0; v_cmp null:
+// no output, only weights; k_rest null: no rounding remainder. p_sum [B, chunk_tokens, Hkv, slabs, p_stride] f32 or null: of
 // queries chunk_first .. chunk_first + chunk_tokens of each sequence, the sums of weights over the 16 heads of a slab.
 // reads [.., Hkv, 3]: [0] gets the number of compressed tokens that were scored.
 //
@@ -86,7 +86,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
 #pragma unroll 1
     for (int first = 0, stage = 0; first < span.high; first += BLOCK_KEYS, stage ^= 1) {
       copy_wait<0>();
-      __syncthreads();  // this tile has come; everyone has left the previous one
+      __syncthreads();  // this tile has arrived; no warp reads the previous one
       load(first + BLOCK_KEYS, stage ^ 1, values, false);
       u32 key_tile = base + QUERY_BYTES + stage * STAGE_BYTES, query_lane = query_tile;
       asm volatile("" : "+r"(key_tile), "+r"(query_lane));
@@ -118,7 +118,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
         const float gate = gate_of(gates, 0, row);
         write_row(o + row * DV, output[m], half, sum[m][half] > 0.0f ? gate / sum[m][half] : 0.0f, false, lane);
       }
-      // What this query read of the tiles that the block walked over.
+      // Compressed tokens that this query read, of the tiles that the block processed.
       if (own.slab == 0 && lane == 0 && token < span.end) {
         reads[((i64)(here.q_start + token) * kv_heads + own.kv_head) * 3] = min(walked, seen[m]);
       }

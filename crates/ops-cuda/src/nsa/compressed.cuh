@@ -1,7 +1,7 @@
-// What compressed.cu and compressed_hopper.cu share: which queries and compressed tokens a block of threads takes, and how the weights
-// of its second pass are made and added up. Stands behind call.cuh.
+// Shared by compressed.cu and compressed_hopper.cu: the queries and compressed tokens of a thread block, and the weights of its second
+// pass and their sums. Requires call.cuh.
 
-// Neighbouring queries of a chunk, and how many compressed tokens the last of them sees.
+// Adjacent queries of a chunk, and the number of compressed tokens that the last of them sees.
 struct Span {
   int first, end, first_position, high;
 
@@ -19,13 +19,13 @@ DEVICE Span span_of(const Sequence& here, int chunk_first, int chunk_tokens, int
   return span;
 }
 
-// What the second pass subtracts from the exponents of a row, from the first pass's maximum and sum. Rows of no head get an infinite
-// one: weights of 0.
+// The exponent offset that the second pass subtracts in a row, from the first pass's maximum and sum. Rows without a head get infinity:
+// weights of 0.
 DEVICE float exponent_of(float maximum, float sum, float factor, int row, int heads) {
   return row < heads && sum > 0.0f ? maximum * factor + log2_approximate(sum) : INFINITE;
 }
 
-// Sums values[v] over the eight lanes that share lane % 4: afterwards a lane holds count / 8 of the sums, starting at
+// Sums values[v] over the eight lanes that share lane % 4: afterwards a lane has count / 8 of the sums, starting at
 // that of value first_of(lane). Every value is added up in the same order of lanes.
 template <int count, int held = count / 2, int bit = 16>
 DEVICE void sum_over_rows(float (&values)[count], int lane) {
@@ -38,12 +38,12 @@ DEVICE void sum_over_rows(float (&values)[count], int lane) {
   if constexpr (bit > 4) sum_over_rows<count, held / 2, bit / 2>(values, lane);
 }
 
-// Weights of `keys` compressed tokens from `first` on, added up over the rows, go to memory; the query sees `seen` of all.
+// Writes the weights of `keys` compressed tokens from `first` on, summed over the rows; the query sees `seen` compressed tokens.
 template <int keys>
 DEVICE void write_weights(float* row, float (&weights)[keys / 4], int first, int seen, int lane) {
   sum_over_rows<keys / 4>(weights, lane);
   if (row == nullptr) return;
-  // The lane holds keys / 32 sums from this one on.
+  // The lane has keys / 32 sums from this one on.
   const int from = (lane >> 4 & 1) * keys / 8 + (lane >> 3 & 1) * keys / 16 + (lane >> 2 & 1) * keys / 32;
 #pragma unroll
   for (int v = 0; v < keys / 32; v++) {

@@ -1,9 +1,9 @@
-// The compressed branch of nsa on Hopper (sm_90a): compressed.cu's arguments and results, by warpgroup products.
+// The compressed branch of nsa on Hopper (sm_90a): compressed.cu's arguments and results, by wgmma.
 //
-// A block of threads takes 8 neighbouring queries against one key head, two warpgroups of four queries with 16 heads each:
-// the 64 rows of a product, of which a warp has the 16 of one query. Tiles of KEYS compressed tokens lie in shared memory in
-// columns of 64, rows of 128 bytes whose pieces of 16 are permuted by the row as wgmma wants them. Two blocks share a
-// multiprocessor, so that one's products run under the other's exponentials.
+// A thread block takes 8 adjacent queries and one key head, two warpgroups of four queries with 16 heads each:
+// the 64 rows of a wgmma, of which a warp has the 16 of one query. Tiles of KEYS compressed tokens are in shared memory in
+// columns of 64, rows of 128 bytes whose 16-byte pieces are swizzled by the row for wgmma. Two blocks share
+// an SM, so that one's products run during the other's exponentials.
 //
 // Launch: grid (ceil(chunk_tokens / 8), Hkv * slabs, B), block 256, dynamic shared memory
 // 256 D + 2 * KEYS * (2 D + 2 max(D, DV)) + 1024. Macros: D, DV (multiples of 64 up to 128; D up to 192), DTYPE, KEYS (64).
@@ -71,7 +71,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2)
     for (int first = 0, stage = 0; first < span.high; first += KEYS, stage ^= 1) {
       copy_wait<0>();
       fence_async_shared();
-      __syncthreads();  // this tile has come; everyone has left the previous one
+      __syncthreads();  // this tile has arrived; no warp reads the previous one
       load(first + KEYS, stage ^ 1, false);
       const u32 key_tile = base + QUERY_BYTES + stage * STAGE_BYTES;
       float s[KEYS / 2];
@@ -108,7 +108,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2)
         *(u32*)(o + row * DV + i / 4 * 8 + lane % 4 * 2) = pack(output[i] * by, output[i + 1] * by);
       }
     }
-    // What this query read of the tiles that the block walked over.
+    // Compressed tokens that this query read, of the tiles that the block processed.
     if (own.slab == 0 && lane == 0 && token < span.end) {
       reads[((i64)(here.q_start + token) * kv_heads + own.kv_head) * 3] = min(walked, seen);
     }

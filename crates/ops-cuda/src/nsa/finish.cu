@@ -1,15 +1,15 @@
 // The rest of the selected branch of nsa after blocks.cu: o (+)= gate * softmax over all of a query's blocks.
 //
-// A block of threads takes WARPS neighbouring queries, a warp one of them with 16 heads. First the forced blocks, which
-// neighbours share: the first initial_blocks and the local_blocks up to each query's own, by tiles of TILE keys that all warps read.
-// Then what blocks.cu left of the query's other blocks: weighted by 2^(lse - maximum) and added, in the order of the
-// blocks; the first of it comes while the forced blocks are worked on.
+// A thread block takes WARPS adjacent queries, a warp one of them with 16 heads. First the forced blocks, which
+// adjacent queries share: the first initial_blocks and the local_blocks up to each query's own, by tiles of TILE keys that all warps read.
+// Then the results of blocks.cu for the query's other blocks: weighted by 2^(lse - maximum) and added, in the order of the
+// blocks; the first of them load while the forced blocks are processed.
 //
-// It also counts the tokens that the query's blocks hold (reads [.., Hkv, 3]: [1]), and leaves the bits of the chunk zero.
+// It also counts the tokens of the query's blocks (reads [.., Hkv, 3]: [1]), and clears the bits of the chunk.
 //
 // Launch: grid (ceil(chunk_tokens / WARPS), Hkv * slabs, B), block 32 * WARPS, dynamic shared memory
 // WARPS * 16 row(D) + 2 TILE (row(D) + row(DV)) + WARPS * (1024 ceil(DV / 16) + 64 n). Macros: D, DV, DTYPE, TILE (16, 32), WARPS, BLOCKS_PER_SM.
-// Tensors as in blocks.cu; accumulate: adds to what o holds.
+// Tensors as in blocks.cu; accumulate: adds to the values of o.
 //
 // Source: ampere.cuh, call.cuh, softmax.cuh, common.cuh, finish.cuh and this.
 
@@ -19,7 +19,7 @@ constexpr int PIECES = Rows<DV>::padded / 16;
 constexpr int QUERY_BYTES = WARPS * 16 * Rows<D>::stride;
 constexpr int KEY_BYTES = TILE * Rows<D>::stride;
 constexpr int STAGE_BYTES = KEY_BYTES + TILE * Rows<DV>::stride;
-constexpr int AHEAD = 2;  // blocks of a query whose results are under way
+constexpr int AHEAD = 2;  // blocks of a query whose results are in flight
 constexpr int RESULT_BYTES = PIECES * 512;
 constexpr int RESULTS_AT = QUERY_BYTES + 2 * STAGE_BYTES;
 constexpr int WEIGHTS_AT = RESULTS_AT + WARPS * AHEAD * RESULT_BYTES;
@@ -68,7 +68,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
 
   const int token = first_token + warp, position = first_position + warp;
 
-  // ---- The other blocks' results start to come. A lane copies what it will read.
+  // ---- Starts loading the other blocks' results. A lane copies what it will read.
   const i64 query = here.q_start + token;
   const int* blocks = indices + (query * kv_heads + own.kv_head) * select_count;
   const Others others = token < end_token
@@ -94,13 +94,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM)
   float output[1][Rows<DV>::padded / 8][4] = {};
 #pragma unroll 1
   for (int tile = 0; tile < forced.tiles; tile++) {
-    // The first tile is older than the results.
+    // The first tile was issued before the results.
     if (tile == 0) {
       copy_wait<AHEAD>();
     } else {
       copy_wait<0>();
     }
-    __syncthreads();  // this tile has come; everyone has left the previous one
+    __syncthreads();  // this tile has arrived; no warp reads the previous one
     load(tile + 1);
     u32 key_tile = base + QUERY_BYTES + tile % 2 * STAGE_BYTES, query_lane = base + warp * 16 * Rows<D>::stride;
     asm volatile("" : "+r"(key_tile), "+r"(query_lane));

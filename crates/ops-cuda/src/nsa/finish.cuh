@@ -1,16 +1,16 @@
-// What finish.cu and finish_hopper.cu share: which keys are forced, which other blocks blocks.cu worked on, and how their results
-// are put together. Stands behind softmax.cuh.
+// Shared by finish.cu and finish_hopper.cu: the forced keys, the other blocks, which blocks.cu has processed, and the merge of their
+// results. Requires softmax.cuh.
 
-// Tiles of TILE forced keys of neighbouring queries: those of the first blocks, then those from the first query's local blocks on.
+// Tiles of TILE forced keys of adjacent queries: those of the first blocks, then those from the first query's local blocks on.
 struct Forced {
   int initial_keys, initial_tiles, local_first, tiles, end;
   int select_block, local_blocks;
 
   DEVICE int first_of(int tile) const { return tile < initial_tiles ? tile * TILE : local_first + (tile - initial_tiles) * TILE; }
-  // Keys that are there from the first one of the tile on.
+  // Number of keys from the first one of the tile on.
   DEVICE int valid_of(int tile) const { return (tile < initial_tiles ? initial_keys : end) - first_of(tile); }
 
-  // Leaves of a tile's scores those of the query at `position`.
+  // Masks all of a tile's scores except those of forced keys of the query at `position`.
   template <int PAIRS>
   DEVICE void mask(float (&s)[PAIRS * 2][4], int tile, int position, int lane) const {
     const int local_low = (max(position, 0) / select_block - local_blocks + 1) * select_block, first = first_of(tile);
@@ -31,7 +31,7 @@ DEVICE Forced forced_keys(int first_position, int last_position, int select_bloc
   return f;
 }
 
-// A query's other blocks: slots begin .. end, as indices ascend; and the tokens of all of its blocks.
+// A query's other blocks: slots begin .. end, as indices ascend; and the number of tokens of all of its blocks.
 struct Others {
   int begin, end, tokens;
 };
@@ -57,12 +57,12 @@ DEVICE void clear_bits(u32* bits, int words) {
   for (i64 w = block * blockDim.x + threadIdx.x; w < words; w += threads) bits[w] = 0;
 }
 
-// Sums of a query's slots [n][16] in shared memory, and what they make of its rows lane / 4 and that + 8.
+// Log-sum-exps of a query's slots [n][16] in shared memory, and the resulting weights in rows lane / 4 and that + 8.
 struct Merge {
-  const float* sums;  // logarithms, base 2
+  const float* sums;  // base 2
   int lane;
 
-  // The rows' maximum over the other blocks as well; output and sum are made to fit.
+  // Raises the rows' maximum to that of the other blocks, and rescales output and sum.
   template <int floats>
   DEVICE void widen(float (&output)[floats], float (&maximum)[2], float (&sum)[2], const Others& others) const {
 #pragma unroll
@@ -81,7 +81,7 @@ struct Merge {
     }
   }
 
-  // What the rows take of slot s.
+  // The weights of slot s in the rows, which are added to their sums.
   DEVICE void weigh(float (&weight)[2], const float (&maximum)[2], float (&sum)[2], int s) const {
 #pragma unroll
     for (int half = 0; half < 2; half++) {

@@ -1,8 +1,8 @@
-// finish.cu on Hopper (sm_90a): its arguments and results.
+// finish.cu on Hopper (sm_90a): the same arguments and results.
 //
-// A block of threads is one warpgroup and takes four neighbouring queries with 16 heads each, a warp one of them. The forced blocks go
-// by warpgroup products, TILE keys at a time; then each warp reads what blocks_hopper.cu left of its query's other blocks straight
-// into registers, the next one while one is added. Three blocks share a multiprocessor, so that some read while others multiply.
+// A thread block is one warpgroup and takes four adjacent queries with 16 heads each, a warp one of them. The forced blocks are
+// computed by wgmma, TILE keys at a time; then each warp loads blocks_hopper.cu's results for its query's other blocks directly
+// into registers, the next one while one is added. Three blocks share an SM, so that some load while others multiply.
 //
 // Launch: grid (ceil(chunk_tokens / 4), Hkv * slabs, B), block 128, dynamic shared memory
 // 128 D + TILE * 2 (D + DV) + 256 n + 1024. Macros: D, DV (multiples of 64 up to 128), DTYPE, TILE (64).
@@ -16,7 +16,7 @@ constexpr int KEY_BYTES = TILE * 2 * D;
 constexpr int SUMS_AT = QUERY_BYTES + KEY_BYTES + TILE * 2 * DV;
 constexpr int PIECES = DV / 16;
 
-// What one block left of a query, in the order of the products' registers; read once.
+// Loads one block's result for a query, in the order of the MMA's registers; read once.
 DEVICE void read_result(u32 (&to)[PIECES][4], const uint4* from) {
 #pragma unroll
   for (int p = 0; p < PIECES; p++) {
@@ -80,7 +80,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3)
   load_keys(0);
   load_values(0);
 
-  // ---- The other blocks. Their sums come.
+  // ---- The other blocks: loads their log-sum-exps.
   const int token = first_token + warp, position = first_position + warp;
   const i64 query = here.q_start + token;
   const int* blocks = indices + (query * kv_heads + own.kv_head) * select_count;
@@ -99,14 +99,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3)
   for (int tile = 0; tile < forced.tiles; tile++) {
     copy_wait<1>();
     fence_async_shared();
-    __syncthreads();  // the keys have come
+    __syncthreads();  // the keys have arrived
     float s[TILE / 2];
     wgmma_fence();
     issue_scores<64, TILE>(s, queries, keys_at, false);
     wgmma_commit();
     wgmma_wait<0>();
     keep(s);
-    __syncthreads();  // everyone has left them
+    __syncthreads();  // no warp reads them any more
     load_keys(tile + 1);
     float(&scores)[TILE / 8][4] = reinterpret_cast<float(&)[TILE / 8][4]>(s);
     multiply_all<TILE / 16>(scores, scale * TO_BASE2);
@@ -117,7 +117,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3)
     for (int i = 0; i < DV / 2; i++) output[i] *= fade[i / 2 % 2];
     copy_wait<1>();
     fence_async_shared();
-    __syncthreads();  // the values have come
+    __syncthreads();  // the values have arrived
     multiply_values<TILE>(output, s, values_at, true);
     __syncthreads();
     load_values(tile + 1);

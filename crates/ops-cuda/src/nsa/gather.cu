@@ -1,7 +1,7 @@
 // The selected branch or the window branch of nsa, query by query: o (+)= gate * softmax(scale q k^T) v.
 //
-// A warp takes one query and 16 heads of one key head, and copies the tokens that it reads by itself, TILE at a time: the
-// tokens of its blocks laid end to end, only the last of which can be cut short (by the query's position), or those of the window.
+// A warp takes one query and 16 heads of one key head, and copies the tokens that it reads itself, TILE at a time: the
+// concatenated tokens of its blocks, of which only the last can be truncated (by the query's position), or those of the window.
 //
 // q, o [B, Tq, HQ, D|DV], k, v [B, Tk, Hkv, D|DV], or packed with cu_q and cu_k. indices [.., Hkv, n]: ascending, ends at
 // -1; null: the window branch. accumulate: adds to what o holds. reads [.., Hkv, 3]: [1] or [2] gets the tokens read.
@@ -33,7 +33,7 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, BLOCKS_PER_SM)
   const int position = token + here.keys - here.queries;
   const i64 query = here.q_start + token;
 
-  // ---- How many tokens, and which.
+  // ---- Number and positions of the tokens.
   const bool selected = indices != nullptr;
   const int* blocks = indices + (query * kv_heads + kv_head) * select_count;
   int total = 0, window_first = 0;
@@ -89,7 +89,7 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, BLOCKS_PER_SM)
     soften<PAIRS>(s[0], maximum[0], sum[0], fade[0], factor);
     add_output<1, PAIRS>(output, s, fade, key_tile + KEY_BYTES + Rows<DV>::lane_offset(lane));
     walked += min(TILE, total - first);
-    __syncwarp();  // everyone has left the tile before it is overwritten
+    __syncwarp();  // no lane reads the tile when it is overwritten
   }
   copy_wait<0>();
 

@@ -1,6 +1,6 @@
-// Tiles in shared memory as wgmma reads them, for the kernels of nsa on Hopper. Stands behind hopper.cuh and call.cuh.
+// Tiles in shared memory in the layout of wgmma, for the Hopper kernels of nsa. Requires hopper.cuh and call.cuh.
 //
-// A tile lies in columns of 64 elements, one after the other: rows of 128 bytes whose pieces of 16 are permuted by the row. Each
+// A tile consists of columns of 64 elements, one after the other: rows of 128 bytes whose 16-byte pieces are swizzled by the row. Each
 // column starts at a multiple of 1024 bytes.
 
 DEVICE void copy_piece(u32 to, const void* from, bool valid) {
@@ -12,7 +12,7 @@ DEVICE void copy_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(pending) : "memory");
 }
 
-// `threads` threads start to copy `rows` rows of `columns` elements, from_of(row) or zeros where that is null; `any` is some address.
+// `threads` threads start to copy `rows` rows of `columns` elements, from_of(row) or zeros if that is null; `any` is some valid address.
 template <int rows, int columns, int threads, class FromOf>
 DEVICE void load_tile(u32 to, const u16* any, int thread, FromOf from_of) {
   // Eight threads take the eight pieces of a row of 128 bytes.
@@ -30,8 +30,8 @@ DEVICE void load_tile(u32 to, const u16* any, int thread, FromOf from_of) {
   }
 }
 
-// s (64 x KEYS) = q k^T, plus s where `add` is set: issued, not waited for. `queries` is a tile of q_rows rows, of which these
-// are 64, given by its descriptor; the tile of keys lies at key_tile.
+// s (64 x KEYS) = q k^T, plus s if `add` is set: issued, not waited for. `queries` is the descriptor of 64 rows of a tile of
+// q_rows rows; key_tile is the address of the tile of keys.
 template <int q_rows, int keys>
 DEVICE void issue_scores(float (&s)[keys / 2], u64 queries, u32 key_tile, bool add) {
   const u64 tile = descriptor_k_major<128>(key_tile);
@@ -41,7 +41,7 @@ DEVICE void issue_scores(float (&s)[keys / 2], u64 queries, u32 key_tile, bool a
   }
 }
 
-// output (64 x DV) = p v, plus output where `add` is set; p (64 x keys) as the scores lie, rounded to the storage type.
+// output (64 x DV) = p v, plus output if `add` is set; p (64 x keys) in the layout of the scores, rounded to the storage type.
 template <int keys>
 DEVICE void multiply_values(float (&output)[DV / 2], const float (&s)[keys / 2], u32 value_tile, bool add) {
   u32 p[keys / 4];

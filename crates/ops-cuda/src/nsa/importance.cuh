@@ -1,7 +1,7 @@
-// How important a select block is to a query of nsa, and the order of blocks by it: the larger first, of equals the lower.
-// Stands behind call.cuh.
+// Importance of a select block for a query of nsa, and the order of blocks by it: larger importance first, then lower index.
+// Requires call.cuh.
 
-constexpr u32 TAKEN = 0, LEAST = 1, NONE = 0xffffffff;  // as keys: taken already or not to be taken, importance 0, no key
+constexpr u32 TAKEN = 0, LEAST = 1, NONE = 0xffffffff;  // as keys: taken or not to be taken, importance 0, no key
 
 DEVICE u32 warp_max(u32 x) {
   u32 y;
@@ -15,21 +15,21 @@ DEVICE u32 warp_min(u32 x) {
   return y;
 }
 
-// What the selection is made with.
+// Parameters of a query's selection.
 struct Selecting {
   int block, stride, select_block, count;
-  // Of the candidates: those before `front` and from `back` on are forced.
+  // Number of candidates; those before `front` and from `back` on are forced.
   int blocks, front, back;
   int seen;  // compressed tokens
 
   DEVICE int forced() const { return front + blocks - back; }
   DEVICE int wanted() const { return count - forced(); }  // others, where there are more than `count` candidates
 
-  // The f-th forced block stands here in the order of blocks, and is this one.
+  // Slot of the f-th forced block in the order of blocks, and the block.
   DEVICE int forced_slot(int f) const { return f < front ? f : wanted() + f; }
   DEVICE int forced_block(int f) const { return f < front ? f : back + f - front; }
 
-  // Whether a block's importance is the weight of its own compressed token.
+  // Whether a block's importance is the weight of a single compressed token, the one of its tokens.
   DEVICE bool own_tokens() const { return block == stride && block == select_block; }
 
   // Importance of block j: the sum over compressed tokens i, in rising order, of
@@ -47,7 +47,7 @@ struct Selecting {
     return sum;
   }
 
-  // Block j's importance as a number that orders alike; forced blocks are taken already.
+  // Block j's importance as an integer of the same order; forced blocks count as taken.
   DEVICE u32 key(int j, float importance) const {
     return j < front || j >= back ? TAKEN : __float_as_uint(importance) + LEAST;
   }

@@ -1,4 +1,4 @@
-// Compressed tokens of nsa by a learned matrix: the l tokens of a block laid end to end, plus positions, times a matrix.
+// Compressed tokens of nsa by a learned matrix: the concatenated l tokens of a block, plus positions, times a matrix.
 //
 // x [B, Tk, Hkv, C] (keys or values), or packed with cu_k; weight [Hkv, l C, C]; position [Hkv, l, C] or null; each
 // f32 where its flag says so, otherwise stored like x. Rows of the results as in compress.cu; `rest` may be null.
@@ -7,7 +7,7 @@
 // Macros: D = DV = C, DTYPE. Arguments: x, weight, position, to, rest, cu_k, tk, kv_heads, l, d, weight_f32, position_f32.
 
 constexpr int ROWS = 8;      // compressed tokens that read the matrix together
-constexpr int CHUNK = 128;   // elements of the laid-out block that pass through shared memory at once
+constexpr int CHUNK = 128;   // elements of the concatenated block that pass through shared memory at once
 
 extern "C" __global__ void __launch_bounds__(128)
     nsa_learned(const u16* __restrict__ x, const void* __restrict__ weight, const void* __restrict__ position,

@@ -1,4 +1,4 @@
-// The queries that selected a block, for blocks.cu and blocks_hopper.cu. Stands behind call.cuh.
+// The queries that selected a block, for blocks.cu and blocks_hopper.cu. Requires call.cuh.
 
 // Lists, in rising order, the set bits of `words` words at `row`, and returns how many there are. All `threads` threads call it; a
 // barrier has followed the last entry.
@@ -30,7 +30,7 @@ DEVICE int list_queries(u16* list, const u32* row, int words) {
   return total;
 }
 
-// Where block j stands among a query's blocks.
+// Slot of block j among a query's blocks.
 DEVICE int slot_of(const int* blocks, int count, int j, int lane) {
   int slot = 0;
   for (int first = 0; first < count; first += 32) {

@@ -1,4 +1,4 @@
-// The blocks that each query of nsa reads: the n most important ones with the forced ones, or those that were given.
+// The blocks that each query of nsa reads: the n most important ones with the forced ones, or given ones.
 //
 // A warp takes one query against one key head. Importance of block j: the sum over compressed tokens i, in rising order,
 // of |[i d, i d + l) intersect [j l', (j + 1) l')| / d * p[i], p[i] being p_sum of compressed.cu added up over the slabs. Forced blocks
@@ -10,8 +10,8 @@
 // bits [B, Hkv, most_blocks, chunk_tokens / 32], or null: bit i of a block's row is set where query i of the chunk reads it and
 // it is not forced (finish.cu reads those); all were 0 (each bit is set once, so no order shows).
 //
-// mode 0: nothing is selected, all -1. 1: by importance. 2: as given [.., Hkv, n]: a set, where -1 and blocks
-// behind the query mean none.
+// mode 0: nothing is selected, all -1. 1: by importance. 2: as given [.., Hkv, n]: a set, in which -1 and blocks
+// after the query are ignored.
 //
 // Launch: grid (ceil(chunk_tokens * Hkv / WARPS), 1, B), block 32 * WARPS, dynamic shared memory
 // WARPS * most_blocks * 4 bytes, most_blocks = blocks of the longest sequence, at least 1. Macros: D (unused), DTYPE, WARPS.
@@ -19,7 +19,7 @@
 // Source: ampere.cuh, call.cuh, importance.cuh and this.
 
 constexpr int MOST_CANDIDATES = 32;  // a lane each
-constexpr int AHEAD = 8;             // blocks of a lane whose weights are under way
+constexpr int AHEAD = 8;             // blocks of a lane whose weights are in flight
 
 extern "C" __global__ void __launch_bounds__(WARPS * 32, 8)
     nsa_select(const float* __restrict__ p_sum, const int* __restrict__ given, int* __restrict__ indices,
@@ -62,7 +62,7 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, 8)
     for (int first = lane; first < blocks; first += 32 * AHEAD) {
       float importance[AHEAD];
       if (query.own_tokens()) {
-        // All of these are under way before one is looked at.
+        // All loads are issued before one is used.
 #pragma unroll
         for (int i = 0; i < AHEAD; i++) importance[i] = first + 32 * i < query.seen ? p[first + 32 * i] : 0.0f;
         for (int slab = 1; slab < slabs; slab++) {
@@ -87,7 +87,7 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, 8)
         }
       }
     }
-    // What is wanted, of the largest of each lane, bounds from below what is taken: few more blocks come up to that edge.
+    // The wanted-th largest of the lanes' largest keys is a lower bound of the selected keys: few more blocks reach it.
     const int wanted = query.wanted();
     u32 edge = TAKEN, edge_at = NONE, rest = best;
     for (int taken = 0; taken < min(wanted, 32); taken++) {
@@ -108,7 +108,7 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, 8)
     }
     __syncwarp();
     if (found <= MOST_CANDIDATES) {
-      // A lane holds one of them, in order; the least go, the higher of equals first.
+      // A lane has one of them, in order; the least important are dropped, of equals the higher first.
       const int j = lane < found ? candidates[warp][lane] : 0;
       u32 key = lane < found ? keys[j] : NONE;
       for (; found > wanted; found--) {
@@ -120,7 +120,7 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, 8)
       for (int f = lane; f < query.forced(); f += 32) take(query.forced_slot(f), query.forced_block(f));
       return;
     }
-    // Many equals or many wanted: the lane that held the largest looks for its next; the others keep theirs.
+    // Many ties or many wanted: the lane that had the largest searches for its next; the others keep theirs.
     for (int taken = 0; taken < wanted; taken++) {
       const u32 largest = warp_max(best);
       const u32 at = warp_min(best == largest ? best_at : NONE);

@@ -1,6 +1,6 @@
-// The softmax of a tile of scores in the registers of a warp: 16 rows, PAIRS x 16 keys. Stands behind call.cuh.
+// The softmax of a tile of scores in the registers of a warp: 16 rows, PAIRS x 16 keys. Requires call.cuh.
 //
-// Lane l holds of each 16 x 8 result, be it of mma.sync or of a warpgroup's product, the rows l / 4 ([0], [1]) and that + 8 ([2], [3]),
+// Lane l has of each 16 x 8 result, of mma.sync or of wgmma, the rows l / 4 ([0], [1]) and that + 8 ([2], [3]),
 // columns l % 4 * 2 and the next.
 
 // A row's maximum and sum over the four lanes that share it.
@@ -14,7 +14,7 @@ DEVICE float row_sum(float part) {
   return part + __shfl_xor_sync(0xffffffff, part, 2);
 }
 
-// Scores at and behind `limit` of this row tile are not seen; column 0 of the tile is key 0.
+// Masks scores from column `limit` of this row tile on; column 0 of the tile is key 0.
 template <int PAIRS>
 DEVICE void mask_behind(float (&s)[PAIRS * 2][4], int limit, int lane) {
   const int here = limit - lane % 4 * 2;

@@ -1,29 +1,29 @@
-// What the kernels of a decode step of nsa share: a block of threads attends one query, 16 heads of it, over a list of
+// Shared by the kernels of a decode step of nsa: a thread block attends one query, 16 heads of it, over a list of
 // tokens.
 //
-// Each warp scores TILE tokens of a round against the query. Their weights, by the largest score of the whole block, go through
-// shared memory, and each warp multiplies all of them with its own columns of the values: no output is ever added up over warps.
+// Each warp scores TILE tokens of a round against the query. Their weights, relative to the largest score of the whole block, go through
+// shared memory, and each warp multiplies all of them by its own columns of the values: no output is added up over warps.
 //
-// Stands behind common.cuh. Macros: TILE (16, 32), WARPS, KEY_COPIES.
+// Requires common.cuh. Macros: TILE (16, 32), WARPS, KEY_COPIES.
 
 constexpr int THREADS = WARPS * 32;
 constexpr int PAIRS = TILE / 16;
 constexpr int ROUND = WARPS * TILE;
 constexpr int COLUMNS = Rows<DV>::padded;
 constexpr int PIECES = COLUMNS / 16;
-constexpr int WARP_PIECES = (PIECES + WARPS - 1) / WARPS;  // of 16 columns, warp by warp
+constexpr int WARP_PIECES = (PIECES + WARPS - 1) / WARPS;  // of 16 columns, dealt to the warps in turn
 constexpr int QUERY_BYTES = 16 * Rows<D>::stride;
 constexpr int VALUE_AT = KEY_COPIES * TILE * Rows<D>::stride;
 constexpr int WARP_BYTES = VALUE_AT + TILE * Rows<DV>::stride;
-constexpr int WEIGHT_ROW = ROUND * 2 + 16;  // odd in pieces of 16 bytes: rows lie in different banks
+constexpr int WEIGHT_ROW = ROUND * 2 + 16;  // odd in pieces of 16 bytes: rows are in different banks
 constexpr int WEIGHTS_AT = QUERY_BYTES + WARPS * WARP_BYTES;
 constexpr int ATTEND_BYTES = WEIGHTS_AT + 16 * WEIGHT_ROW;
 
-// The warp's number, known to be the same in all of its lanes.
+// The warp's index, uniform for the compiler.
 DEVICE int warp_number() { return __shfl_sync(0xffffffff, (int)threadIdx.x / 32, 0); }
 
-// A branch, or a part of it: outputs not yet divided, of the columns of this warp's pieces warp, warp + WARPS .., and of rows
-// lane / 4 and that + 8 the maximum (base 2) and the sum of weights, which all warps know.
+// A branch, or a part of it: outputs not yet divided, of the columns of this warp's pieces warp, warp + WARPS .., and the
+// maximum (base 2) and the sum of weights of rows lane / 4 and that + 8, which all warps have.
 struct Totals {
   float maximum[2], sum[2], output[WARP_PIECES][2][4];
 };
@@ -33,7 +33,7 @@ struct Partial {
   float *values, *sums;
 };
 
-// Reads from the L2 cache: another block of threads wrote it.
+// Reads from L2: another block of threads wrote it.
 DEVICE float2 read_pair(const float* from) {
   float2 x;
   asm volatile("ld.global.cg.v2.f32 {%0, %1}, [%2];" : "=f"(x.x), "=f"(x.y) : "l"(from));
@@ -46,8 +46,8 @@ DEVICE float4 read_four(const float* from) {
   return x;
 }
 
-// Whether this block is the last of `blocks` to get here; what the others wrote before is then to be seen. The counter goes
-// back to 0.
+// Whether this block is the last of `blocks` to arrive; what the others wrote before is then visible. Resets the counter
+// to 0.
 DEVICE bool last_of(u32* counter, u32 blocks, int* flag) {
   __threadfence();
   __syncthreads();
@@ -69,15 +69,15 @@ DEVICE void load_query(u32 base, const u16* q, const u16* q_here, int slab_heads
   copy_commit();
 }
 
-// Rows of tokens of one sequence and key head: token n is n * stride rows further on. rest (what rounding the keys lost) and values
+// Rows of tokens of one sequence and key head: token n is n * stride rows further. rest (the keys' rounding remainder) and values
 // may be null.
 struct Source {
   const u16 *keys, *rest, *values;
   int stride;
 };
 
-// Tokens first .. end of a list, of which the n-th is token_at(n) of the source; on_scores(s, n) sees the scores, in base 2, of the
-// list's tile n ... The query was loaded by load_query.
+// Tokens first .. end of a list, of which the n-th is token_at(n) of the source; on_scores(s, n) gets the scores, in base 2, of the
+// tile that starts at entry n of the list. The query was loaded by load_query.
 template <class TokenAt, class OnScores>
 DEVICE void attend(u32 base, const Source& from, int first, int end, float scale, Totals& to, TokenAt token_at, OnScores on_scores) {
   __shared__ float maxima[WARPS][16], sums[WARPS][16];
@@ -87,7 +87,7 @@ DEVICE void attend(u32 base, const Source& from, int first, int end, float scale
   const u32 tiles = base + QUERY_BYTES, mine = tiles + warp * WARP_BYTES;
   auto load = [&](int at) {
     at += warp * TILE;
-    // A lane looks one token up for all.
+    // Each lane looks one token up for all lanes.
     const int token = lane < TILE && at + lane < end ? token_at(at + lane) * from.stride : -1;
     auto row_of = [&](const u16* rows, int columns, int row) {
       const int at_row = __shfl_sync(0xffffffff, token, row);
@@ -113,12 +113,12 @@ DEVICE void attend(u32 base, const Source& from, int first, int end, float scale
   }
 #pragma unroll
   for (int e = 0; e < WARP_PIECES * 8; e++) (&to.output[0][0][0])[e] = 0.0f;
-  __syncthreads();  // everyone has left what was attended before
+  __syncthreads();  // no warp reads the tiles of a preceding call
   load(first);
 #pragma unroll 1
   for (int at = first; at < end; at += ROUND) {
     copy_wait<1>();
-    __syncthreads();  // keys have come, and the query, of which each warp copied a part; everyone has left the previous round
+    __syncthreads();  // keys have arrived, and the query, of which each warp copied a part; no warp reads the previous round
     const int here = at + warp * TILE;
     float s[1][PAIRS * 2][4] = {}, largest[2] = {-INFINITE, -INFINITE};
     if (here < end) {
@@ -163,7 +163,7 @@ DEVICE void attend(u32 base, const Source& from, int first, int end, float scale
       if (lane % 4 == 0) sums[warp][row] = sum;
     }
     copy_wait<0>();
-    __syncthreads();  // values have come, and all weights
+    __syncthreads();  // values and all weights have arrived
 #pragma unroll
     for (int half = 0; half < 2; half++) {
       to.sum[half] *= fade[half];
@@ -190,13 +190,13 @@ DEVICE void attend(u32 base, const Source& from, int first, int end, float scale
         }
       }
     }
-    __syncthreads();  // everyone has left the tiles
+    __syncthreads();  // no warp reads the tiles
     load(at + ROUND);
   }
   copy_wait<0>();
 }
 
-// Leaves a result in memory as part `part`.
+// Stores a result as part `part`.
 DEVICE void leave(const Totals& result, const Partial& to, i64 part) {
   const int warp = warp_number(), lane = threadIdx.x % 32;
 #pragma unroll

@@ -1,8 +1,8 @@
-// Second kernel of a decode step of nsa: parts of the selected and the window branch of one query, and in the last block of
-// threads to finish all three branches, gated.
+// Second kernel of a decode step of nsa: parts of the selected and the window branch of one query; the last block of
+// threads to finish merges all three branches, gated.
 //
-// Block (part, key head and slab of 16 heads, query): the first selected_parts take the tokens of the query's blocks laid
-// end to end, `share` each, the others those of its window. Compressed parts (score_parts of them, or 0) come from
+// Block (part, key head and slab of 16 heads, query): the first selected_parts take the concatenated tokens of the query's
+// blocks, `share` each, the others those of its window. Compressed parts (score_parts of them, or 0) come from
 // step_score.cu. Partial results as in step.cuh. counters [queries, Hkv * slabs], 0 before and after.
 //
 // Launch: grid (selected_parts + window_parts, at least 1; Hkv * slabs; B * tq), block 32 * WARPS, dynamic shared memory
@@ -60,16 +60,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   leave(result, Partial{values, sums}, item * parts + blockIdx.x);
   if (first == 0 && own.slab == 0 && thread == 0) {
     reads[(query * kv_heads + own.kv_head) * 3 + (selected ? 1 : 2)] = total;
-    // Without a window there is no part of it to say so.
+    // Without a window no part sets its count.
     if (g_swa == nullptr) reads[(query * kv_heads + own.kv_head) * 3 + 2] = 0;
   }
   if (!last_of(counters + item, parts, &flag)) return;
 
-  // ---- All branches. First how much of each part a row takes, gates and divisions included.
+  // ---- Merge of all branches. First the weight of each part in a row, gates and divisions included.
   const Gates gates = {g_cmp, g_slc, g_swa, gates_f32, gate_kind};
   const int window_parts = g_swa != nullptr ? parts - selected_parts : 0, all_parts = score_parts + selected_parts + window_parts;
   float2* part_sums = (float2*)shared;
-  float* weights = (float*)shared;  // where the part's maximum was
+  float* weights = (float*)shared;  // overwrites the parts' maxima
   for (int r = thread; r < all_parts * 16; r += THREADS) {
     const int part = r / 16;
     part_sums[r] = read_pair(part < score_parts ? score_sums + (item * score_parts * 16 + r) * 2

@@ -1,10 +1,10 @@
 // A decode step of nsa in one launch on Hopper: a cluster of CLUSTER blocks of threads takes one query and one key head with up to
-// 16 heads of its group. Each block scores its share of the compressed tokens; sums, then weights, are sent to all others' shared
-// memory; each block selects, all alike; each attends its share of the selected and of the window's tokens; and sends each 16 columns
-// of what it found to the block that puts these columns of the three branches together, gated.
+// 16 heads of its group. Each block scores its share of the compressed tokens; sums, then weights, are sent to the shared memory of
+// all others; each block makes the same selection; each attends its share of the selected and of the window's tokens, and sends each
+// 16 columns of its partial results to the block that merges these columns of the three branches, gated.
 //
 // q, o [B, Tq, HQ, D|DV], k, v [B, Tk, Hkv, D|DV], or packed with cu_q and cu_k. k_cmp, k_rest, v_cmp as in
-// compressed.cu (k_rest only where KEY_COPIES is 2). indices [.., Hkv, n], reads [.., Hkv, 3] as select.cu leaves them. The call selects.
+// compressed.cu (k_rest only where KEY_COPIES is 2). indices [.., Hkv, n], reads [.., Hkv, 3] as written by select.cu in mode 1.
 //
 // Launch: grid (CLUSTER, Hkv, B * tq), block 32 * WARPS, dynamic shared memory ATTEND_BYTES + 3 * CLUSTER * (1024 *
 // ceil(ceil(DV / 16) / CLUSTER) + 128) + 64 share + 4 (tokens + blocks + n), tokens and blocks of the longest sequence, share its
@@ -12,11 +12,11 @@
 //
 // Source: ampere.cuh, call.cuh, softmax.cuh, common.cuh, step.cuh, importance.cuh, step_select.cuh and this.
 
-constexpr int OWN_PIECES = (PIECES + CLUSTER - 1) / CLUSTER;  // of 16 columns that a block puts together
+constexpr int OWN_PIECES = (PIECES + CLUSTER - 1) / CLUSTER;  // of 16 columns that a block merges
 constexpr int INBOX_FLOATS = OWN_PIECES * 256 + 32;            // from one block of a branch: values, maximum and sum of each row
 
-// What a block is sent by the others counts on a barrier of its own: no block waits for another's memory in between. (hopper.cuh has
-// the like of these helpers; this kernel stands on the rows and products of ampere.cuh.)
+// A block has one mbarrier per kind of message from the other blocks: no cluster barrier is needed in between. (hopper.cuh has
+// similar helpers; this kernel uses the rows and MMAs of ampere.cuh.)
 enum Inbox { SUMS, WEIGHTS, RESULTS, INBOXES };
 
 DEVICE void barrier_init(u32 barrier) { asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(barrier) : "memory"); }
@@ -25,7 +25,7 @@ DEVICE void barrier_expect(u32 barrier, u32 bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }
 
-// Until all has come that was expected.
+// Waits until all expected bytes have arrived.
 DEVICE void barrier_wait(u32 barrier) {
   asm volatile(
       "{\n.reg .pred p;\nagain:\nmbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%0], 0;\n"
@@ -33,7 +33,7 @@ DEVICE void barrier_wait(u32 barrier) {
       : "memory");
 }
 
-// The same place in block `rank` of the cluster.
+// The same address in block `rank` of the cluster.
 DEVICE u32 remote_address(u32 address, u32 rank) {
   u32 remote;
   asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(address), "r"(rank));
@@ -107,7 +107,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THR
     }
   };
   if (thread == 0) {
-    // Of a branch a block gets 128 bytes of sums and 1 KiB of each of its pieces from every block.
+    // Per branch, a block receives 128 bytes of sums and 1 KiB for each of its pieces from every block.
     const int pieces = (PIECES - rank + CLUSTER - 1) / CLUSTER, branches = g_swa != nullptr ? 2 : 1;
     for (int i = 0; i < INBOXES; i++) barrier_init(shared_address(arrived + i));
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
@@ -116,12 +116,12 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THR
     barrier_expect(shared_address(arrived + RESULTS),
                    CLUSTER * (branches * 128 + (branches + (v_cmp != nullptr)) * pieces * 1024));
   }
-  // All blocks have started, and made their barriers, before any memory of theirs is written. Whole warps arrive.
+  // All blocks have started and initialized their barriers before their memory is written. Whole warps arrive.
   __syncwarp();
   asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
   load_query(base, q, q + (query * heads + first_head) * D, group);
 
-  // Thread 16 b + r brings the gate of branch b and row r, and looks at it when much else has been done.
+  // Thread 16 b + r loads the gate of branch b and row r after the scores, and uses it after the weights.
   const void* gates_of = thread / 16 == 0 ? g_cmp : thread / 16 == 1 ? g_slc : thread / 16 == 2 ? g_swa : nullptr;
   const bool gate_is_there = gates_of != nullptr && thread % 16 < group, gate_is_f32 = gates_f32 >> thread / 16 & 1;
   const int share = min(most_share, ceil_div(max(seen, 1), CLUSTER)), first_own = rank * share;
@@ -131,7 +131,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THR
   const int* chosen = (const int*)keys;
   int selected = 0;
 
-  // Compressed tokens, the selection, selected tokens, the window: one loop, as a step runs through its instructions once.
+  // Compressed tokens with the selection, selected tokens, the window: one loop, since a step executes its code only once (instruction cache).
 #pragma unroll 1
   for (int branch = 0; branch < (g_swa != nullptr ? 3 : 2); branch++) {
     const int total = branch == 1 ? selected : in_window, share_of_all = ceil_div(total, CLUSTER);
@@ -172,7 +172,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THR
       gate_bits = gate_is_f32 ? ((const u32*)gates_of)[at] : ((const u16*)gates_of)[at];
     }
     barrier_wait(shared_address(arrived + SUMS));
-    // Every warp works out the sums of all rows.
+    // Every warp computes the sums of all rows.
     if (lane < 16) {
       float largest = -INFINITE, sum = 0.0f, part[CLUSTER][2];
 #pragma unroll
@@ -188,7 +188,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THR
       lse[warp][lane] = lane < group && sum > 0.0f ? largest + log2_approximate(sum) : INFINITE;
     }
     __syncwarp();
-    // Four lanes take a token, four of its rows each, and share the blocks to send it to.
+    // Four lanes take a token, four of its rows each, and divide the destination blocks among them.
 #pragma unroll 1
     for (int i = thread / 4; i - thread / 4 < own; i += THREADS / 4) {
       float weight = 0.0f;
@@ -229,12 +229,12 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THR
   }
   barrier_wait(shared_address(arrived + RESULTS));
 
-  // ---- All branches of this block's columns.
+  // ---- Merge of all branches in this block's columns.
 #pragma unroll 1
   for (int e = thread; e < OWN_PIECES * 256; e += THREADS) {
     const int row = e / 16 % 16, in_piece = e % 16, column = (e / 256 * CLUSTER + rank) * 16 + in_piece;
     if (row >= group || column >= DV) continue;
-    // As send_values leaves them: eight columns of all rows, a lane's four numbers.
+    // In the layout of send_values: eight columns of all rows, four values per lane.
     const int place = e / 256 * 256 + in_piece / 8 * 128 + (row % 8 * 4 + in_piece % 8 / 2) * 4 + row / 8 * 2 + in_piece % 2;
     float all = 0.0f;
 #pragma unroll 1

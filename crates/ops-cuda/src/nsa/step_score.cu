@@ -1,12 +1,12 @@
-// First kernel of a decode step of nsa: scores of one query against compressed keys, the parts of its compressed branch, and in
-// the last block of threads to finish the selection of its blocks.
+// First kernel of a decode step of nsa: scores of one query against compressed keys, the parts of its compressed branch, and, in
+// the last thread block to finish, the selection of its blocks.
 //
 // Block (split, key head and slab of 16 heads, query) takes compressed tokens split * share .. + share. scores
 // [queries, Hkv * slabs, 16, score_stride] f32 in base 2; partial values and sums [queries, Hkv * slabs, splits, ..] as in step.cuh.
-// The last block of a (query, key head), if `select` is not 0: weights from scores and all parts' sums, and by these the selection.
+// The last block of a (query, key head), if `select` is not 0: weights from scores and all parts' sums, and the selection by these.
 //
-// Queries are B * tq, or of packed sequences B * (longest tq), some of them none. k_cmp, k_rest, v_cmp as in
-// compressed.cu; k_rest null: nothing was lost; v_cmp null: no branch. counters [queries, Hkv], 0 before and after.
+// Queries are B * tq, or for packed sequences B * (longest tq), some of which do not exist. k_cmp, k_rest, v_cmp as in
+// compressed.cu; k_rest null: no rounding remainder; v_cmp null: no branch. counters [queries, Hkv], 0 before and after.
 //
 // Launch: grid (splits, Hkv * slabs, B * tq), block 32 * WARPS, dynamic shared memory the larger of ATTEND_BYTES (step.cuh) and
 // 128 slabs splits + 4 (tokens + blocks + n), of the longest sequence's compressed tokens and select blocks. Macros: D, DV, DTYPE,

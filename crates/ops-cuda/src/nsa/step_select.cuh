@@ -1,9 +1,9 @@
-// A block of threads selects the blocks of one query of nsa. Stands behind step.cuh and importance.cuh.
+// A block of threads selects the blocks of one query of nsa. Requires step.cuh and importance.cuh.
 
-// A block with its key as one number, larger for those that are taken first; 0 for none.
+// A block with its key as one integer, larger for those that are taken first; 0 for none.
 DEVICE u64 order_of(u32 key, int j) { return key == TAKEN ? 0 : (u64)key << 32 | (u32)~j; }
 
-// The lane's place among 32, of which those with larger numbers come first.
+// The lane's rank among 32, larger integers first.
 DEVICE int place_among(u64 number) {
   int ahead = 0;
 #pragma unroll 8
@@ -11,8 +11,8 @@ DEVICE int place_among(u64 number) {
   return ahead;
 }
 
-// Leaves the blocks in order in what was `keys` (room for all blocks); weights of compressed tokens are in shared memory, as is
-// `list` [count]. All threads call it; a barrier has followed.
+// Writes the blocks in order over `keys` (room for all blocks); weights of compressed tokens are in shared memory, as is
+// `list` [count]. All threads call it; it ends with a barrier.
 DEVICE void select_blocks(const Selecting& here, const float* weights, u32* keys, int* list) {
   __shared__ u64 groups[32];
   __shared__ int candidates[32], found;
@@ -32,8 +32,8 @@ DEVICE void select_blocks(const Selecting& here, const float* weights, u32* keys
   }
   const int wanted = here.wanted();
   if (wanted <= 32) {
-    // Threads make 32 groups. Of the largest of each group, the one that is `wanted`-th bounds from below what is taken: few
-    // more blocks come up to that edge.
+    // Threads form 32 groups. The wanted-th largest of the groups' largest keys is a lower bound of the selected keys: few
+    // more blocks reach it.
     u64 largest = best;
 #pragma unroll
     for (int step = 1; step < WARPS; step *= 2) largest = max(largest, __shfl_xor_sync(0xffffffff, largest, step));
@@ -59,7 +59,7 @@ DEVICE void select_blocks(const Selecting& here, const float* weights, u32* keys
           int before = 0;
 #pragma unroll 8
           for (int other = 0; other < 32; other++) before += __shfl_sync(0xffffffff, j, other) < j && (taken >> other & 1);
-          __syncwarp();  // every lane has read its key: the blocks take the keys' places
+          __syncwarp();  // every lane has read its key: the blocks overwrite the keys
           if (taken >> lane & 1) keys[here.front + before] = j;
 #pragma unroll 1
           for (int f = lane; f < here.forced(); f += 32) keys[here.forced_slot(f)] = here.forced_block(f);
@@ -69,7 +69,7 @@ DEVICE void select_blocks(const Selecting& here, const float* weights, u32* keys
       }
     }
   }
-  // Many equals or many wanted: one after the other. Whoever held the largest looks for its next.
+  // Many ties or many wanted: one after the other. The thread that had the largest searches for its next.
 #pragma unroll 1
   for (int f = thread; f < here.forced(); f += THREADS) list[f] = here.forced_block(f);
 #pragma unroll 1

@@ -1,4 +1,4 @@
-// How the warps of a block wait for each other and for weights, and blocks for what other blocks made. Stands behind phase.cuh.
+// Synchronization of a block's warps with each other and with copies of weights, and of blocks with results of other blocks. Requires phase.cuh.
 
 DEVICE void barrier_init(u32 at, int count) { asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(at), "r"(count) : "memory"); }
 DEVICE void barrier_expect(u32 at, u32 bytes) { asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(at), "r"(bytes) : "memory"); }
@@ -7,7 +7,7 @@ DEVICE void barrier_wait(u32 at, int parity) {
   asm volatile("{\n.reg .pred done;\nagain:\nmbarrier.try_wait.parity.shared.b64 done, [%0], %1;\n@!done bra again;\n}" ::"r"(at), "r"(parity) : "memory");
 }
 DEVICE void barriers_are_there() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
-// The warps that compute.
+// Barrier of the warps that compute.
 DEVICE void meet_inside() { asm volatile("bar.sync 1, %0;" ::"n"(CONSUMERS) : "memory"); }
 
 DEVICE uint4 load_shared(u32 from) {
@@ -15,15 +15,15 @@ DEVICE uint4 load_shared(u32 from) {
   asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w) : "r"(from) : "memory");
   return value;
 }
-// Past the first cache, in which what a kernel before wrote may be as it stood before.
+// Bypasses L1, in which a line may be older than an earlier kernel's write.
 DEVICE uint2 load_current(const char* from) {
   uint2 value;
   asm volatile("ld.global.cg.v2.u32 {%0, %1}, [%2];" : "=r"(value.x), "=r"(value.y) : "l"(from) : "memory");
   return value;
 }
 
-// A packet is 32 bits of content, one number in f32 or two in storage, and the number of the phase that made it. Who takes it asks until that
-// number is there, and no block waits for more than it reads. 64 bits are written and read as a whole, so content and number belong together.
+// A packet is 32 bits of content, one f32 or two values in storage, and the number of the phase that wrote it. A reader polls until that
+// number arrives, so that no block waits for more than it reads. 64 bits are written and read atomically, so content and number match.
 struct Packets {
   u64 a, b;
 
@@ -32,7 +32,7 @@ struct Packets {
     asm volatile("ld.relaxed.gpu.global.v2.u64 {%0, %1}, [%2];" : "=l"(two.a), "=l"(two.b) : "l"(from) : "memory");
     return two;
   }
-  // What an earlier kernel wrote.
+  // Reads the output of an earlier kernel.
   static DEVICE Packets read(const char* from) {
     const uint2 words = load_current(from);
     return {words.x, words.y};
@@ -48,13 +48,13 @@ DEVICE void give(u64* to, u32 content, u32 number) {
   asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(to), "l"((u64)number << 32 | content) : "memory");
 }
 
-// Brings what will be read into the cache that all blocks share, ahead of weights that are asked for later. Whole pieces of 16 bytes.
+// Prefetches into L2, before weights that are loaded later. Whole pieces of 16 bytes.
 DEVICE void prefetch(const char* from, u32 bytes) {
   const u64 first = (u64)from & ~15ull;
   asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(first), "r"((u32)((u64)from - first) + bytes + 15 & ~15u) : "memory");
 }
 
-// Weights on their way, and where the warps that multiply are in them.
+// The pipeline of weights in flight, and the position in it of the warps that multiply.
 struct Ring {
   u32 at, full, empty;  // addresses in shared memory: of the stages, and of a barrier of each
   int slot, turn;       // of the next stage
@@ -65,7 +65,7 @@ struct Ring {
   DEVICE void advance() {
     if (++slot == STAGES) slot = 0, turn ^= 1;
   }
-  // For one thread: waits until the next stage's place is free. Two stages alone are under way at once: what anybody asks of memory comes behind them.
+  // For one thread: waits until the next stage is free. Only two stages are in flight at once, because other loads of the block queue after them.
   DEVICE void make_room() const {
     constexpr int UNDER_WAY = 2;
     barrier_wait(empty + 8 * slot, turn ^ 1);
@@ -95,7 +95,7 @@ struct Ring {
   }
 };
 
-// Factors of the columns of half a phase: gates or ups, or all there are. Two halves have room, so they come ahead as weights do.
+// Scales of the columns of half a phase: gates or ups, or all there are. There is room for two halves, so they load ahead as weights do.
 struct Factors {
   u32 at, full, empty;
   int halves;  // so far
@@ -103,13 +103,13 @@ struct Factors {
   DEVICE void begin() const {
     for (int i = 0; i < 2; i++) barrier_init(full + 8 * i, 32), barrier_init(empty + 8 * i, WARPS);
   }
-  // The bytes of a group of columns begin where 16 of them do, some rows ahead of the block's first.
+  // The copy of a group of columns starts at a 16-byte boundary, some rows before the block's first.
   static DEVICE int before(const Columns& own, int size) { return own.first % (16 / size); }
   static DEVICE int stride(const Columns& own, int size) { return ceil_div(before(own, size) + own.count, 16 / size) * 16; }
   DEVICE u32 half() const { return at + halves % 2 * HALF_BYTES; }
   DEVICE u32 barrier(u32 of) const { return of + 8 * (halves % 2); }
 
-  // A warp has used the factors of a half.
+  // A warp has used the scales of a half.
   DEVICE void leave() {
     __syncwarp();
     if (threadIdx.x % 32 == 0) barrier_arrive(barrier(empty));

@@ -1,6 +1,6 @@
-// Phases of a step, one behind the other in one launch of a block a multiprocessor. See README.md.
+// A persistent kernel, one block per SM, that executes the phases of a step one after the other in one launch. See README.md.
 //
-// Without phases: one product, which the parameters tell of. What phases compute is verified by that.
+// Without phases: one linear layer, described by the parameters. This verifies the device code of the phases.
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     persistent_chain(const Phase* phases, int count, u64* launches, const char* x, const char* w, const char* w_scale, const char* w_offset,
@@ -49,7 +49,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 
   if (thread >= CONSUMERS) {
     const bool brings_factors = thread >= CONSUMERS + 32, first = thread == CONSUMERS;
-    // A choice is a whole warp's.
+    // The router's choice needs a whole warp.
     if (!brings_factors && !first && !CHOSEN) return;
     Ring to = ring;
     Factors of = factors;
@@ -65,7 +65,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         }
         continue;
       }
-      // Behind weights they would come late.
+      // After the weights they would arrive late.
       if (first && blockIdx.x == 0 && !OFFSET && source.beside != nullptr) prefetch(source.beside, source.inputs * 4);
       if (first && source.kind == NORM) {
         for (int column = blockIdx.x; column < source.columns; column += gridDim.x) prefetch(source.w + (i64)column * source.inputs * 2, source.inputs * 2);
@@ -92,7 +92,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   let_next_start();
   if (thread == 0) launched = launches == nullptr ? 0 : *(volatile u64*)launches / gridDim.x;
   meet_inside();
-  // Numbers go on where those of the launch before ended; blocks that have ended are fewer than all of them.
+  // Numbers continue those of the preceding launch; fewer than all blocks of this launch have ended, so the quotient counts earlier launches.
   Block block = {ring,    factors, beside, (float*)(shared + STAGES * STAGE + X_BYTES), squares, (u32)launched * MOST_PHASES, backs, &root, dots,
 #if CHOSEN
                  chosen, shared_address(&chosen_full), 0
@@ -100,7 +100,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   };
   for (int phase = 0; phase < count; phase++) {
     const Phase& of = held[phase % 2];
-    // The next record is on its way while this phase runs.
+    // The next record is copied while this phase runs.
     if (thread < PHASE_WORDS && phase + 1 < count) {
       copy_async<16>(shared_address(&held[(phase + 1) % 2]) + 16 * thread, (const uint4*)(phases + phase + 1) + thread);
     }
@@ -108,7 +108,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     const Columns& own = sources[phase].own;
 #define LINEAR_PHASE(...) \
   case FORM(__VA_ARGS__): linear_phase<Input<__VA_ARGS__>>(of.linear, own, block); break
-    // No form is as small as a kind.
+    // Forms are larger than all kinds, so one switch has both.
     switch (of.kind == LINEAR ? of.linear.form : of.kind) {
       case SCAN: scan_phase(of.scan, block.number); break;
 #if CHOSEN

@@ -1,12 +1,12 @@
-// Experts of one token in two phases, on the way up and down. Stands behind norm.cuh and `moe/choose.cuh`.
+// Experts of one token in two phases: gate and up projections, then the down projection. Requires norm.cuh and `moe/choose.cuh`.
 //
-// Experts that every token takes come first, while the router's logits are on their way. BY_CHUNKS, where x is two chunks of a row: a stage of weights is an expert's on
-// the way up, its columns' gates and then ups, and on the way down two experts, of which half of the warps multiply one. Otherwise rows lie in a stage as they are: gates, ups
-// and the way down are a stage each, and a warp has 128 columns of each chunk, on the way down 128 in all.
+// Shared experts, which every token takes, come first, while the router's logits are in flight. BY_CHUNKS, if x is two chunks of a row: a stage
+// has the gates and then the ups of the block's columns of one expert, or two experts for the down projection, each for half of the warps.
+// Otherwise rows are not split: gates, ups and down projection take a stage each; a warp has 128 columns of each chunk, of the latter 128 in all.
 
-constexpr int DEALT = CHOSEN - ALWAYS;      // experts that are chosen
+constexpr int DEALT = CHOSEN - ALWAYS;      // experts that the router chooses
 constexpr int SHARE = BY_CHUNKS ? WARPS / 2 : WARPS;  // warps that share an expert's width
-constexpr int AT_ONCE = WARPS / SHARE;      // experts of a stage on the way down
+constexpr int AT_ONCE = WARPS / SHARE;      // experts of a stage in the down projection
 constexpr int UP_STAGES = BY_CHUNKS ? 1 : 2, DOWN_STEPS = CHOSEN / AT_ONCE;
 constexpr int DOWN_GROUPS = BY_CHUNKS ? 1 : 2;  // of 16 rows
 static_assert(WEIGHT_BITS == 8 && INNER == SHARE * OF_WARP && CHOSEN % AT_ONCE == 0 && DEALT > 0, "warps share an expert's width");
@@ -14,7 +14,7 @@ static_assert(CHOSEN * UP_STAGES <= SUM_STAGES && DOWN_STEPS * DOWN_GROUPS <= SU
 static_assert(CHOSEN * INNER * 2 <= X_BYTES && OF_EXPERT * HIDDEN * 2 / UP_STAGES <= STAGE, "x and weights have room");
 static_assert(CHOSEN * OF_EXPERT * SHARERS <= CONSUMERS, "a thread finishes one column");
 
-// Rows of a stage that lie as they are, `row_bytes` each, by UNITS times the columns of a warp: eight of them or, with HIGH, sixteen.
+// Multiplies rows of a stage that are not split, `row_bytes` each, by UNITS times the columns of a warp: eight rows or, with HIGH, sixteen.
 template <int UNITS, int row_bytes, bool HIGH>
 DEVICE void multiply_rows(u32 x, u32 from, float back, float* to) {
   Products<1> products;
@@ -38,7 +38,7 @@ DEVICE void multiply_rows(u32 x, u32 from, float back, float* to) {
   }
 }
 
-// The choice, in the order of `choose`, by the warp that brings weights; `to` is shared memory, CHOSEN of them.
+// The choice, in the order of `choose`, by the warp that loads weights; `to` is shared memory, [CHOSEN].
 DEVICE void choose_now(const Up& of, u32 number, Choice* to) {
   constexpr int SLOTS = ceil_div(EXPERTS, 32);
   const int lane = threadIdx.x % 32;
@@ -108,7 +108,7 @@ DEVICE void choose_now(const Up& of, u32 number, Choice* to) {
   __syncwarp();
 }
 
-// For one warp: weights on the way up, and the choice, which `full` tells of.
+// For one warp: loads the weights of the gate and up projections, and makes the choice, whose completion `full` signals.
 DEVICE void bring_up(Ring& ring, const Up& of, const Source& source, u32 number, Choice* chosen, u32 full) {
   const bool first = threadIdx.x % 32 == 0;
   const auto bring = [&](int expert) {
@@ -150,7 +150,7 @@ DEVICE void up_phase(const Up& of, const Columns own, Block& block) {
   using In = Input<false, Stream::INPUTS / WORKING / 128, false>;
   const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32, column = thread / SHARERS, sharer = thread % SHARERS;
   const int piece = min(column / OF_EXPERT, CHOSEN - 1), at = column % OF_EXPERT;
-  // Who reads behind this phase finds the choice by its number.
+  // Blocks without columns count too: later phases derive the barrier's parity from this number.
   const int turn = block.choices++ % 2;
   if (own.count == 0) return;
   float weight = 0.0f, factor = 0.0f, factor_of_up = 0.0f;
@@ -254,7 +254,7 @@ DEVICE void down_phase(const Down& of, const Columns own, Block& block) {
     block.ring.advance();
   }
   meet_inside();
-  // ---- Columns: of two neighbouring threads each has one half of the warps.
+  // ---- Columns: each of two adjacent threads has one half of the warps.
   float sum = 0.0f;
 #pragma unroll
   for (int i = 0; i < DOWN_STEPS; i++) {

@@ -1,7 +1,7 @@
-// x of a product: asked for, normalised, and laid into shared memory in f16. Stands behind weights.cuh.
+// x of a product: loaded, normalized, and stored in shared memory in f16. Requires weights.cuh.
 
-// Lays a warp's columns one load behind the other. f16 holds few exponents: they come by the power of two that brings the largest number below 2^15; gives what
-// undoes that.
+// Stores a warp's columns, one load after the other. f16 has few exponents: values are scaled by the power of two that brings the largest
+// below 2^15; returns its inverse.
 template <int LOADS, int OF_LANE>
 DEVICE float laid(const float (&value)[LOADS][OF_LANE], u32 to) {
   float largest = 0.0f;
@@ -26,18 +26,18 @@ DEVICE float laid(const float (&value)[LOADS][OF_LANE], u32 to) {
   return __uint_as_float((u32)(254 - exponent) << 23);
 }
 
-// The columns that a warp multiplies, of each segment of x OF_WARP. A lane loads two neighbouring ones in f32, or four in storage, at a time.
+// The columns that a warp multiplies: OF_WARP of each segment of x. A lane loads two adjacent ones in f32, or four in storage, at a time.
 template <bool F32, int LOADS, bool NORMED>
 struct Input {
   static constexpr int OF_LANE = F32 ? 2 : 4, OF_LOAD = 32 * OF_LANE;
   static constexpr int INPUTS = WORKING * LOADS * OF_LOAD, SEGMENTS = INPUTS / CHUNK, ROWS = 16 / SEGMENTS;
   static constexpr bool IS_NORMED = NORMED;
-  static constexpr bool CONVOLVES = F32;  // what stands behind a norm of the residual stream
+  static constexpr bool CONVOLVES = F32;  // only of a normalized residual stream
   static_assert(INPUTS % CHUNK == 0 && SEGMENTS <= 8 && INPUTS * 2 <= X_BYTES, "x is whole chunks and has room");
   float weight[LOADS][OF_LANE];
   float value[LOADS][OF_LANE];
   float squares = 0.0f;  // of the lane's columns
-  float back;     // what undoes the power of two that they lie by
+  float back;     // inverse of the power of two by which they are scaled
 
   static DEVICE u32 place(u32 x) { return x + threadIdx.x / 32 * (INPUTS * 2 / WORKING); }
   static DEVICE int column(int load) {
@@ -45,7 +45,7 @@ struct Input {
     return at / OF_WARP * CHUNK + (int)threadIdx.x / 32 * OF_WARP + at % OF_WARP;
   }
 
-  // What no kernel writes.
+  // Loads the norm's weights, which no kernel writes.
   DEVICE void prepare(const float* norm) {
     if constexpr (NORMED) {
 #pragma unroll
@@ -62,7 +62,7 @@ struct Input {
     }
   }
 
-  // Columns as they come: from packets of that number, or from memory.
+  // Loads columns unchanged: from packets of that number, or from memory.
   DEVICE void take(const u64* packets, const char* x, u32 number) {
     Packets two[LOADS];
     if (packets != nullptr) {
@@ -88,7 +88,7 @@ struct Input {
       for (int j = 0; j < OF_LANE; j++) value[i][j] = F32 ? __uint_as_float(words[j % 2]) : widen_half(j % 2 ? words[j / 2] >> 16 : words[j / 2] & 0xffff);
     }
   }
-  // Times the norm's weights.
+  // Multiplies by the norm's weights.
   DEVICE void weigh() {
 #pragma unroll
     for (int i = 0; i < LOADS; i++) {
@@ -99,5 +99,5 @@ struct Input {
   DEVICE void lay(u32 to) { back = laid<LOADS, OF_LANE>(value, to); }
 };
 
-// The residual stream behind a norm.
+// The residual stream, normalized.
 using Stream = Input<true, CHOSEN ? HIDDEN / WORKING / 64 : 4, true>;

@@ -1,17 +1,17 @@
-// A product of one row of x over all blocks: o = residual + scale act(rms(x) W^T), and some columns convolved. Stands behind input.cuh.
+// A linear layer for one row of x over all blocks: o = residual + scale act(rms(x) W^T), and some columns convolved. Requires input.cuh.
 //
-// A row of K columns is SEGMENTS rows of a matrix product, one behind the other, each a chunk of CHUNK columns; the other matrix has x's segments
+// A row of K columns is SEGMENTS rows of the MMA, one after the other, each a chunk of CHUNK columns; the B operand has x's segments
 // as its columns. A stage is 16 such chunks, so ROWS rows of w. Each warp takes OF_WARP columns of every chunk.
 
-// What a block's phases share.
+// State shared by a block's phases.
 struct Block {
   Ring ring;
   Factors factors;
   u32 x;
   float* sums;     // [SUM_STAGES][WARPS][16]
   float* squares;  // [WARPS], of x
-  u32 number;      // of the packets that the phase ahead made
-  // Of a norm that every block makes: what undoes the power of two of each warp's columns, and what undoes their size.
+  u32 number;      // of the packets that the preceding phase wrote
+  // Of a norm that every block computes: the inverse power of two of each warp's columns, and the inverse RMS.
   float* backs;  // [WARPS]
   float* root;
   float* dots;  // [2][2][WARPS]
@@ -22,13 +22,13 @@ struct Block {
 #endif
 };
 
-// What undoes the size of a normed x.
+// The inverse RMS of x.
 DEVICE float root_of(const float* squares, int inputs, float eps) {
   const float4 a = *(const float4*)squares, b = *(const float4*)(squares + 4);
   return rsqrtf(((a.x + a.y) + (a.z + a.w) + ((b.x + b.y) + (b.z + b.w))) * (1.0f / inputs) + eps);
 }
 
-// A thread's half of a row's sums, and its neighbour's.
+// The sum of a thread's half of a row's partial sums and its neighbour's half.
 template <int SEGMENTS>
 DEVICE float total(const float* from) {
   float sum = 0.0f;
@@ -51,13 +51,13 @@ DEVICE float total(const float* from) {
   return sum + __shfl_xor_sync(0xffffffff, sum, 1);
 }
 
-// A convolution's step over a column, whose state is its thread's own. While products are taken it lies in shared memory: there are no registers left.
+// A convolution's step over a column, whose state belongs to its thread. During the products it is in shared memory: no registers are left.
 struct Convolution {
   static constexpr int BYTES = 48;
   float past[TAPS - 1], offset, tap[TAPS];
   float* state;  // null: no channel
 
-  // Reads what a column needs, and lays it at `to`.
+  // Loads a column's operands and stores them at `to`.
   static DEVICE void prepare(const Linear& of, int column, u32 to) {
     Convolution it = {};
     const int channel = column - of.conv_first;
@@ -92,7 +92,7 @@ struct Convolution {
   }
 };
 
-// Where kernels behind this one read a column.
+// Stores a column for later kernels.
 DEVICE void store(const Linear& of, int column, float value) {
   char* to = of.o0;
   int begin = 0;
@@ -108,18 +108,18 @@ DEVICE void store(const Linear& of, int column, float value) {
   }
 }
 
-// What a lane has of a stage's sums: of one row of the product and of the one eight further.
+// A lane's part of a stage's sums: of one row of the MMA and of the one eight further.
 template <int SEGMENTS>
 struct Kept {
   using Of = Products<SEGMENTS>;
-  // In shared memory: what the lane's first row has for its first block, and bytes to the next.
+  // Shared memory address of the lane's first row and first block, and bytes to the next block.
   struct Beside {
     u32 from;
     int stride;
   };
   float low = 0.0f, high = 0.0f;
 
-  // The sums of the columns that are loaded first or second.
+  // Adds the sums of the columns that are loaded first or second.
   DEVICE void add(const Of& of, const float (&sum)[Of::SETS][4], int s, Beside factor, Beside offset) {
 #pragma unroll
     for (int set = 0; set < Of::SETS; set++) {
@@ -159,7 +159,7 @@ struct Parts {
   DEVICE int of(int part) const { return part == 0 ? first : second; }
 };
 
-// What a warp multiplies with the x that it laid: all stages' sums. `before` is called ahead of each part.
+// Multiplies all stages by the x that the warp has stored. `before` is called before each part.
 template <class In, class Before>
 DEVICE void multiply(float back, const Columns own, const Parts parts, Block& block, Before before) {
   constexpr int SEGMENTS = In::SEGMENTS, ROWS = In::ROWS;
@@ -194,9 +194,9 @@ DEVICE void multiply(float back, const Columns own, const Parts parts, Block& bl
     block.ring.advance();
     return slot;
   };
-  // So many stages; while one is multiplied the next is loaded, if there are registers for that.
+  // Multiplies `count` stages; while one is multiplied the next is loaded, if there are registers for that.
   const auto some = [&](int count) {
-    // A part may be empty, as where no expert is every token's: there is no stage of it to wait for.
+    // A part may be empty, without shared experts: there is no stage of it to wait for.
     if (count == 0) return;
     Raw even, other;
     if constexpr (Of::OF_SUB == 4) {
@@ -234,7 +234,7 @@ DEVICE void multiply(float back, const Columns own, const Parts parts, Block& bl
   }
 }
 
-// A warp that has no columns of w leaves all stages as they come.
+// A warp without columns of w releases all stages as they arrive.
 template <class Before>
 DEVICE void leave(const Parts parts, Block& block, Before before) {
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -258,9 +258,9 @@ template <class In>
 DEVICE void linear_phase(const Linear& of, const Columns own, Block& block) {
   constexpr int SEGMENTS = In::SEGMENTS, ROWS = In::ROWS;
   const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32, stages = ceil_div(own.count, ROWS);
-  // A block without columns waits for nobody, and nobody for it.
+  // A block without columns waits for no block, and no block for it.
   if (own.count == 0) return;
-  // ---- What no other block writes.
+  // ---- Operands that no other block writes.
   const int column = thread / SHARERS, sharer = thread % SHARERS;
   const bool finishes = sharer == 0 && column < own.count;
   float factor = 1.0f, factor_of_up = 1.0f, last = 0.0f;
@@ -269,7 +269,7 @@ DEVICE void linear_phase(const Linear& of, const Columns own, Block& block) {
       factor = factor_at(of.w_scale, own.first + column, of.factor_bits);
       if (of.swiglu) factor_of_up = factor_at(of.w_scale, of.columns + own.first + column, of.factor_bits);
     }
-    // Each column of a residual is the same thread's in all phases that have as many of them.
+    // A column of a residual belongs to the same thread in all phases with the same number of columns.
     if (of.residual != nullptr) last = __ldcg(of.residual + own.first + column);
   }
   const u32 parked = block.x + In::INPUTS * 2 + column * Convolution::BYTES;
@@ -297,7 +297,7 @@ DEVICE void linear_phase(const Linear& of, const Columns own, Block& block) {
     if (lane == 0) block.squares[warp] = squares;
   }
   meet_inside();
-  // ---- Columns.
+  // ---- Epilogue.
   const int safe = min(column, own.count - 1);
   const float* const from = block.sums + (safe / ROWS * WARPS + sharer * (WARPS / SHARERS)) * 16 + safe % ROWS * SEGMENTS;
   float value = total<SEGMENTS>(from);

@@ -1,12 +1,12 @@
-// A norm of the residual stream, and a router behind it. Every block makes all of it, in the place where experts and products take their x from: that is quicker than to
-// have it from other blocks. Stands behind linear.cuh.
+// A norm of the residual stream, followed by a router. Every block computes all of it, into the shared memory from which experts and products
+// read x: that is faster than reading it from other blocks. Requires linear.cuh.
 
 template <class In>
 DEVICE void norm_phase(const Norm& of, Block& block) {
   constexpr int LOADS = In::INPUTS / WORKING / In::OF_LOAD, AT_ONCE = EXPERTS > 128 ? 2 : 1;
   const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
   const bool works = WORKING == WARPS || warp < WORKING;
-  // Columns of the router: this block's first, and at most one more at once, as many further as there are blocks.
+  // Columns of the router: this block's first, and at most one more at once, gridDim.x further.
   int column = blockIdx.x;
   u32 weights[AT_ONCE][LOADS] = {};
   const auto load_weights = [&]() {
@@ -75,7 +75,7 @@ DEVICE void norm_phase(const Norm& of, Block& block) {
   }
   if (thread == 0) *block.root = root;
   if (!works || of.o == nullptr || of.weight == nullptr) return;
-  // Who reads behind the launch reads there: 32 columns of each block.
+  // For kernels after the launch: each block stores 32 columns in turn.
 #pragma unroll
   for (int i = 0; i < LOADS; i++) {
     const int at = In::column(i);

@@ -1,30 +1,30 @@
-// What a kernel whose blocks stay is told of one phase, and how its blocks share the work. Stands behind ampere.cuh and storage.cuh.
+// The record of a phase (one stage of the persistent kernel's fused sequence), and the blocks' shares of it. Requires ampere.cuh, storage.cuh.
 //
-// Macros: WORKING, warps that multiply; WEIGHT_BITS (8 or 4); INTEGERS, weights are i8 or u4 and not e4m3; BLOCKS, columns of w that share a factor (128 or 32; 0: a whole
-// row does), FACTOR_BITS of such a factor (32, 16 of f16, 17 of bf16) and OFFSET, whether they have an offset too; RING_BYTES, of weights on
-// their way; FACTOR_BYTES, of the factors of half a phase; SUM_STAGES, whose sums a block holds; MOST_PHASES, of a launch; PHASE_BYTES, of
-// a record as the host writes it. CHOSEN, experts of a token (0: the kernel takes none), of which every token takes the last ALWAYS, and the others are
-// chosen among EXPERTS; INNER, their width; HIDDEN, columns of their x; STAGE_BYTES, of weights that come at once; X_BYTES, of x in f16.
+// Macros: WORKING, warps that multiply; WEIGHT_BITS (8 or 4); INTEGERS, weights are int8 or uint4, not e4m3; BLOCKS, columns of w per scale (128
+// or 32; 0: the whole row), FACTOR_BITS of a scale (32, 16 of f16, 17 of bf16) and OFFSET, whether there are offsets too; RING_BYTES, of weights
+// in flight; FACTOR_BYTES, of the scales of half a phase; SUM_STAGES, whose sums a block has room for; MOST_PHASES, of a launch; PHASE_BYTES, of
+// a record as the host writes it. CHOSEN, experts of a token (0: no expert phases), of which the last ALWAYS are shared by all tokens, and the
+// others chosen among EXPERTS; INNER, their width; HIDDEN, columns of their x; STAGE_BYTES, of a stage of weights; X_BYTES, of x in f16.
 
 #define BY_CHUNKS (CHOSEN && HIDDEN == 2 * WORKING * 128)  // see experts.cuh
 
 constexpr int WARPS = 8, CONSUMERS = 32 * WARPS;
-constexpr int THREADS = CONSUMERS + (BLOCKS ? 64 : 32);  // and warps that bring weights and factors
+constexpr int THREADS = CONSUMERS + (BLOCKS ? 64 : 32);  // and warps that load weights and scales
 constexpr int COLS = 128 / WEIGHT_BITS;                  // columns of a lane's 16 bytes of w
-constexpr int SUB = 4 * COLS, SUBS = 2;                  // columns that a warp loads of a row at once, and such loads
+constexpr int SUB = 4 * COLS, SUBS = 2;                  // columns of a row that a warp loads at once, and number of such loads
 constexpr int OF_WARP = SUB * SUBS, CHUNK = WORKING * OF_WARP;
-constexpr int STAGE = STAGE_BYTES, STAGES = RING_BYTES / STAGE;  // of projections 16 chunks of rows
+constexpr int STAGE = STAGE_BYTES, STAGES = RING_BYTES / STAGE;  // of a linear layer 16 chunks of rows
 constexpr int SUM_BYTES = SUM_STAGES * WARPS * 16 * 4;
 constexpr int FACTOR_SIZE = FACTOR_BITS == 32 ? 4 : 2;
-constexpr int HALF_BYTES = FACTOR_BYTES * (OFFSET ? 2 : 1);  // of the factors of half a phase, and behind them its offsets
+constexpr int HALF_BYTES = FACTOR_BYTES * (OFFSET ? 2 : 1);  // of the scales of half a phase, followed by its offsets
 constexpr int TAPS = 4;         // of a convolution
 constexpr int STATE = 128;      // width of a scan's state
-constexpr int SCAN_ROWS = 4;    // of a state that a warp takes at once
-constexpr int SHARERS = 2;      // neighbouring threads that sum up one column
-constexpr int OF_EXPERT = INNER / 128;  // columns of an expert that a block makes on the way up: 128 blocks have some
+constexpr int SCAN_ROWS = 4;    // of a state that a warp processes at once
+constexpr int SHARERS = 2;      // adjacent threads that sum one column
+constexpr int OF_EXPERT = INNER / 128;  // columns of an expert's gates and ups per block: 128 blocks have some
 
-// A product of one row of x, and what stands around it: see the op `linear`. Packets are null where the phase ahead does not make x, and where
-// none behind takes the columns.
+// A linear layer for one row of x, with its prologue and epilogue: see the op `linear`. x_packets is null if the preceding phase does not
+// compute x, packets if no later phase reads the columns.
 struct Linear {
   const char* x;           // [inputs], f32 or storage
   const char* w;           // [columns, inputs], of gates and then of ups [2 columns, inputs]
@@ -62,8 +62,8 @@ struct Scan {
   float dt_min, dt_max;
 };
 
-// A norm of the residual stream, and what a router makes of it: see the ops `rmsnorm` and `linear`. Each block has all of o; the columns of the
-// router are dealt to the blocks one by one.
+// A norm of the residual stream, followed by a router: see the ops `rmsnorm` and `linear`. Each block computes all of o; the columns of the
+// router are distributed over the blocks.
 struct Norm {
   const char* x;           // [inputs] in f32, or in storage where there is no norm, but only a router
   const float* weight;     // [inputs], or null: no norm
@@ -76,7 +76,7 @@ struct Norm {
   float eps, scale;
 };
 
-// What a token's experts make of x, times their weights: see the op `moe`.
+// The gate and up projections of a token's experts, times the experts' weights: see the op `moe`.
 struct Up {
   const char* x;           // [inputs] in storage
   const char* w;           // [EXPERTS + ALWAYS, 2 INNER, inputs], of each gates and then ups
@@ -85,12 +85,12 @@ struct Up {
   const float* correction; // [EXPERTS], or null
   const u64* logits_packets;
   u64* packets;            // [CHOSEN, INNER]
-  int inputs, local;       // local: the phase ahead is the norm that makes x, so each block has it
+  int inputs, local;       // local: the preceding phase is the norm that computes x, so each block has it
   int sigmoid, renormalise;  // see Router in `moe/choose.cuh`
   float sum_eps, weight_scale;
 };
 
-// Their way down, and their sum.
+// The experts' down projections, and their sum.
 struct Down {
   const char* w;           // [EXPERTS + ALWAYS, columns, INNER]
   const float* w_scale;    // [EXPERTS + ALWAYS, columns]
@@ -118,10 +118,10 @@ static_assert(sizeof(Phase) == PHASE_BYTES, "the host writes records of another 
 constexpr int PHASE_WORDS = sizeof(Phase) / 16;
 static_assert(PHASE_WORDS <= CONSUMERS, "a thread brings 16 bytes of a record");
 
-// A form of x: whether it is in f32, how often a lane loads a part of it, and whether there is a norm.
+// A form of x: whether it is in f32, the number of a lane's loads, and whether there is a norm.
 #define FORM(F32, LOADS, NORMED) ((LOADS) * 4 + (F32) * 2 + (NORMED))
 
-// The neighbouring columns of this block, always an even number: two of them are one packet.
+// The adjacent columns of this block, always an even number: two of them are one packet.
 struct Columns {
   int first, count;
 
@@ -132,7 +132,7 @@ struct Columns {
   }
 };
 
-// What the warps have to know of a phase ahead that bring its weights.
+// The data of a phase for the warps that load its weights ahead.
 struct Source {
   const char *w, *w_scale;
   const char* beside;  // offsets where OFFSET, otherwise the norm's weights, or null
@@ -157,7 +157,7 @@ struct Source {
   }
 };
 
-// A factor in f32 (32 bits), f16 (16) or bf16 (17).
+// A scale in f32 (32 bits), f16 (16) or bf16 (17).
 DEVICE float factor_of(u32 stored, int bits) {
   float value;
   asm("{\n.reg .b16 low, high;\nmov.b32 {low, high}, %1;\ncvt.f32.f16 %0, low;\n}" : "=f"(value) : "r"(stored));

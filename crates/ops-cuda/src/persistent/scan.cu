@@ -1,4 +1,4 @@
-// One step of a scan as `chain.cu` takes it, by itself: what such phases compute is verified by it.
+// One scan step with the device code of chain.cu, in a separate launch: verifies what such phases compute.
 
 extern "C" __global__ void __launch_bounds__(CONSUMERS, 1)
     ssd_persistent(const char* x, const char* z, const char* dt, const char* b, const char* c, const float* rate, const float* d,

@@ -1,7 +1,7 @@
-// A token's step of a scan: h <- exp(dt A) h + dt x (outer) B, y = h C + D x, times silu(z). A warp takes SCAN_ROWS rows of the state at once, a lane four of
-// their columns. Stands behind barriers.cuh.
+// A token's step of a scan: h <- exp(dt A) h + dt x (outer) B, y = h C + D x, times silu(z). A warp takes SCAN_ROWS rows of the state at once,
+// a lane four of their columns. Requires barriers.cuh.
 
-// Four numbers in storage.
+// Four values in storage.
 struct Four {
   float of[4];
   DEVICE explicit Four(const Packets& two) {
@@ -14,12 +14,12 @@ struct Four {
   DEVICE float at(int i) const { return i == 0 ? of[0] : i == 1 ? of[1] : i == 2 ? of[2] : of[3]; }
 };
 
-// What is not the scan's own, of one row's head and group.
+// A token's inputs for one row, its head and its group.
 struct Token {
   Packets b, c, x, z;
   u64 dt;
 
-  // `row`: its first row of all heads; `column`: of the state.
+  // `row`: the warp's first row, counted over all heads; `column`: of the state.
   DEVICE void ask_for(const Scan& of, int row, int head, int column, u32 number) {
     do {
       b = Packets::ask(of.b_packets + column / 2), c = Packets::ask(of.c_packets + column / 2), x = Packets::ask(of.x_packets + row / 2);
@@ -67,7 +67,7 @@ DEVICE void scan_phase(const Scan& of, u32 number) {
       h[r].z = fmaf(weight, b.of[2], decay * h[r].z), h[r].w = fmaf(weight, b.of[3], decay * h[r].w);
       sum[r] = fmaf(h[r].x, c.of[0], fmaf(h[r].y, c.of[1], fmaf(h[r].z, c.of[2], h[r].w * c.of[3])));
     }
-    // The four rows' sums come together at once: a lane keeps the row that its number ends in.
+    // The sums of the four rows are reduced together: a lane ends with row lane % 4.
     const auto fold = [&](float even, float odd, int far) {
       const bool second = lane & far;
       return (second ? odd : even) + __shfl_xor_sync(0xffffffff, second ? even : odd, far);

@@ -1,4 +1,4 @@
-// Weights as pairs in f16, and products with x. Stands behind barriers.cuh.
+// Weights as pairs in f16, and products with x. Requires barriers.cuh.
 
 // d += a b in f32, a and b in f16.
 DEVICE void product(float (&d)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
@@ -12,8 +12,8 @@ DEVICE u32 pair_f16(float low, float high) {
   return pair;
 }
 
-// Of integers the bits are set in f16's fraction, so they come by so much too large: of eight bits by 1152; of four the pairs that stand four apart by
-// 256 and 16 in turn, and by their zero, which is 8 where there are no offsets. That times x's sums is taken out of the products.
+// Integers are set as bits of f16's mantissa, so the values are too large: int8 by 1152; 4-bit pairs (elements four apart) by 256 and 16
+// alternately, plus the zero point, which is 8 without offsets. These constants times the sums of x are subtracted from the products.
 constexpr int PAIRS = COLS / 2;  // of a lane's 16 bytes
 DEVICE constexpr u32 less(int pair) {
   if (!INTEGERS) return 0;
@@ -21,7 +21,7 @@ DEVICE constexpr u32 less(int pair) {
   return pair % 2 == 0 ? OFFSET ? 0xdc00dc00 : 0xdc20dc20 : OFFSET ? 0xcc00cc00 : 0xce00ce00;
 }
 
-// 16 bytes of w.
+// 16 bytes of w, converted to pairs.
 struct Pairs {
   u32 pair[PAIRS];
 
@@ -48,7 +48,7 @@ struct Pairs {
   }
 };
 
-// x beside a lane's 16 bytes of w, from shared memory, where it lies as it comes.
+// Loads the x of a lane's 16 bytes of w from shared memory, in the order of the pairs.
 DEVICE void load_pairs(u32 (&pair)[PAIRS], u32 from) {
 #pragma unroll
   for (int i = 0; i < COLS / 8; i++) {
@@ -62,8 +62,8 @@ DEVICE void load_pairs(u32 (&pair)[PAIRS], u32 from) {
   }
 }
 
-// A lane's share of a stage: two rows, of each the 16 bytes that it loads twice. Rows of odd number take the second half of a warp's columns first, so that
-// no two rows meet in a bank.
+// A lane's share of a stage: two rows, of each the 16 bytes that it loads twice. Odd rows take the second half of a warp's columns first, so that
+// two rows have no bank conflict.
 struct Raw {
   uint4 low[SUBS], high[SUBS];
 
@@ -78,19 +78,19 @@ struct Raw {
   }
 };
 
-// What a warp's columns of x make of stages. Each row of a stage has columns of the product of its own, for it has another segment of x than its neighbours and
-// takes the warp's columns in another order. Where blocks of columns have factors, each block that lanes load side by side has such a column, in which x is
-// zero for all other lanes; where all of them have no place at once, the product is taken twice.
+// Products of a warp's columns of x with stages. Each row of a stage has separate columns of the MMA, because its segment of x and its
+// order of the warp's columns differ from its neighbours'. If blocks of columns have scales, each block that lanes load at once has such a
+// column, in which x is zero for all other lanes; if there is no room for all of them, the MMA runs twice.
 template <int SEGMENTS>
 struct Products {
-  static constexpr int OF_SUB = BLOCKS == 32 ? SUB / 32 : 1;  // blocks of SUB columns
+  static constexpr int OF_SUB = BLOCKS == 32 ? SUB / 32 : 1;  // blocks of a scale in SUB columns
   static constexpr int SETS = OF_SUB * (SEGMENTS > 2 ? SEGMENTS : 2) > 8 ? 2 : 1;
   static constexpr int AT_ONCE = OF_SUB / SETS, ORDERS = 8 / AT_ONCE;
-  static constexpr int KEPT = AT_ONCE > 1 ? 2 : 1;  // columns of the product that a lane keeps of a row
+  static constexpr int KEPT = AT_ONCE > 1 ? 2 : 1;  // columns of the MMA that a lane keeps of a row
   static_assert(ORDERS >= SEGMENTS && ORDERS >= 2, "rows of a stage have columns of their own");
   u32 x[SUBS][PAIRS];
   int own;  // the set that takes this lane's x
-  // Of a lane's two columns of the product, alike in all rows: what sums begin with, and x's sums.
+  // For a lane's two columns of the MMA, equal in all rows: the initial sums, and the sums of x.
   float begin[SUBS][SETS][2];
 #if OFFSET
   float all[SUBS][SETS][2];
@@ -99,7 +99,7 @@ struct Products {
   int order, odd;   // of the lane's rows
   bool keeps;       // whether this lane has their sums
   int first_block;  // the first of these
-  // Of a lane's two columns of a product, in one of its rows, the one that it keeps.
+  // The one of a lane's two columns of an MMA that it keeps, in one of its rows.
   DEVICE float kept(float first, float second, int which) const { return (AT_ONCE == 1 ? odd : which) ? second : first; }
 
   DEVICE u32 of_set(int s, int pair, int set) const { return SETS == 1 ? x[s][pair] : own == set ? x[s][pair] : 0; }
@@ -124,7 +124,7 @@ struct Products {
 #endif
     }
   }
-  // The products of x and two numbers in turn.
+  // The products of x with two alternating constants.
   DEVICE void times(float (&to)[SETS][2], int s, u32 even, u32 odd) const {
 #pragma unroll
     for (int set = 0; set < SETS; set++) {
@@ -135,7 +135,7 @@ struct Products {
     }
   }
 
-  // Of the columns that are loaded first or second.
+  // The sums of the columns that are loaded first or second.
   DEVICE void of(float (&sum)[SETS][4], const Raw& raw, int s) const {
     const Pairs low(raw.low[s]), high(raw.high[s]);
 #pragma unroll

@@ -1,15 +1,15 @@
-// RMSNorm, plain or gated before or after, a row (a group of a token) a team of threads, for every GPU from sm_80 on.
+// RMSNorm, plain or gated before or after, one row (a group of a token) per team of threads, for every GPU from sm_80 on.
 //
 //   NORM_BEFORE_GATE 0:  v = x a(gate),  o = v / sqrt(mean v^2 + eps) weight
 //   NORM_BEFORE_GATE 1:  o = x / sqrt(mean x^2 + eps) weight a(gate)          a is silu, or sigmoid with use_sigmoid
 //
 // A thread keeps its PIECES vectors of a row in registers, so that x and gate are read once; a row too long for that
-// (PIECES above HELD) is read a second time, then mostly from the caches. Sums have the same order in every run.
+// (PIECES above HELD) is read a second time, then mostly from cache. Sums have the same order in every run.
 //
-// x, gate, o [tokens, groups, channels] in storage, `rows` groups in all; x and gate are f32 where WIDE_X is 1. With STRIDED x_row and
-// gate_row are elements from one token to the next, multiples of VECTOR; without they are not read. weight [channels], or [groups, channels] with
-// weight_per_group, f32 or storage. gate and weight may be null: factors of 1. channels is a multiple of VECTOR, at most
-// PIECES * TEAM * VECTOR: one kernel has every size of a team, but with EXACT, where it is just that: README.md says where that pays. per_size is 1 / channels.
+// x, gate, o [tokens, groups, channels] in storage, `rows` groups in all; x and gate are f32 where WIDE_X is 1. With STRIDED, x_row and
+// gate_row are strides in elements between tokens, multiples of VECTOR; otherwise they are not read. weight [channels], or [groups, channels]
+// with weight_per_group, f32 or storage. gate and weight may be null: factors of 1. channels is a multiple of VECTOR, at most
+// PIECES * TEAM * VECTOR, so that one kernel serves all smaller sizes; with EXACT it is exactly that. per_size is 1 / channels.
 //
 // Launch: grid (ceil(rows / ROWS)); block (ROWS * TEAM).
 //
@@ -24,15 +24,15 @@
 #define EXACT 0
 #endif
 
-constexpr int HELD = 32 / VECTOR;  // pieces that registers have room for
+constexpr int HELD = 32 / VECTOR;  // pieces that fit in registers
 constexpr int WHOLE = PIECES * TEAM * VECTOR;
 constexpr int WARPS = ceil_div(TEAM, 32);
 #if __CUDA_ARCH__ == 860 || __CUDA_ARCH__ == 890 || __CUDA_ARCH__ >= 1200
-constexpr int MOST_THREADS = 1536;  // of a multiprocessor
+constexpr int MOST_THREADS = 1536;  // per SM
 #else
 constexpr int MOST_THREADS = 2048;
 #endif
-// Threads that a multiprocessor must be able to hold: all it can where a thread has few values.
+// Threads per SM that the registers must allow: as many as possible if a thread has few values.
 constexpr int RESIDENT = PIECES == 1 ? MOST_THREADS : 1024;
 
 DEVICE float sigmoid(float x) {
@@ -59,7 +59,7 @@ struct Given : Stored<VECTOR> {
 };
 #endif
 
-// VECTOR elements of a row: the values that are normalised, and what the gate multiplies them by afterwards.
+// VECTOR elements of a row: the values that are normalized, and the gate's factors to multiply them by afterwards.
 struct Piece {
   float value[VECTOR], after[VECTOR];
 

@@ -1,7 +1,7 @@
-// The next token of each row of logits, by a cluster of blocks a row: keys (numbers in the order of the logits) and weights
-// (whole numbers, whose sum does not depend on its order) of a share of the tokens a block, limits by bisection over the keys,
-// and a race among what is left. Each step of the arithmetic is rounded by itself and in the order of exact.rs, so that the
-// processor draws the same tokens; sums of whole numbers are the same in any order.
+// The next token of each row of logits, by a cluster of blocks per row: each block has keys (integers in the order of the logits) and weights
+// (integers, whose sum does not depend on its order) of a share of the tokens; limits are found by bisection over the keys, and an exponential
+// race among the remaining tokens draws one. Each arithmetic operation is rounded separately and in the order of exact.rs, so that the
+// CPU draws the same tokens; sums of integers are the same in any order.
 //
 // Macros: CLUSTER blocks of a row; HELD 1: a block holds its share in shared memory, 0: it computes it from the logits each
 // time; TOP tokens whose log-probabilities are wanted (0 to 20).
@@ -17,14 +17,14 @@ typedef unsigned long long u64;
 typedef long long i64;
 
 constexpr int THREADS = 1024, WARPS = THREADS / 32;
-// Pivots of a round, which leaves a quarter of what there was.
+// Pivots of a round, which reduces the range to a quarter.
 #ifndef PIVOTS
 #define PIVOTS 3
 #endif
 constexpr int IN_PROMPT = (int)0x80000000u;
 constexpr u32 EVERY = 0xffffffffu;
 #define INFINITY_F __int_as_float(0x7f800000)
-// A number below every other key, and a limit that lets every token in whose key is above it.
+// A limit that admits every token whose key is above 0.
 constexpr u64 ALL = 1ull << 32;
 
 DEVICE u32 shared_address(const void* pointer) { return (u32)__cvta_generic_to_shared(pointer); }
@@ -35,7 +35,7 @@ DEVICE u32 block_rank() {
   return rank;
 }
 
-// Until every thread of the row is here, and what it wrote into shared memory of any block can be read.
+// Waits for every thread of the row; their writes to shared memory of any block are then visible.
 DEVICE void row_barrier() {
   if (CLUSTER > 1) {
     asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
@@ -122,7 +122,7 @@ DEVICE float exponential(u32 word) {
   return __fadd_rn(__fmul_rn((float)halvings, 0.6931472f), __fmul_rn(__fadd_rn(s, s), p));
 }
 
-// ---- What the threads of a row find out together.
+// ---- Reductions over the threads of a row.
 
 struct Add {
   static DEVICE u64 of(u64 a, u64 b) { return a + b; }
@@ -133,11 +133,11 @@ struct Most {
 
 struct Meeting {
   u64 of_warps[WARPS][PIVOTS];
-  // Two, for a block may be in the next meeting while another one still reads this one's.
+  // Two buffers, because a block may be in the next reduction while another one still reads this one's.
   u64 of_blocks[2][CLUSTER][PIVOTS];
 };
 
-// The sum or the largest of each of `N` numbers over all threads of the row, in each of them.
+// The sum or the largest of each of `N` integers over all threads of the row, in each of them.
 template <class Op, int N>
 DEVICE void meet(Meeting& at, u32& turn, u64 (&mine)[N]) {
 #pragma unroll
@@ -199,7 +199,7 @@ struct Row {
     return as_given || mask == nullptr || mask[token / 32] >> token % 32 & 1;
   }
 
-  // 0 for what may not be chosen.
+  // 0 for tokens that may not be chosen.
   DEVICE u32 fresh_key(int token) const {
     const float x = penalised(token);
     return allows(token) && x > -INFINITY_F ? key_of(x) : 0;
@@ -216,11 +216,11 @@ struct Row {
 // Order of choice: by key, of equal ones the lower token first.
 DEVICE u64 place(u32 key, int token) { return (u64)key << 32 | ~(u32)token; }
 
-// The last place of the smallest set of first tokens whose weights, or number, reach the target; these are among those at
-// `limit` or before, which reach it.
+// The last place of the smallest set of first tokens whose weights, or number, reach the target; the tokens at `limit` or before
+// reach it.
 template <bool BY_WEIGHT>
 DEVICE u64 cut(const Row& row, Meeting& meeting, u32& turn, u64 limit, u64 target, u32 largest) {
-  // From `low` on the target is reached, from `high` on it is not. No number's key is the largest there is.
+  // From `low` on the target is reached, from `high` on it is not. No logit has the largest possible key.
   u32 low = (u32)(limit >> 32), high = largest + 1;
   u64 above = 0;
   while (high - low > 1) {
@@ -258,7 +258,7 @@ DEVICE u64 cut(const Row& row, Meeting& meeting, u32& turn, u64 limit, u64 targe
     const u64 one = row.fresh_weight(key);
     left = (left + one - 1) / one;
   }
-  // Of equal keys the first `left` tokens, of those within the limit: all of them as a rule, for there is one.
+  // The first `left` tokens of equal keys, among those within the limit: usually all of them, because one token has the key.
   const u64 worst = key == (u32)(limit >> 32) ? limit : (u64)key << 32;
   int last = (int)~(u32)worst, before = -1;
   bool first_time = true;
@@ -282,13 +282,13 @@ DEVICE u64 cut(const Row& row, Meeting& meeting, u32& turn, u64 limit, u64 targe
 }
 
 #if TOP
-// Tokens that come first, as they are found.
+// The first tokens in the order of choice, in the order in which they are found.
 struct Found {
   u64 places[TOP];
   u32 count;
 };
 
-// The likeliest tokens by the logits as given, and log-probabilities of these and of the chosen one.
+// The most probable tokens by the logits as given, and log-probabilities of these and of the chosen one.
 DEVICE void likeliest(Row row, Meeting& meeting, u32& turn, Found& found, int token, float* logprob, int* top_tokens,
                       float* top_logprobs) {
   row.as_given = true;
@@ -306,7 +306,7 @@ DEVICE void likeliest(Row row, Meeting& meeting, u32& turn, Found& found, int to
     const u32 key = row.key(i);
     if (key != 0) sum += expf(value_of(key) - most);
   }
-  // Whole numbers again: 2^-30 of the largest each.
+  // In integers, units of 2^-30 of the largest, so that the order of the sum does not matter.
   u64 all[1] = {(u64)((double)sum * 1073741824.0)};
   meet<Add>(meeting, turn, all);
   const float least = logf((float)((double)all[0] / 1073741824.0));
@@ -380,10 +380,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   row.vocabulary = vocabulary;
   row.as_given = false;
   u32 turn = 0;
-  // No block writes into another's shared memory before that has begun.
+  // No block writes to another's shared memory before that one has started.
   row_barrier();
 
-  // The largest, and whether a logit is no number.
+  // The largest, and whether a logit is NaN or infinity.
   u64 largest[2] = {0, 0};
   for (int token = row.first + threadIdx.x; token < row.end; token += THREADS) {
     const float x = row.logits[token];
@@ -402,14 +402,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     u64 limit = ALL, within[2] = {0, 0};
     const int k = top_k[at];
     const bool limited = k > 0 && k < vocabulary;
-    // Each thread reads what it wrote itself.
+    // Each thread reads only its own writes.
     for (int token = row.first + threadIdx.x; token < row.end; token += THREADS) {
       const u32 key = row.key(token), weight = row.fresh_weight(key);
       if (HELD) held[token - row.first].y = weight;
       within[0] += weight;
       within[1] += key != 0;
     }
-    // In a race threads take four tokens at a time, which others wrote.
+    // In the race a thread takes four consecutive tokens, which other threads wrote.
     if (limited || top_p < 1.0f) {
       meet<Add>(meeting, turn, within);
     } else {
@@ -463,6 +463,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 #if TOP
   likeliest(row, meeting, turn, found, token, logprob + at, top_tokens + at * TOP, top_logprobs + at * TOP);
 #endif
-  // No block ends while another one may still write into its shared memory, or read it.
+  // No block exits while another one may still access its shared memory.
   row_barrier();
 }

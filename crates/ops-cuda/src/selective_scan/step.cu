@@ -3,28 +3,28 @@
 //
 //   h <- exp(dt A) h + dt u B,  y = h . C + D u,  then y * silu(z),  of each channel
 //
-// A channel's N states lie over LANES lanes in pieces of VECTOR, in registers as float. A block keeps the rates of its channels for
-// all of its sequences; the next one's states come while one is computed.
+// A channel's N states are distributed over LANES lanes in pieces of VECTOR, in registers as float. A block keeps the rates of its channels
+// for all of its sequences; the next one's states load while one is computed.
 //
 // u, delta, z, o [B, T, E], B, C [B, T, G, N], or packed with cu_seqlens [Nseq + 1]; A [E, N], D, delta_bias [E], and delta f32 or
 // storage; initial_state, final_state f32 [slots, E, N]; state_indices [Nseq] or null: negative is padding, which gives o = 0 and
-// touches no state. D, z, delta_bias, initial_state may be null. Tokens of u, delta, B, C and z lie u_row .. z_row elements apart;
-// those of B and C at whole vectors. The states may be one tensor, advanced in place. States are read before the kernel ahead in the
-// stream has ended: it must not write them.
+// touches no state. D, z, delta_bias, initial_state may be null. u_row .. z_row are strides in elements between tokens of u, delta, B, C and z;
+// those of B and C are whole vectors. The states may be one tensor, updated in place. States and state_indices are read before the
+// preceding kernel in the stream has ended (PDL): it must not write them.
 //
 // Launch: grid (ceil(E / (THREADS / LANES)), up to min(sequences, 65535)); block (THREADS).
 //
 // Macros: DTYPE (f32, bf16, f16), N, VECTOR (divides N; 4 f32 are 16 bytes), LANES (power of two up to 32), THREADS, ONE_TOKEN (1: no
 // sequence is longer, nothing is loaded ahead).
 
-constexpr int PIECES = ceil_div(N, LANES * VECTOR);  // of a channel, of a lane
+constexpr int PIECES = ceil_div(N, LANES * VECTOR);  // of a channel, per lane
 constexpr int HELD = PIECES * VECTOR;
 
-// Which piece of a channel's states a lane holds as its p-th; N or more where there is none.
+// First column of a lane's p-th piece of a channel's states; N or more if it has none.
 DEVICE int column_of(int lane, int p) { return (p * LANES + lane) * VECTOR; }
 DEVICE bool is_there(int column) { return N % (LANES * VECTOR) == 0 || column < N; }
 
-// A lane's states of a channel; zeros where `from` is null.
+// A lane's states of a channel; zeros if `from` is null.
 DEVICE void load_states(float (&h)[HELD], const float* from, int lane) {
 #pragma unroll
   for (int p = 0; p < PIECES; p++) {
@@ -58,7 +58,7 @@ DEVICE void store_states(const float (&h)[HELD], float* to, int lane) {
   }
 }
 
-// The inputs of one token, as they come.
+// The inputs of one token, as loaded.
 struct Token {
   Stored<VECTOR> b[PIECES], c[PIECES];
   u32 u, z, delta;
@@ -74,7 +74,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
                         int z_row, int delta_f32, int rate_f32, int d_f32, int bias_f32, int delta_softplus) {
   const int lane = threadIdx.x % LANES;
   const int asked = blockIdx.x * (THREADS / LANES) + threadIdx.x / LANES;
-  // Lanes behind the last channel go along with it, because the others sum with whole warps; they write nothing.
+  // Lanes past the last channel compute too, because sums are over whole warps; they write nothing.
   const bool there = asked < channels;
   const int channel = min(asked, channels - 1);
   const int states = channels * N, own = channel * N;
@@ -100,7 +100,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   const int projection = channel / (channels / groups) * N + lane * VECTOR;
 
   wait_for_previous();
-  // What belongs to this channel of token 0: from there on a token's is one multiplication away.
+  // Addresses of this channel in token 0: those of another token are one multiplication away.
   const int delta_bytes = delta_f32 ? 4 : ELEMENT_BYTES;
   u = read_from_now_on(u) + (i64)channel * ELEMENT_BYTES;
   delta = read_from_now_on(delta) + (i64)channel * delta_bytes;

@@ -2,14 +2,14 @@
 //
 //   h <- exp(dt A) h + dt u B,  y = h . C + D u,  then y * silu(z),  of each channel
 //
-// A block takes CHANNELS channels of one group through a whole sequence. A channel's states lie over four lanes, in registers as
-// float. Tiles of TOKENS tokens come by cp.async, one ahead. Of each tile dt and dt u are made once for a channel and B and C once
-// for the block, as float in shared memory; then a lane takes the tokens one by one, four at a time, so that four outputs are summed
-// over four lanes at once and each lane ends with one of them. They are written over the u that they were made of, and leave in
-// whole lines.
+// A block processes CHANNELS channels of one group over a whole sequence. A channel's states are distributed over four lanes, in registers as
+// float. Tiles of TOKENS tokens are loaded by cp.async, one ahead. In each tile dt and dt u are computed once per channel, and B and C converted
+// once per block, to float in shared memory; then a lane processes the tokens, four at a time, so that four outputs are summed
+// over four lanes at once and each lane ends with one of them. They are written over the u that they were computed from, and are stored
+// in whole lines.
 //
-// Tensors, rows apart and padding are those of step.cu; here u, delta, B, C and z lie at whole pieces: PIECE (of channels) and
-// PROJECTION (of states) elements, which divide the rows apart, and E / G and N.
+// Tensors, strides and padding are those of step.cu; here u, delta, B, C and z are aligned to whole pieces: PIECE (of channels) and
+// PROJECTION (of states) elements, which divide the strides, E / G and N.
 //
 // Launch: grid (G * ceil(E / G / CHANNELS), sequences); block (4 * CHANNELS); dynamic shared memory up to the end of
 // wide C.
@@ -19,22 +19,22 @@
 
 constexpr int LANES = 4, THREADS = CHANNELS * LANES;
 constexpr int VECTOR = N > 8 ? 4 : N > 4 ? 2 : 1;
-constexpr int PIECES = ceil_div(N, LANES * VECTOR);  // of a channel, of a lane
+constexpr int PIECES = ceil_div(N, LANES * VECTOR);  // of a channel, per lane
 constexpr int HELD = PIECES * VECTOR, PADDED = PIECES * LANES * VECTOR;
-// Blocks that a multiprocessor must be able to hold. Where that is not said, the compiler spills a little to hold one more.
+// Blocks per SM that the registers must allow. Without this bound the compiler spills a little to allow one more.
 constexpr int RESIDENT = (HELD <= 16 ? 512 : 256) / THREADS;
 constexpr int DELTA_BYTES = DELTA_F32 ? 4 : ELEMENT_BYTES;
 
-// Rows of a stage in shared memory: eight channels more than there are, so that those of four tokens lie in other banks.
+// Rows of a stage in shared memory, padded by eight channels, so that those of four tokens are in different banks.
 constexpr int ROW = (CHANNELS + 8) * ELEMENT_BYTES, DELTA_ROW = (CHANNELS + 8) * DELTA_BYTES;
 constexpr int PROJECTION_ROW = round_up(N * ELEMENT_BYTES, 16);
 constexpr int Z_AT = TOKENS * ROW, DELTA_AT = Z_AT + TOKENS * ROW, B_AT = DELTA_AT + TOKENS * DELTA_ROW;
 constexpr int C_AT = B_AT + TOKENS * PROJECTION_ROW, STAGE_BYTES = C_AT + TOKENS * PROJECTION_ROW;
-// Behind two stages dt and dt u of each token and channel, then B and C of each token.
+// After two stages: dt and dt u of each token and channel, then B and C of each token.
 constexpr int STEPS_AT = 2 * STAGE_BYTES, WIDE_B_AT = STEPS_AT + TOKENS * CHANNELS * 8;
 constexpr int WIDE_C_AT = WIDE_B_AT + TOKENS * PADDED * 4;
 
-// Calls for each of `count` things, which the threads of a block share out, neighbours to neighbours.
+// Calls for each of `count` items, which are distributed over the threads of a block, adjacent items to adjacent threads.
 template <int count, class Call>
 DEVICE void each(Call call) {
   constexpr int rounds = ceil_div(count, THREADS);
@@ -45,7 +45,7 @@ DEVICE void each(Call call) {
   }
 }
 
-// Starts copying a piece of `bytes`; zeros where it is not there, and `from` then is some address.
+// Starts copying a piece of `bytes`; zeros unless `there`, and `from` is then any valid address.
 template <int bytes>
 DEVICE void copy_piece(u32 to, const char* from, bool there) {
   if constexpr (bytes == 32) {
@@ -60,8 +60,8 @@ DEVICE void copy_piece(u32 to, const char* from, bool there) {
   }
 }
 
-// Starts copying TOKENS rows of `columns` elements in pieces; zeros where rows are `count` or more and columns `there` or more. Which
-// thread copies what is the same for all rows of channels: write_rows() relies on it.
+// Starts copying TOKENS rows of `columns` elements in pieces; zeros in rows from `count` on and columns from `there` on. The thread that
+// copies a piece is the same for all rows of channels: write_rows() relies on it.
 template <int columns, int piece, int bytes>
 DEVICE void copy_rows(u32 to, int to_row, const char* from, int from_row, int count, int there) {
   constexpr int pieces = columns / piece;
@@ -73,7 +73,7 @@ DEVICE void copy_rows(u32 to, int to_row, const char* from, int from_row, int co
   });
 }
 
-// Writes the outputs of `count` tokens, which lie where their u was copied to.
+// Writes the outputs of `count` tokens, which are stored over their u.
 DEVICE void write_rows(char* to, const unsigned char* from, int channels, int count, int there) {
   constexpr int pieces = CHANNELS / PIECE, bytes = PIECE * ELEMENT_BYTES;
   each<TOKENS * pieces>([&](int at) {
@@ -118,7 +118,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
   const int length = cu_seqlens != nullptr ? (int)(cu_seqlens[sequence + 1] - start) : tokens;
   o += (start * channels + first_channel) * ELEMENT_BYTES;
 
-  // ---- What belongs to the channel. Lanes behind the last channel go along with it; they write nothing.
+  // ---- The channel's parameters. Lanes past the last channel compute too; they write nothing.
   const bool is_own = own < there;
   const int channel = first_channel + min(own, there - 1);
   float h[HELD], rate[HELD];
@@ -131,7 +131,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
     }
   }
   const float skip = d != nullptr ? number(d, channel, d_f32) : 0.0f;
-  // The channel whose steps this thread makes is another one.
+  // The channel whose steps this thread computes is a different one.
   const int step_channel = threadIdx.x % CHANNELS;
   const float bias =
       delta_bias != nullptr ? number(delta_bias, first_channel + min(step_channel, there - 1), bias_f32) : 0.0f;
@@ -197,11 +197,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
     const int count = min(TOKENS, length - first);
     copy_wait<0>();
     __syncthreads();
-    // The outputs of the tile before lie where the tile behind is to come, and a thread copies to where it wrote from.
+    // The preceding tile's outputs are in the buffer of the next tile, and a thread copies only to addresses whose outputs it has written.
     if (first > 0) leave(first - TOKENS);
     if (first + TOKENS < length) load(first + TOKENS);
 
-    // ---- dt and dt u, and B and C in float. A token that is not there has a step of 0, which leaves states as they are.
+    // ---- dt and dt u, and B and C in float. A missing token has a step of 0, which leaves states unchanged.
 #pragma unroll
     for (int i = 0; i < TOKENS / LANES; i++) {
       const int token = i * LANES + threadIdx.x / CHANNELS;

@@ -1,13 +1,13 @@
-// A token's step size, and what it does to a state. Stands behind storage.cuh.
+// A token's step size, and the update of a state. Requires storage.cuh.
 //
-// A state forgets by exp(step A). ex2.approx is off by up to two units in the last place, the same way for like arguments, and a
-// state that decays slowly adds these up over its tokens: to 5e-4 after 4096 of them at most, which what is stored in 16 bits may
-// have and float32 may not. There small exponents go through a polynomial of e^x - 1, which is not rounded beside a 1.
+// A state decays by exp(step A). ex2.approx has an error of up to two units in the last place, of the same sign for similar arguments, and a
+// slowly decaying state accumulates them over its tokens: up to 5e-4 after 4096, which is acceptable with 16-bit storage and not with
+// float32. With float32, small exponents use a polynomial of e^x - 1, whose digits are not lost in a sum with 1.
 
 constexpr bool EXACT = STORAGE == STORED_f32;
 constexpr float LOG2_E = 1.44269504f;
 
-// A as `advance` takes it.
+// A in the unit that `advance` takes.
 DEVICE float rate_of(float a) { return EXACT ? a : a * LOG2_E; }
 
 // exp(step A) h + input.

@@ -1,25 +1,25 @@
-// The state space scan in chunks of 64 tokens by matrix products (mma.sync), for every GPU from sm_80 on.
+// The state space scan in chunks of 64 tokens by MMA (mma.sync), for every GPU from sm_80 on.
 //
 //   y_i = exp(a_i) h C_i + sum over j <= i of (C_i B_j) exp(a_i - a_j) dt_j x_j + D x_i,  then y * silu(z)
 //   h  <- exp(a_Q) h + sum over j of exp(a_Q - a_j) dt_j x_j (outer) B_j
 //
-// A block takes HEADS heads of a group through a segment of a sequence, chunk after chunk. A warp owns 16 * COLUMN_TILES
-// columns of one head's P and keeps their state in registers for the whole segment; as accumulators of h they are, once
-// rounded, just what the product C h^T takes on its right, so the state is never moved. Scores C B^T are computed once
-// for all heads; each head's matrix of mixing weights is made from them in shared memory.
+// A block processes HEADS heads of a group over a segment of a sequence, chunk after chunk. A warp owns 16 * COLUMN_TILES
+// columns of one head's P and keeps their state in registers for the whole segment: the accumulators of h have, once
+// rounded, the layout of the B fragment of C h^T, so the state is never moved. Scores C B^T are computed once
+// for all heads; each head's matrix of mixing weights is computed from them in shared memory.
 //
 // x, z, o [B, T, H, P], b, c [B, T, G, N], dt [B, T, H], or packed with cu_seqlens [Nseq + 1]; rate (A), dt_bias [H];
-// d [H] or [H, P] (d_per_channel); initial_state, final_state [slots, H, P, N] as state.cuh has them; state_indices [Nseq] or null:
-// negative is padding, which gives o = 0; states f32 [Nseq, segments - 1, H, P, N]: what segment s ends with, null for
-// one segment. z, d, dt_bias, initial_state may be null. All 16-byte aligned. x_row, dt_row, b_row (of c too), z_row are elements
-// from one token to the next (multiples of 8, but for dt); what belongs to a token lies side by side.
+// d [H] or [H, P] (d_per_channel); initial_state, final_state [slots, H, P, N] as in state.cuh; state_indices [Nseq] or null:
+// negative is padding, which gives o = 0; states f32 [Nseq, segments - 1, H, P, N]: the final state of segment s, null for
+// one segment. z, d, dt_bias, initial_state may be null. All 16-byte aligned. x_row, dt_row, b_row (of c too), z_row are strides in
+// elements between tokens (multiples of 8, except dt_row); the elements of a token are contiguous.
 //
 // Launch: grid (H / HEADS, segments, Nseq); block (THREADS); dynamic shared memory SHARED_BYTES. It may overlap the kernel
-// that writes `states`.
+// that writes `states` (PDL).
 // Macros: those of chunk.cuh, STATE_BF16 (0, 1).
 
-// Scores and mixing weights are made in pieces of one tile of 16 rows and up to 3 of 8 columns, on and below the diagonal:
-// eight pieces of like work. Piece by number: its row tile, first column tile, and how many.
+// Scores and mixing weights are computed in pieces of one tile of 16 rows and up to 3 of 8 columns, on and below the diagonal:
+// eight pieces of similar work. A piece's index gives its row tile, first column tile, and number of column tiles.
 DEVICE int piece_row(int piece) { return piece < 3 ? 3 : piece < 5 ? 2 : piece < 7 ? 1 : 0; }
 DEVICE int piece_column(int piece) { return piece < 3 ? piece * 3 : piece < 5 ? (piece - 3) * 3 : piece < 7 ? (piece - 5) * 2 : 0; }
 DEVICE int piece_count(int piece) { return piece == 2 || piece >= 5 ? 2 : 3; }
@@ -56,7 +56,7 @@ DEVICE void make_mix(u32 mix, u32 b_tile, u32 c_tile, const float* decays, int w
         if (n == 2 && count < 3) continue;
         const int first = (column + n) * 8 + lane % 4 * 2;
         const float2 at = *(const float2*)(decay + COLUMN + first);
-        // Above the diagonal the exponent may be positive: chosen away, not multiplied away.
+        // Above the diagonal the exponent may be positive: selected away, because a product with 0 could be NaN.
         const float w0 = first <= row ? s[n][0] * exp2_approximate(upper - at.x) : 0.0f;
         const float w1 = first + 1 <= row ? s[n][1] * exp2_approximate(upper - at.y) : 0.0f;
         const float w2 = first <= row + 8 ? s[n][2] * exp2_approximate(lower - at.x) : 0.0f;
@@ -154,7 +154,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 #pragma unroll 1
   for (int first = segment.first, last = segment.end; first < last; first += Q, last = bounds->end) {
     copy_wait<0>();
-    __syncthreads();  // this chunk has come; everyone has left the one before
+    __syncthreads();  // this chunk has arrived; no warp reads the preceding one
     if (STAGES > 1) load_chunk(first + Q, bounds->start, bounds->end, bounds->group);
     const auto stage = [&] { return base + first / Q % STAGES * STAGE_BYTES; };
     {
@@ -171,7 +171,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
       RawSteps::announce(steps, row, STRIDED ? dt_row : heads, first + 2 * Q, end, lane);
       make_decays(table(first + Q, warp), raw, steps, steps.of_head(head_block + warp), end - first - Q, lane);
     }
-    // Of a thread: its head of the block, and its warp's first column of that head.
+    // A thread's head in the block, and its warp's first column of that head.
     const auto head_of = [](int thread) { return thread / 32 / (P / (16 * COLUMN_TILES)); };
     const auto column_of = [](int thread) {
       return thread / 32 % (P / (16 * COLUMN_TILES)) * (16 * COLUMN_TILES);
@@ -246,7 +246,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
       }
     }
 
-    // ---- Skip, gate, out.
+    // ---- Epilogue: skip connection, gate, output.
     const int thread = ask_thread(), lane = thread % 32, head = head_of(thread), own_column = column_of(thread);
     const u32 staging = base + STAGING_AT + thread / 32 * 16 * STAGING_STRIDE;
 #pragma unroll
@@ -254,7 +254,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
       const float2 weight = *(const float2*)(skips + head * P + own_column + n * 8 + lane % 4 * 2);
       const u32 at = stage() + VALUES_AT + Values::offset(lane / 4, (head * P + own_column) / 8 + n) + lane % 4 * 4;
 #pragma unroll
-      for (int row = 0; row < TOKEN_STEPS * 2; row++) {  // 8 rows on, the permutation of chunks is the same
+      for (int row = 0; row < TOKEN_STEPS * 2; row++) {  // 8 rows further the swizzle of chunks is the same
         u32 pair;
         asm volatile("ld.shared.u32 %0, [%1];" : "=r"(pair) : "r"(at + row * 8 * Values::stride) : "memory");
         float(&to)[4] = y[row / 2][n];
@@ -312,7 +312,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     }
   }
   copy_wait<0>();
-  // Asked for anew, so that no register held it through the loop.
+  // Read again, so that no register holds it through the loop.
   int again = blockIdx.z;
   asm volatile("" : "+r"(again));
   if (Segment(cu_seqlens, tokens, again, blockIdx.y, segments).is_last) {

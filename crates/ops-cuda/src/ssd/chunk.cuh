@@ -1,9 +1,9 @@
-// What the chunk kernels of mma.sync share: the shape of a block, its shared memory and the products that change a state.
-// Stands behind ampere.cuh, storage.cuh, decays.cuh and state.cuh. Design: README.md.
+// Shared by the mma.sync chunk kernels: the shape of a block, its shared memory and the products that change a state.
+// Requires ampere.cuh, storage.cuh, decays.cuh and state.cuh. Design: README.md.
 //
 // Macros: DTYPE (bf16, f16), P (multiple of 16 * COLUMN_TILES), N (multiple of 32), HEADS (of a block, all of one group),
 // COLUMN_TILES (1, 2: tiles of 16 of the P columns that a warp owns), STAGES (1, 2), STATES_ONLY (0, 1),
-// STRIDED (0, 1: tokens lie apart; the rows are then read from the arguments, for which registers are short).
+// STRIDED (0, 1: tokens are not contiguous; only then strides are read from the arguments, to save registers).
 
 #ifndef COLUMN_TILES
 #define COLUMN_TILES 2
@@ -36,11 +36,11 @@ constexpr int B_AT = 0;
 constexpr int VALUES_AT = PROJECTION_BYTES;
 constexpr int C_AT = VALUES_AT + VALUE_BYTES;
 constexpr int STAGE_BYTES = C_AT + (STATES_ONLY ? 0 : PROJECTION_BYTES);
-// The decays of a chunk, for this one and the next.
+// Decay arrays of a chunk, for the current one and the next.
 constexpr int DECAY_BYTES = HEADS * DECAYS * Q * 4;
 constexpr int DECAYS_AT = STAGES * STAGE_BYTES;
 constexpr int MIX_AT = DECAYS_AT + 2 * DECAY_BYTES;
-// Outputs of a warp, 16 tokens at a time; rows 16 bytes longer, so that they lie in different banks.
+// Outputs of a warp, 16 tokens at a time; rows padded by 16 bytes, so that they are in different banks.
 constexpr int STAGING_STRIDE = COLUMN_TILES * 32 + 16;
 constexpr int STAGING_AT = MIX_AT + HEADS * MIX_BYTES;
 constexpr int SKIPS_AT = STAGING_AT + WARPS * 16 * STAGING_STRIDE;  // D of each column
@@ -48,14 +48,14 @@ constexpr int BOUNDS_AT = STATES_ONLY ? MIX_AT : SKIPS_AT + WIDTH * 4;
 constexpr int SHARED_BYTES = BOUNDS_AT + 16;
 static_assert(SHARED_BYTES <= 227 * 1024, "more shared memory than any GPU has");
 
-// Where a segment lies, in shared memory: read where it is needed, it costs the products no registers.
+// Bounds of a segment, in shared memory: read where they are needed, they cost the products no registers.
 struct Bounds {
   i64 start;  // first token of the sequence among all
   int end;    // of the segment, within the sequence
   int group;
 };
 
-// The thread's number, asked for anew: what is worked out from it is not kept in registers from one use to the next.
+// The thread's index, read again at each call: values computed from it are not kept in registers from one use to the next.
 DEVICE int ask_thread() {
   int thread;
   asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
@@ -65,7 +65,7 @@ DEVICE int ask_thread() {
 // The state of a warp's columns, as accumulators of h [P, N]: tile ct, columns n * 8 of N. Rows lane / 4 and that + 8.
 typedef float State[COLUMN_TILES][N / 8][4];
 
-// The element of a head's state [P, N] that register pair (ct, n, half) of a lane starts with.
+// Index in a head's state [P, N] of the first element of a lane's register pair (ct, n, half).
 DEVICE int state_index(int warp, int lane, int ct, int n, int half) {
   const int row = warp % (P / (16 * COLUMN_TILES)) * (16 * COLUMN_TILES) + ct * 16 + lane / 4 + half * 8;
   return row * N + n * 8 + lane % 4 * 2;
@@ -119,7 +119,7 @@ DEVICE void fade(State& h, float factor) {
   }
 }
 
-// h += (to_end x)^T B over 16 tokens. `values` are these tokens of x, transposed, two operands of 8 columns a tile;
+// h += (to_end x)^T B over 16 tokens. `values` are these tokens of x, transposed, two fragments of 8 columns per tile;
 // `projection` is B's tile at the first of them, with the lane's offset.
 DEVICE void add_tokens(State& h, const u32 (&values)[COLUMN_TILES][4], const float* to_end, u32 projection, int lane) {
   const float2 near = *(const float2*)(to_end + lane % 4 * 2), far = *(const float2*)(to_end + 8 + lane % 4 * 2);
@@ -143,7 +143,7 @@ DEVICE void add_tokens(State& h, const u32 (&values)[COLUMN_TILES][4], const flo
   }
 }
 
-// 16 tokens of x, columns of this warp.
+// Loads 16 tokens of x, columns of this warp.
 DEVICE void load_values(u32 (&values)[COLUMN_TILES][4], u32 tile, int warp) {
 #pragma unroll
   for (int ct = 0; ct < COLUMN_TILES; ct++) {

@@ -1,11 +1,11 @@
-// Turns the states that segments leave by themselves into the states that they end with: the second of three launches.
+// Turns the final states of segments that start from zero into the true final states: the second of three launches.
 //
 //   states[s] <- 2^decays[s] states[s - 1] + states[s],  states[-1] the initial state
 //
-// states f32 [Nseq, segments - 1, H, size], decays f32 [Nseq, segments - 1, H]; initial_state [slots, H, size] as state.cuh has it,
+// states f32 [Nseq, segments - 1, H, size], decays f32 [Nseq, segments - 1, H]; initial_state [slots, H, size] as in state.cuh,
 // or null; size = P N is a multiple of 4. Segments as in chunk.cuh.
 //
-// Launch: grid (ceil(size / 4 / 256), H, Nseq); block (256). It may overlap the kernel before it. Macros: STATE_BF16 (0, 1).
+// Launch: grid (ceil(size / 4 / 256), H, Nseq); block (256). May overlap the preceding kernel (PDL). Macros: STATE_BF16 (0, 1).
 
 constexpr int Q = 64;
 constexpr int AHEAD = 8;
@@ -23,7 +23,7 @@ extern "C" __global__ void __launch_bounds__(256)
   if (slot < 0 || at * 4 >= size) return;
   const int length = cu_seqlens != nullptr ? cu_seqlens[sequence + 1] - cu_seqlens[sequence] : tokens;
   const int chunks = (length + Q - 1) / Q, each = (chunks + segments - 1) / segments;
-  const int count = each == 0 ? 0 : (chunks + each - 1) / each - 1;  // segments with another behind them
+  const int count = each == 0 ? 0 : (chunks + each - 1) / each - 1;  // all segments but the last
   const long long row = (long long)sequence * (segments - 1) * heads + head;
   float4* const mine = (float4*)(states + row * size) + at;
   const long long stride = (long long)heads * size / 4;

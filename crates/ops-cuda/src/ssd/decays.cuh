@@ -1,4 +1,4 @@
-// Segments of sequences and the decays of a chunk: what every chunk kernel of the op shares. Stands behind storage.cuh and
+// Segments of sequences and the decays of a chunk, shared by all chunk kernels of the op. Requires storage.cuh and
 // ampere.cuh.
 
 constexpr int Q = 64;  // tokens of a chunk
@@ -9,10 +9,10 @@ DEVICE float high_half(u32 pair) {
   return STORAGE == STORED_bf16 ? __uint_as_float(pair & 0xffff0000u) : widen_half(pair >> 16);
 }
 
-// Two stored numbers times two weights, rounded once.
+// Two stored values times two weights, rounded once.
 DEVICE u32 weigh(u32 pair, float2 weight) { return pack(low_half(pair) * weight.x, high_half(pair) * weight.y); }
 
-// Arrays of a head in the decays of a chunk, in base 2: with a_i the sum of dt A up to and with token i,
+// Arrays of a head in the decays of a chunk, in base 2: with a_i the sum of dt A up to and including token i,
 enum Decay {
   ROW = 0,         // a_i
   COLUMN = Q,      // a_j - log2 dt_j: 2^(ROW_i - COLUMN_j) is exp(a_i - a_j) dt_j
@@ -21,10 +21,10 @@ enum Decay {
 };
 constexpr int DECAYS = 4;  // arrays
 
-// A decay per step below 2^-150 is none at all in float, and a sum of such steps would lose the digits of others.
+// A decay below 2^-150 per step underflows to 0 in float, and a sum with such steps would lose the digits of others.
 #define LEAST_STEP (-150.0f)
 
-// What a block works on: a segment of a sequence, whole chunks but for the sequence's last.
+// A block's segment of a sequence: whole chunks, except at the sequence's end.
 struct Segment {
   i64 start;    // first token of the sequence among all
   int first, end;  // tokens of the segment, within the sequence
@@ -42,12 +42,12 @@ struct Segment {
   }
 };
 
-// What is added to a head's raw step sizes, and its rate in base 2.
+// The bias of a head's raw step sizes, and its rate in base 2.
 struct HeadSteps {
   float bias, rate2;
 };
 
-// How step sizes are made.
+// Inputs and limits of the step sizes.
 struct Steps {
   const void *dt, *rate, *bias;
   float low, high;
@@ -58,11 +58,11 @@ struct Steps {
   }
 };
 
-// What a lane needs of its two tokens of a chunk, as it comes: nothing waits for it before it is used.
+// The step sizes of a lane's two tokens of a chunk, as loaded: nothing waits for them before their use.
 struct RawSteps {
   u32 step[2];
 
-  // `row` points to the head's number in the sequence's first token, `apart` elements before that of the next.
+  // `row` is the element of the head in the sequence's first token, `apart` elements before that of the next.
   DEVICE void fetch(const Steps& steps, i64 row, int apart, int first, int end, int lane) {
     step[0] = step[1] = 0;
     if (first >= end) return;
@@ -72,7 +72,7 @@ struct RawSteps {
     }
   }
 
-  // Brings what a later call of `fetch` reads into the second cache, without holding a register for it.
+  // Prefetches into L2 what a later call of `fetch` reads, without holding a register for it.
   static DEVICE void announce(const Steps& steps, i64 row, int apart, int first, int end, int lane) {
 #pragma unroll
     for (int e = 0; e < 2; e++) {
@@ -82,7 +82,7 @@ struct RawSteps {
   }
 };
 
-// One warp makes the decays of a chunk of one head. Gives a_end.
+// One warp computes the decays of a chunk of one head. Returns a_end.
 DEVICE float make_decays(float* decays, const RawSteps& raw, const Steps& steps, const HeadSteps& of_head, int valid,
                          int lane) {
   float step[2], sum[2];

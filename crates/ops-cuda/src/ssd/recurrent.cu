@@ -3,14 +3,14 @@
 //
 //   h <- exp(dt A) h + dt x (outer) B,  y = h C + D x,  then y * silu(z)
 //
-// A warp holds WARP_ROWS = 32 / LANES * ROWS rows of one head's state in registers as float; a row's N values lie over LANES
-// lanes in pieces of VECTOR. The next token's inputs come while one is computed.
+// A warp has WARP_ROWS = 32 / LANES * ROWS rows of one head's state in registers as float; a row's N values are distributed over LANES
+// lanes in pieces of VECTOR. The next token's inputs load while one is computed.
 //
 // x, z, o [B, T, H, P], B, C [B, T, G, N], dt [B, T, H], or packed with cu_seqlens [Nseq + 1]; A, dt_bias [H],
-// D [H] or [H, P] (d_per_channel), f32 or storage; initial_state, final_state [slots, H, P, N] as state.cuh has them; state_indices
+// D [H] or [H, P] (d_per_channel), f32 or storage; initial_state, final_state [slots, H, P, N] as in state.cuh; state_indices
 // [Nseq] or null: negative is padding, which gives o = 0 and touches no state. z, D, dt_bias, initial_state may be null.
-// Tokens of x, dt, B, C and z lie x_row .. z_row elements apart; those of B and C at whole vectors. The states may be one
-// tensor, advanced in place. States are read before the kernel ahead in the stream has ended: it must not write them.
+// x_row .. z_row are strides in elements between tokens of x, dt, B, C and z; those of B and C are whole vectors. The states may be one
+// tensor, updated in place. States are read before the preceding kernel in the stream has ended (PDL): it must not write them.
 //
 // Launch: grid (ceil(P / (WARPS * WARP_ROWS)), H, min(sequences, 65535)); block (32 * WARPS).
 //
@@ -28,10 +28,10 @@
 #define BLOCKS_PER_SM 4
 #endif
 
-constexpr int PIECES = ceil_div(N, LANES * VECTOR);  // of a row, of a lane
+constexpr int PIECES = ceil_div(N, LANES * VECTOR);  // of a row, per lane
 constexpr int WARP_ROWS = 32 / LANES * ROWS;
 
-// Sums over the lanes of a row: each step halves the rows that a lane still works on, as long as there are several.
+// Sums over the lanes of a row: each step halves the number of rows per lane, as long as there are several.
 // In the end sums[0 .. left) are those of rows `own` and the following ones.
 template <int count, int span>
 DEVICE void reduce(float* sums, int lane, int& own) {
@@ -53,7 +53,7 @@ DEVICE void reduce(float* sums, int lane, int& own) {
   }
 }
 
-// VECTOR neighbouring numbers of a state. Nothing of them is kept in the first cache, where they are vectors.
+// Loads VECTOR adjacent elements of a state. Vector loads bypass L1.
 DEVICE void load_state(float (&to)[VECTOR], const Held* at) {
 #if STATE_BF16
   if constexpr (VECTOR == 1) {
@@ -119,15 +119,15 @@ DEVICE void store_state(Held* at, const float (&from)[VECTOR]) {
 constexpr int LEFT = ROWS > LANES ? ROWS / LANES : 1;       // rows whose sums a lane ends with
 constexpr int SHARERS = LANES > ROWS ? LANES / ROWS : 1;  // lanes that end with the same row
 
-// The inputs of one token, as they come.
+// The inputs of one token, as loaded.
 struct Token {
   Stored<VECTOR> b[PIECES], c[PIECES];
   float x[ROWS], own_x[LEFT], z[LEFT];
   float step;
 };
 
-// Brings the rows of the block that is `ahead` further on in launch order into the second cache: memory is then kept busy
-// while the blocks of a multiprocessor compute and hand over to their successors.
+// Prefetches the rows of the block that is `ahead` further in launch order into L2: memory stays busy
+// while the blocks of an SM compute and are replaced by the next ones.
 DEVICE void announce(const Held* initial_state, const int* state_indices, int ahead, int sequences, int sequence, int heads,
                      int head_dim) {
   constexpr int BLOCK_ROWS = WARPS * WARP_ROWS;
@@ -181,7 +181,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS_PER_SM)
       continue;
     }
 
-    // ---- The state. Its loads are under way while the token's are asked for.
+    // ---- The state. Its loads are in flight while the token's are issued.
     float h[ROWS][PIECES][VECTOR];
     const i64 state = (((i64)slot * heads + head) * head_dim + first) * N;
 #pragma unroll
@@ -199,8 +199,8 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS_PER_SM)
       announce(initial_state, state_indices, ahead, sequences, sequence, heads, head_dim);
     }
 
-    // ---- What belongs to the head.
-    // Which rows' outputs this lane ends with: the same for every token.
+    // ---- The head's parameters.
+    // The rows whose outputs this lane ends with are the same for every token.
     {
       float none[ROWS] = {};
       own = 0;

@@ -1,5 +1,5 @@
 // Recurrent states as they are stored: float32, or bfloat16 rounded to nearest even. Kernels compute with float either way.
-// Stands by itself.
+// Requires no other file.
 //
 // Macros: STATE_BF16 (0, 1).
 
@@ -13,7 +13,7 @@ typedef unsigned short Held;
 typedef float Held;
 #endif
 
-// Two neighbouring numbers of a state in bfloat16, the first in the low half.
+// Two adjacent elements of a state in bfloat16, the first in the low half.
 __device__ __forceinline__ float2 widen_states(unsigned pair) {
   return make_float2(__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000u));
 }

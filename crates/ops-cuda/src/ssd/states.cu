@@ -1,10 +1,10 @@
-// The state that each segment of a sequence but its last would leave if it began with none, and the decay over it: the
+// The final state of each segment of a sequence but its last, starting from zero, and the decay over the segment: the
 // first of three launches for few long sequences (states, combine, chunk). For every GPU from sm_80 on.
 //
 // x [B, T, H, P], b [B, T, G, N], dt [B, T, H], or packed with cu_seqlens [Nseq + 1]; rate (A), dt_bias [H];
 // state_indices [Nseq] or null; states f32 [Nseq, segments - 1, H, P, N]; decays f32 [Nseq, segments - 1, H], in base 2.
-// Only segments with another behind them are written. x, b 16-byte aligned; x_row, dt_row, b_row are elements from one token to the
-// next (of x and b multiples of 8).
+// The last segment of a sequence is not written. x, b 16-byte aligned; x_row, dt_row, b_row are strides in elements between
+// tokens (of x and b multiples of 8).
 //
 // Launch: grid (H / HEADS, segments - 1, Nseq); block (THREADS); dynamic shared memory SHARED_BYTES.
 // Macros: those of chunk.cuh, with STATES_ONLY = 1.
