@@ -1,6 +1,6 @@
-//! `firstlight convert`: a printed map, files that are whole or not there, and a disk that is full.
+//! `firstlight convert`: the printed tensor map, complete output files, and a full disk.
 
-#![allow(clippy::unwrap_used)] // Test helpers beside the tests.
+#![allow(clippy::unwrap_used)] // Test helpers may unwrap.
 
 mod support;
 
@@ -22,7 +22,7 @@ fn drawn() -> tempfile::TempDir {
 }
 
 #[test]
-fn the_map_is_printed_and_the_way_back_is_proven() {
+fn prints_tensor_map_and_verifies_round_trip() {
     let folder = drawn();
     let here = folder.path();
     let map = json(here, &["convert", "hf", "--to", "fla-kda", "--show-map"], 0);
@@ -62,12 +62,12 @@ fn the_map_is_printed_and_the_way_back_is_proven() {
     refuses(here, &["convert", "hf", "n", "--to", "hf"], &["the weights of hf are hf already"]);
 }
 
-/// The command where no file may grow beyond some blocks of 512 bytes, as on a disk that fills.
+/// Runs the command with a file size limit of `blocks` blocks of 512 bytes, which simulates a full disk.
 #[cfg(target_os = "linux")]
 fn with_little_room(folder: &Path, blocks: usize, arguments: &[&str]) -> (Option<i32>, String) {
     let ours = command(folder, arguments);
     let mut shell = std::process::Command::new("sh");
-    // A write beyond the limit is then an error, and not the end of the process.
+    // A write beyond the limit is then an error and does not kill the process.
     let line = format!("trap '' XFSZ; ulimit -f {blocks}; exec \"$0\" \"$@\"");
     shell.current_dir(folder).args(["-c", &line]).arg(ours.get_program()).args(ours.get_args());
     let output = shell.output().unwrap();
@@ -76,17 +76,18 @@ fn with_little_room(folder: &Path, blocks: usize, arguments: &[&str]) -> (Option
 
 #[cfg(target_os = "linux")]
 #[test]
-fn a_disk_that_fills_leaves_nothing_that_looks_whole() {
+fn full_disk_leaves_no_truncated_shard() {
     let folder = drawn();
     let here = folder.path();
     let whole = fs::metadata(here.join("hf/model.safetensors")).unwrap().len() as usize;
-    // From a disk on which the weights stop at once to one on which they stop just before their end.
+    // The limits are 20 KiB, half of the weights and almost all of them.
     for blocks in [40, whole / 1024, whole / 512] {
         let (code, error) = with_little_room(here, blocks, &TO_FLA);
         assert_eq!(code, Some(2), "{error}");
         assert!(error.starts_with("error: fla/model.safetensors: File too large"), "{error}");
         assert!(
             error.contains(
+                // words: allow(what stands, stands, go on)
                 "\nhint: what stands there by its own name is whole; go on with --resume"
             )
         );

@@ -19,7 +19,7 @@ mod empty_on_gpu;
 mod family_cubin_b300;
 mod family_cubin_gb10;
 mod family_cubin_not_onward;
-mod flash_attention_beside_turing;
+mod flash_attention_with_turing;
 mod gh200_arm_wheels;
 mod h200_cuda_wheels;
 mod jetson_nvidia_wheel;
@@ -67,7 +67,7 @@ pub(crate) const HEALTHY: &[Pair] = &[
     family_cubin_gb10::PAIR,
     family_cubin_not_onward::PAIR,
     triton_second_ptxas::PAIR,
-    flash_attention_beside_turing::PAIR,
+    flash_attention_with_turing::PAIR,
     compat_on_data_centre_gpu::PAIR,
     driver_mounted_in_container::PAIR,
     worker_in_container::PAIR,

@@ -44,7 +44,7 @@ fn wrong(pairs: &[&Pair]) -> Vec<String> {
 }
 
 #[test]
-fn every_row_of_the_catalogue_is_found_where_it_is_broken_and_nowhere_else() {
+fn catalogue_rows_are_found_only_in_broken_environments() {
     let numbers: BTreeSet<u32> = ROWS.iter().map(|(row, _)| *row).collect();
     assert_eq!(numbers, (1..=31).collect(), "a row of the catalogue has no environments");
     let pairs: Vec<&Pair> = ROWS.iter().map(|(_, pair)| pair).collect();
@@ -53,14 +53,14 @@ fn every_row_of_the_catalogue_is_found_where_it_is_broken_and_nowhere_else() {
 }
 
 #[test]
-fn no_healthy_environment_has_an_error() {
+fn healthy_environments_have_no_errors() {
     assert!(HEALTHY.len() >= 20, "{}", HEALTHY.len());
     let problems = wrong(&HEALTHY.iter().collect::<Vec<_>>());
     assert!(problems.is_empty(), "{} problems:\n{}", problems.len(), problems.join("\n"));
 }
 
 #[test]
-fn the_lists_are_the_folders() {
+fn lists_match_the_folders() {
     let files = |folder: &str| -> BTreeSet<String> {
         let folder =
             std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corpus").join(folder);

@@ -1,6 +1,6 @@
 //! One machine with one Python environment: a recorded machine's files, changed and added to, which `probe` reads and
 //! `diagnose` judges as `firstlight doctor` has it done, and whose libraries the dynamic loader can open.
-#![allow(clippy::unwrap_used)] // Helpers of tests may unwrap as tests do.
+#![allow(clippy::unwrap_used)] // Test helpers may unwrap.
 
 mod environment;
 mod machine;

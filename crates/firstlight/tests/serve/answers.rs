@@ -24,7 +24,7 @@ fn ran(folder: &Path, arguments: &[&str]) -> (Vec<String>, Value) {
 }
 
 #[test]
-fn greedy_answers_are_those_of_run() {
+fn greedy_answers_equal_run() {
     for name in ["kimi-linear-mini", "granite-moe-mini"] {
         let folder = model(name);
         let server = Server::start(folder.path(), &[]);
@@ -83,7 +83,7 @@ fn joined(events: &[Value], chat: bool) -> Vec<(String, Vec<Value>, Value)> {
 }
 
 #[test]
-fn streams_are_the_whole_answers_in_parts() {
+fn streamed_chunks_equal_the_whole_answer() {
     let folder = model("kimi-linear-mini");
     let server = Server::start(folder.path(), &["--served-model-name", "mini"]);
     let chat = json!({ "messages": [{ "role": "user", "content": "hi" }] });
@@ -150,7 +150,7 @@ fn streams_are_the_whole_answers_in_parts() {
 }
 
 #[test]
-fn an_answer_ends_before_its_stop_string_and_its_slot_is_free() {
+fn stop_string_ends_answer_and_frees_slot() {
     let folder = model("kimi-linear-mini");
     let server = Server::start(folder.path(), &[]);
     let body = |stop: Value| json!({ "prompt": "hello", "max_tokens": 200, "temperature": 1.0, "seed": 3, "stop": stop, "ignore_eos": true });
@@ -181,7 +181,7 @@ fn an_answer_ends_before_its_stop_string_and_its_slot_is_free() {
 }
 
 #[test]
-fn probabilities_are_ordered_and_those_of_the_whole_distribution() {
+fn logprobs_are_sorted_and_normalized() {
     let folder = model("kimi-linear-mini");
     let server = Server::start(folder.path(), &[]);
     let body = json!({ "messages": [{ "role": "user", "content": "hi" }], "max_tokens": 8, "temperature": 0, "logprobs": true, "top_logprobs": 20 });
@@ -222,7 +222,7 @@ fn probabilities_are_ordered_and_those_of_the_whole_distribution() {
 }
 
 #[test]
-fn what_the_server_says_of_itself_is_so() {
+fn status_endpoints_match_the_server() {
     let folder = model("granite-moe-mini");
     let server = Server::start(
         folder.path(),
@@ -326,7 +326,7 @@ fn what_the_server_says_of_itself_is_so() {
 }
 
 #[test]
-fn what_conversations_begin_with_is_read_once() {
+fn shared_prefix_is_prefilled_once() {
     let folder = model("kimi-linear-mini");
     let [server, without] = [&[][..], &["--no-enable-prefix-caching"]]
         .map(|arguments| Server::start(folder.path(), arguments));

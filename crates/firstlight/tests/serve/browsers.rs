@@ -29,7 +29,7 @@ fn allows(answer: &Answer) -> Option<&str> {
 }
 
 #[test]
-fn pages_of_this_machine_are_answered_without_a_key() {
+fn local_origins_need_no_key() {
     let folder = model("granite-moe-mini");
     let server = Server::start(folder.path(), &[]);
     for path in [CHAT, "/v1/models", "/v1/nothing"] {
@@ -64,7 +64,7 @@ fn pages_of_this_machine_are_answered_without_a_key() {
 }
 
 #[test]
-fn cross_site_posts_without_a_preflight_are_refused() {
+fn rejects_cross_site_post_without_preflight() {
     let folder = model("granite-moe-mini");
     let server = Server::start(folder.path(), &["--allowed-origins", "*"]);
     let body = json!({ "prompt": "x", "max_tokens": 1 }).to_string();
@@ -99,7 +99,7 @@ fn cross_site_posts_without_a_preflight_are_refused() {
 }
 
 #[test]
-fn vllms_options_choose_origins_methods_and_headers() {
+fn vllm_options_configure_cors() {
     let folder = model("granite-moe-mini");
     let options = [
         "--allowed-origins",

@@ -61,7 +61,7 @@ fn run(folder: &Path, prompt: &str, status: i32) -> String {
 }
 
 #[test]
-fn hostile_templates_are_refused_within_a_budget() {
+fn rejects_hostile_templates_within_budget() {
     let folder = model();
     assert!(run(folder.path(), "a", 0).contains("ok"));
     for (name, _) in HOSTILE {
@@ -80,7 +80,7 @@ fn hostile_templates_are_refused_within_a_budget() {
 
 /// A process that was stopped, as one that waits for a core is, keeps its priority until it has had a core for a while.
 #[test]
-fn templates_step_back_by_the_time_for_which_they_had_a_core() {
+fn templates_yield_after_their_cpu_time() {
     let folder = model();
     let server = Server::start(folder.path(), &[]);
     std::thread::scope(|scope| {

@@ -75,7 +75,7 @@ fn is_near(found: &[f32], wanted: &[f32]) {
 }
 
 #[test]
-fn vectors_are_the_hidden_states_that_the_head_reads() {
+fn embeddings_are_final_hidden_states() {
     let folder = model("llama-mini");
     // Longer than what is read in one step.
     let ids: Vec<u32> = (0..90).map(|at| at * 37 % 500 + 3).collect();
@@ -101,7 +101,7 @@ fn vectors_are_the_hidden_states_that_the_head_reads() {
 }
 
 #[test]
-fn inputs_come_in_every_form_and_vectors_in_two() {
+fn accepts_all_input_forms_and_both_encodings() {
     let folder = model("granite-hybrid-mini");
     let server = Server::start(folder.path(), &[]);
     let one = |input: Value| {
@@ -150,7 +150,7 @@ fn from_base64(text: &str) -> Vec<u8> {
 }
 
 #[test]
-fn sentence_transformers_files_are_followed() {
+fn follows_sentence_transformers_files() {
     let folder = model("llama-mini");
     let write = |name: &str, text: &str| {
         let path = folder.path().join("m").join(name);
@@ -180,7 +180,7 @@ fn sentence_transformers_files_are_followed() {
 }
 
 #[test]
-fn what_cannot_be_embedded_is_refused_by_name() {
+fn rejects_invalid_embedding_requests() {
     let folder = model("llama-mini");
     let server = Server::start(folder.path(), &["--max-model-len", "64"]);
     let long = "x".repeat(65);
@@ -214,7 +214,7 @@ fn what_cannot_be_embedded_is_refused_by_name() {
 
 /// Next to requests that generate, with fewer slots than texts.
 #[test]
-fn texts_are_embedded_while_others_generate() {
+fn embeds_while_others_generate() {
     let folder = model("granite-moe-mini");
     let server = Server::start(folder.path(), &["--max-num-seqs", "2"]);
     let texts: Vec<String> =

@@ -57,7 +57,7 @@ fn text(choice: &Value) -> &str {
 }
 
 #[test]
-fn every_answer_is_what_its_schema_allows() {
+fn answers_conform_to_json_schema() {
     let answers: usize =
         std::env::var("FIRSTLIGHT_ANSWERS").map_or(32, |count| count.parse().unwrap());
     let folder = ending("kimi-linear-mini");
@@ -92,7 +92,7 @@ fn every_answer_is_what_its_schema_allows() {
 }
 
 #[test]
-fn expressions_choices_and_objects_are_kept_to_beside_free_answers() {
+fn constraints_hold_in_mixed_batches() {
     let folder = ending("granite-moe-mini");
     let server = Server::start(folder.path(), &[]);
     let ask = |name: &str, form: Value, stream: bool| {
@@ -146,7 +146,7 @@ fn expressions_choices_and_objects_are_kept_to_beside_free_answers() {
 }
 
 #[test]
-fn forms_that_cannot_be_are_refused() {
+fn rejects_invalid_constraints() {
     let folder = ending("granite-moe-mini");
     let server = Server::start(folder.path(), &[]);
     for (name, form, words) in [

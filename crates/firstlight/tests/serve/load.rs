@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::io::{Read, Write};
 
 #[test]
-fn who_goes_away_leaves_nothing_behind() {
+fn disconnected_client_frees_its_slot() {
     let folder = model("kimi-linear-mini");
     let server =
         Server::start(folder.path(), &["--max-num-seqs", "2", "--max-num-queued-reqs", "1"]);
@@ -60,7 +60,7 @@ fn who_goes_away_leaves_nothing_behind() {
 }
 
 #[test]
-fn four_times_the_capacity_gets_answers_or_is_told_to_come_again() {
+fn overload_gets_answers_or_retry_after() {
     let folder = model("granite-moe-mini");
     let server = Server::start(
         folder.path(),

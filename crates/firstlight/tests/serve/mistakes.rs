@@ -12,7 +12,7 @@ const CHAT: &str = "/v1/chat/completions";
 const TEXT: &str = "/v1/completions";
 
 #[test]
-fn what_cannot_be_is_refused_by_name() {
+fn invalid_fields_are_refused_by_name() {
     let folder = model("granite-moe-mini");
     let server = Server::start(folder.path(), &["--max-model-len", "256"]);
     let user = json!([{ "role": "user", "content": "hi" }]);
@@ -161,7 +161,7 @@ fn what_cannot_be_is_refused_by_name() {
 }
 
 #[test]
-fn bodies_that_are_broken_huge_or_never_end_harm_nobody() {
+fn malformed_or_huge_bodies_do_not_affect_other_clients() {
     let folder = model("granite-moe-mini");
     let server = Server::start(folder.path(), &[]);
     let deep = "[".repeat(100_000);
@@ -220,7 +220,7 @@ fn bodies_that_are_broken_huge_or_never_end_harm_nobody() {
 }
 
 #[test]
-fn keys_open_what_they_should() {
+fn api_keys_protect_endpoints() {
     let folder = model("granite-moe-mini");
     let server = Server::start(folder.path(), &["--api-key", "sesame", "--api-key", "second"]);
     let ask = |path: &str, key: Option<&str>| {
@@ -250,7 +250,7 @@ fn keys_open_what_they_should() {
 }
 
 #[test]
-fn what_overflows_ends_its_own_request_alone() {
+fn nan_logits_end_only_their_request() {
     let folder = model("kimi-linear-mini");
     // One that the others' answers do not have.
     const BAD: usize = 411;
@@ -285,7 +285,7 @@ fn what_overflows_ends_its_own_request_alone() {
 }
 
 #[test]
-fn a_server_that_cannot_start_says_why_before_it_loads() {
+fn invalid_options_fail_before_loading() {
     let folder = model("granite-moe-mini");
     let here = folder.path();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();

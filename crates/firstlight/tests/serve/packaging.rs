@@ -40,7 +40,7 @@ fn ends(server: Server) {
 }
 
 #[test]
-fn the_unit_of_systemd_starts_a_server() {
+fn systemd_unit_starts_a_server() {
     let unit = packaged("firstlight-serve.service");
     let value = |key: &str| {
         let lines = unit.lines().filter_map(|line| line.strip_prefix(key)?.strip_prefix('='));
@@ -55,7 +55,7 @@ fn the_unit_of_systemd_starts_a_server() {
 }
 
 #[test]
-fn the_manifest_of_kubernetes_starts_a_server_and_probes_it() {
+fn kubernetes_manifest_starts_and_probes_a_server() {
     let text = packaged("kubernetes.yaml");
     let documents: Vec<Value> =
         text.split("\n---\n").map(|text| yaml_serde::from_str(text).unwrap()).collect();

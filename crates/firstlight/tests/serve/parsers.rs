@@ -81,7 +81,7 @@ fn prompt(server: &Server, body: &Value) -> String {
 
 /// A call in the format of a parser. Where a call is required, the grammar has to allow it as the model writes it.
 #[test]
-fn calls_in_every_format_are_parsed_and_can_be_required() {
+fn calls_in_every_format_are_parsed() {
     let xml = "<tool_call>\n<function=f>\n<parameter=city>\nUlm\n</parameter>\n<parameter=days>\n3\n</parameter>\n<parameter=dry>\ntrue\n</parameter>\n</function>\n</tool_call>";
     let arguments = r#"{"city": "Ulm", "days": 3, "dry": true}"#;
     let object = format!(r#"{{"name": "f", "arguments": {arguments}}}"#);
@@ -162,7 +162,7 @@ fn calls_in_every_format_are_parsed_and_can_be_required() {
 
 /// The template tells the format; nothing is asked for on the command line.
 #[test]
-fn a_template_teaches_its_formats_and_opens_the_reasoning() {
+fn template_selects_parsers_and_opens_reasoning() {
     let template = "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% for call in m.tool_calls or [] %}<tool_call>\n<function={{ call.function.name }}>\n{% for name, value in call.function.arguments | items %}<parameter={{ name }}>\n{{ value }}\n</parameter>\n{% endfor %}</function>\n</tool_call>{% endfor %}\n{% endfor %}[assistant]{% if not enable_thinking is defined or enable_thinking %}<think>\n{% else %}<think>\n\n</think>\n\n{% endif %}";
     let call = "<tool_call>\n<function=f>\n<parameter=city>\nUlm\n</parameter>\n<parameter=days>\n12345678901234567890123\n</parameter>\n<parameter=dry>\nFalse\n</parameter>\n</function>\n</tool_call>";
     let folder = saying(&format!("Let me see.\n</think>\n\nYes.\n{call}"), &["<end>"], template);
@@ -198,7 +198,7 @@ fn a_template_teaches_its_formats_and_opens_the_reasoning() {
 
 /// A conversation with a call that is cut off, broken or empty goes on; one whose arguments are another value is refused.
 #[test]
-fn a_history_with_broken_calls_stays_usable() {
+fn accepts_history_with_broken_calls() {
     let folder = saying("Yes.", &["<end>"], TEMPLATE);
     let server = Server::start(folder.path(), &[]);
     let history = |arguments: &Value| {
@@ -246,7 +246,7 @@ fn a_history_with_broken_calls_stays_usable() {
 
 /// gpt-oss's templates refuse a message with calls that has text and reasoning; its models write such messages.
 #[test]
-fn text_and_reasoning_before_a_call_are_one_analysis_for_templates_that_take_one() {
+fn content_and_reasoning_merge_into_one_analysis() {
     let template = "{% for m in messages %}[{{ m.role }}]{% if m.tool_calls %}\
         {% if m.content and m.thinking %}{{ raise_exception('Cannot pass both content and thinking in an assistant message with tool calls!') }}{% endif %}\
         {{ m.content or m.thinking }}{% else %}{{ m.content }}{% endif %}{% endfor %}[assistant]";

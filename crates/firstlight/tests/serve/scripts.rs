@@ -12,7 +12,7 @@ const TEMPLATE: &str = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.co
     {% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
 
 #[test]
-fn a_scripted_model_says_its_script() {
+fn scripted_model_generates_its_script() {
     let folder = tempdir().unwrap();
     let text = "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": [1, 1, 1, 11]}}\n</tool_call> ünï 🚀🚀";
     scripted::say(&folder.path().join("m"), text, &["<|im_end|>", "<|im_start|>"]);
@@ -94,7 +94,7 @@ fn chat(folder: &Path, arguments: &[&str]) -> Value {
 }
 
 #[test]
-fn sentencepiece_answers_keep_their_spaces_everywhere() {
+fn sentencepiece_answers_keep_spaces() {
     let folder = saying(&SENTENCE);
     let here = folder.path();
     let text = "the cat sat on.😀 mat";
@@ -132,7 +132,7 @@ fn sentencepiece_answers_keep_their_spaces_everywhere() {
 }
 
 #[test]
-fn forms_are_kept_by_sentencepiece_tokens() {
+fn sentencepiece_tokens_follow_constraints() {
     let folder = saying(&SENTENCE[..3]);
     let server = Server::start(folder.path(), &[]);
     let ask = |form: Value| {
@@ -155,7 +155,7 @@ fn forms_are_kept_by_sentencepiece_tokens() {
 }
 
 #[test]
-fn characters_that_end_inside_tokens_are_whole() {
+fn characters_split_over_tokens_are_whole() {
     // Three emoji over seven tokens, of which four end inside the next character.
     let folder = tempdir().unwrap();
     let mut tokenizer = scripted::byte_tokenizer(&["<|im_end|>"]);

@@ -17,7 +17,7 @@ fn signal(name: &str, id: u32) {
 }
 
 #[test]
-fn clients_cannot_tell_and_all_ranks_end() {
+fn tensor_parallel_answers_are_equal_and_ranks_exit() {
     for name in ["granite-moe-mini", "kimi-linear-mini"] {
         let folder = model(name);
         let questions = ["hello", "and a longer one, hello hello hello", "hello"].map(|prompt| {
@@ -55,7 +55,7 @@ fn clients_cannot_tell_and_all_ranks_end() {
 }
 
 #[test]
-fn a_killed_rank_ends_the_server_by_its_number() {
+fn killed_rank_ends_the_server_and_is_named() {
     let folder = model("granite-hybrid-mini");
     for busy in [true, false] {
         let server = Server::start(folder.path(), &["--backend", "cpu", "--tp", "4"]);
@@ -80,14 +80,14 @@ fn a_killed_rank_ends_the_server_by_its_number() {
 }
 
 #[test]
-fn what_does_not_split_is_refused() {
+fn rejects_indivisible_tensor_parallel_size() {
     let folder = model("granite-moe-mini");
     let arguments = ["serve", "m", "--port", "0", "--backend", "cpu", "--tp", "7"];
     refuses(folder.path(), &arguments, &["the model cannot be split: "]);
 }
 
 #[test]
-fn servers_side_by_side_have_a_gpu_each() {
+fn two_servers_use_separate_gpus() {
     let folder = model("granite-hybrid-mini");
     let on = |gpu: &str| {
         let arguments = ["serve", "m", "--port", "0", "--backend", "cuda", "--json"];

@@ -15,7 +15,7 @@ fn weather() -> Value {
 }
 
 #[test]
-fn tools_are_shown_as_the_models_template_shows_them() {
+fn tools_are_rendered_by_the_chat_template() {
     let folder = model("granite-moe-mini");
     std::fs::copy(GRANITE, folder.path().join("m/chat_template.jinja")).unwrap();
     let server = Server::start(folder.path(), &[]);
@@ -106,7 +106,7 @@ fn tools_are_shown_as_the_models_template_shows_them() {
 
 /// A model of random weights says nothing that means anything, and keeps to a form all the same.
 #[test]
-fn a_call_that_is_required_is_read_from_the_answer() {
+fn required_call_is_parsed() {
     let folder = ending("granite-moe-mini");
     std::fs::copy(GRANITE, folder.path().join("m/chat_template.jinja")).unwrap();
     let server = Server::start(folder.path(), &[]);

@@ -18,7 +18,7 @@ fn counted(usage: &Value) -> [u64; 3] {
 }
 
 #[test]
-fn a_turn_reads_its_message_and_what_the_template_puts_around_it() {
+fn each_turn_prefills_only_new_tokens() {
     for (name, template) in ["granite-hybrid-mini", "kimi-linear-mini"].into_iter().zip(TEMPLATES) {
         let folder = ending(name);
         std::fs::write(folder.path().join("m/chat_template.jinja"), template).unwrap();

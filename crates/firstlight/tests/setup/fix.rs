@@ -1,6 +1,6 @@
 //! `doctor --fix` never leaves an environment worse than it was: each test is a harm that was done once, or could be. Small
 //! wheels in a folder play the registry, and real uv resolves and installs them.
-#![allow(clippy::unwrap_used)] // Helpers of tests may unwrap as tests do.
+#![allow(clippy::unwrap_used)] // Test helpers may unwrap.
 
 use crate::apply::world::{ANY, contents};
 use crate::stack::{OLD_ABI, flash_attn, kernels};
@@ -145,7 +145,7 @@ fn one(report: &Value) -> &Value {
 }
 
 #[test]
-fn what_leaves_takes_no_files_of_what_stays() {
+fn uninstall_keeps_files_of_other_packages() {
     let patient = upgraded();
     assert!(patient.imports("torch"));
     let report = patient.fix();
@@ -171,7 +171,7 @@ fn what_leaves_takes_no_files_of_what_stays() {
 }
 
 #[test]
-fn what_comes_back_as_it_was_keeps_what_another_lists_too() {
+fn restored_package_keeps_shared_files() {
     let shared = |name: &str, version: &str, content: &str| {
         Wheel::new(name, version, ANY)
             .file("shared/part.py", content)
@@ -201,7 +201,7 @@ fn what_comes_back_as_it_was_keeps_what_another_lists_too() {
 }
 
 #[test]
-fn a_command_that_fails_puts_everything_back() {
+fn failed_command_is_rolled_back() {
     let patient = upgraded();
     let before = contents(&patient.venv());
     let report = patient.fix_by(&patient.uv_that("echo no space >&2; exit 2"));
@@ -218,7 +218,7 @@ fn a_command_that_fails_puts_everything_back() {
 }
 
 #[test]
-fn the_next_run_puts_back_what_a_killed_one_changed() {
+fn next_run_rolls_back_a_killed_one() {
     let patient = upgraded();
     let before = contents(&patient.venv());
     // It is killed when the CUDA 12 wheels are gone, and the files of the CUDA 13 ones with them.
@@ -240,7 +240,7 @@ fn the_next_run_puts_back_what_a_killed_one_changed() {
 }
 
 #[test]
-fn an_import_that_no_longer_works_puts_everything_back() {
+fn broken_import_is_rolled_back() {
     let library = |version: &str, init: &str| {
         Wheel::new("library", version, ANY).file("library.py", init).build()
     };
@@ -259,7 +259,7 @@ fn an_import_that_no_longer_works_puts_everything_back() {
 }
 
 #[test]
-fn a_fix_that_leaves_more_errors_than_it_found_is_put_back() {
+fn fix_that_adds_errors_is_rolled_back() {
     let library = |version: &str| Wheel::new("library", version, ANY).file("library.py", "");
     // The release that is asked for imports well, and has an extension for a CUDA that is not here.
     let runtime = Library::named("libcudart.so.13");
@@ -278,7 +278,7 @@ fn a_fix_that_leaves_more_errors_than_it_found_is_put_back() {
 }
 
 #[test]
-fn two_findings_about_one_fault_are_one_remedy() {
+fn two_findings_of_one_fault_share_a_remedy() {
     let symbol =
         "_ZN3c105ErrorC2ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE";
     let torch = crate::stack::torch("2.8.0").file("torch/lib/__init__.py", "").build();
@@ -310,7 +310,7 @@ fn two_findings_about_one_fault_are_one_remedy() {
 }
 
 #[test]
-fn what_has_no_source_distribution_is_not_built() {
+fn package_without_sdist_is_not_built() {
     let torch = crate::stack::torch("2.8.0").build();
     let lies = flash_attn(&kernels(OLD_ABI, &["sm_90"])).build();
     let patient = Patient::new(&[torch, lies], &[&["torch", "flash-attn"]]);
@@ -324,7 +324,7 @@ fn what_has_no_source_distribution_is_not_built() {
 }
 
 #[test]
-fn jax_keeps_its_own_cuda_beside_a_torch_of_another() {
+fn jax_and_torch_keep_separate_cuda_majors() {
     let mut wheels = two_majors();
     wheels.extend([
         Wheel::new("jax", "0.9.0", ANY).file("jax.py", "import jax_plugin\n").build(),

@@ -1,5 +1,5 @@
 //! Several indexes as plans name them: torch's, which is only ever an explicit one, one of GPU wheels, and a release page.
-#![allow(clippy::unwrap_used)] // Helpers of tests may unwrap as tests do.
+#![allow(clippy::unwrap_used)] // Test helpers may unwrap.
 
 use crate::apply::world::empty;
 use crate::server::Server;
@@ -38,7 +38,7 @@ fn lines(output: &Output) -> Vec<String> {
 }
 
 #[test]
-fn r1_06_an_extra_index_hides_the_current_requests_and_unsafe_best_match_opens_it_to_anyone() {
+fn r1_06_extra_index_hides_current_requests() {
     let (server, folder) = (servers(), tempfile::tempdir().unwrap());
     let wanted = "torch\nrequests==2.32.5\n";
     // uv's default: the first index that has a package is the only one asked for it.
@@ -95,7 +95,7 @@ fn files(plan: &InstallPlan) -> Vec<(&str, &[PlannedFile])> {
 }
 
 #[test]
-fn r1_06_with_an_explicit_index_requests_comes_from_the_default_one_whatever_torch_s_has() {
+fn r1_06_explicit_index_keeps_requests_on_the_default() {
     let server = servers();
     let newer = Wheel::new("requests", "99.0", "py3-none-any").file("requests.py", "").build();
     server.index("cu128", &newer);
@@ -113,7 +113,7 @@ fn r1_06_with_an_explicit_index_requests_comes_from_the_default_one_whatever_tor
 }
 
 #[test]
-fn r4_08_of_many_wheels_the_one_for_this_python_and_processor_is_locked_with_its_hash() {
+fn r4_08_locks_the_matching_wheel_with_its_hash() {
     let server = servers();
     let fits = flash_attn(&kernels(NEW_ABI, &["sm_90"])).build();
     server.release("releases/v2.8.3", &fits);

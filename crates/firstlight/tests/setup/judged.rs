@@ -1,7 +1,7 @@
 //! Wheels that were opened and not installed, judged by what `firstlight doctor` is made of.
-#![allow(clippy::unwrap_used)] // Helpers of tests may unwrap as tests do.
+#![allow(clippy::unwrap_used)] // Test helpers may unwrap.
 
-use crate::stack::{GPU, Lie, NEW_ABI, flash_attn, kernels, lies, torch};
+use crate::stack::{GPU, MislabeledWheel, NEW_ABI, flash_attn, kernels, mislabeled_wheels, torch};
 use crate::support::fake_driver::with_driver;
 use crate::tools::python;
 use crate::wheel::{File, Wheel};
@@ -39,7 +39,7 @@ fn errors(wheels: &[File]) -> Vec<(String, String)> {
 }
 
 #[test]
-fn r3_04_a_wheel_s_tags_and_the_gpu_code_in_it_are_checked_before_it_is_installed() {
+fn r3_04_wheel_tags_and_gpu_code_are_checked() {
     let torch = torch("2.8.0+cu128").build();
     // Row R3-04's wheel was built for a GH200, so sm_90 has to be in it, as a cubin that runs there.
     let ffpa = |images: &[&str]| {
@@ -59,15 +59,15 @@ fn r3_04_a_wheel_s_tags_and_the_gpu_code_in_it_are_checked_before_it_is_installe
 }
 
 #[test]
-fn a_stack_that_fits_has_no_error() {
+fn matching_stack_has_no_error() {
     let fits = flash_attn(&kernels(NEW_ABI, &["sm_80", "sm_90"]));
     assert_eq!(errors(&[torch("2.8.0+cu128").build(), fits.build()]), []);
 }
 
 #[test]
-fn r4_08_a_label_that_fits_does_not_help_a_wheel_whose_bytes_do_not() {
+fn r4_08_mislabeled_wheels_are_found_by_their_bytes() {
     let torch = torch("2.8.0+cu128").build();
-    for Lie { what, wheel, rule, says } in lies() {
+    for MislabeledWheel { what, wheel, rule, says } in mislabeled_wheels() {
         let found = errors(&[torch.clone(), wheel.build()]);
         assert_eq!(
             found.iter().map(|(rule, _)| rule).collect::<Vec<_>>(),
@@ -79,7 +79,7 @@ fn r4_08_a_label_that_fits_does_not_help_a_wheel_whose_bytes_do_not() {
 }
 
 #[test]
-fn wheels_that_are_not_what_they_say_are_not_opened() {
+fn rejects_malformed_wheels() {
     let folder = tempfile::tempdir().unwrap();
     let wheel =
         || Wheel::new("a_package", "1.0+cu128", "py3-none-any").file("a/__init__.py", "x = 1\n");

@@ -1,5 +1,5 @@
 //! firstlight on another machine: what is copied, run and fetched, and what becomes of it when things go wrong.
-#![allow(clippy::unwrap_used)] // Helpers of tests may unwrap as tests do.
+#![allow(clippy::unwrap_used)] // Test helpers may unwrap.
 
 mod faults;
 mod world;
@@ -21,7 +21,7 @@ fn with_run() -> World {
 }
 
 #[test]
-fn r3_10_what_would_be_done_is_shown_first_and_only_artefacts_come_back() {
+fn r3_10_dry_run_shows_steps_and_only_artefacts_are_fetched() {
     let world = with_run();
     std::fs::write(world.path("here/plan.toml"), "a = 1\n").unwrap();
     let (out, _) = world.remote(&["--dry-run", "--send", "plan.toml", "--", "check", "--quick"], 0);
@@ -65,7 +65,7 @@ fn r3_10_what_would_be_done_is_shown_first_and_only_artefacts_come_back() {
 }
 
 #[test]
-fn r3_11_before_a_stop_it_is_said_what_lies_only_there() {
+fn r3_11_stop_warns_of_files_that_only_exist_there() {
     let world = World::new();
     world.run("20261121T200000Z-pod");
     std::fs::create_dir(world.there(".venv")).unwrap();
@@ -101,7 +101,7 @@ fn r3_11_before_a_stop_it_is_said_what_lies_only_there() {
 }
 
 #[test]
-fn r4_21_the_address_of_a_machine_is_in_nothing_that_is_kept() {
+fn r4_21_stored_files_do_not_contain_the_address() {
     let world = World::new();
     // The real program, ended while it is at it: what it came to is fetched, and says that it is no whole run.
     let python = ["-I", "-c", "import sys; print(sys.executable, end='')"];

@@ -1,6 +1,6 @@
 //! Every row of the field reports about planning, installing, packaging, verifying, timing and reporting has a test that
 //! carries its id.
-#![allow(clippy::unwrap_used)] // Helpers of tests may unwrap as tests do.
+#![allow(clippy::unwrap_used)] // Test helpers may unwrap.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -53,7 +53,7 @@ fn id(text: &str) -> Option<String> {
 }
 
 #[test]
-fn every_row_has_a_test_that_carries_its_id() {
+fn every_row_has_a_test_named_by_its_id() {
     assert_eq!(id(" fn r2_06_a_forced_build() {"), Some("R2-06".to_owned()));
     assert_eq!(id(" fn rows_are_read() {"), None);
     let tested = tested();

@@ -1,6 +1,6 @@
 //! Source builds of a small package whose setup.py works as flash-attn's does: it takes a prebuilt wheel where its
 //! release page has one, unless a switch forbids it, and compiles a C++ extension with pybind11 otherwise.
-#![allow(clippy::unwrap_used)] // Helpers of tests may unwrap as tests do.
+#![allow(clippy::unwrap_used)] // Test helpers may unwrap.
 
 use crate::server::Server;
 use crate::tools::{done, python, uv_command, venv};
@@ -124,7 +124,7 @@ fn answer(world: &World) -> String {
 }
 
 #[test]
-fn r2_06_a_forced_build_compiles_and_an_unforced_one_that_took_a_prebuilt_wheel_is_refused() {
+fn r2_06_forced_build_compiles_and_prebuilt_is_refused() {
     let world = World::new();
     let archive = packed(&world.source(str::to_owned));
     let built = world.build(BuildSource::Archive(&archive), &[FORCED]).unwrap();
@@ -162,7 +162,7 @@ fn r2_06_a_forced_build_compiles_and_an_unforced_one_that_took_a_prebuilt_wheel_
 }
 
 #[test]
-fn r2_06_without_a_prebuilt_wheel_an_unforced_build_compiles_too() {
+fn r2_06_unforced_build_compiles_without_prebuilt_wheel() {
     let world = World::new();
     let archive = packed(&world.source(str::to_owned));
     // Stripped after it was linked, it is no longer the same bytes.
@@ -173,7 +173,7 @@ fn r2_06_without_a_prebuilt_wheel_an_unforced_build_compiles_too() {
 }
 
 #[test]
-fn r2_06_a_tag_of_a_repository_is_built() {
+fn r2_06_builds_a_repository_tag() {
     let world = World::new();
     let source = world.source(str::to_owned);
     let git = |arguments: &[&str]| {
@@ -201,7 +201,7 @@ fn r2_06_a_tag_of_a_repository_is_built() {
 }
 
 #[test]
-fn r3_05_a_build_is_clean_and_repeatable() {
+fn r3_05_builds_are_clean_and_repeatable() {
     let world = World::new();
     let source = world.source(str::to_owned);
     let archive = packed(&source);
@@ -229,7 +229,7 @@ fn r3_05_a_build_is_clean_and_repeatable() {
 }
 
 #[test]
-fn a_build_that_fails_says_why_in_the_compiler_s_words() {
+fn failed_build_shows_compiler_error() {
     let world = World::new();
     let source =
         world.source(|text| text.replace("#include <pybind11/pybind11.h>", "#include <no_such.h>"));
@@ -242,7 +242,7 @@ fn a_build_that_fails_says_why_in_the_compiler_s_words() {
 }
 
 #[test]
-fn a_build_without_an_extension_is_no_build() {
+fn rejects_build_without_extension() {
     let world = World::new();
     let archive = packed(&world.source(str::to_owned));
     let switches = [FORCED, ("FASTOP_SKIP_BUILD", "TRUE")];

@@ -1,5 +1,5 @@
 //! A small stack of wheels on one machine: a torch of CUDA 12.8 and extensions that fit it or lie.
-#![allow(clippy::unwrap_used)] // Helpers of tests may unwrap as tests do.
+#![allow(clippy::unwrap_used)] // Test helpers may unwrap.
 
 use crate::support::library::Library;
 use crate::tools::python;
@@ -75,7 +75,7 @@ pub(crate) fn flash_attn_with(tag: &str, file: &str, module: &Library, processor
 }
 
 /// A wheel whose labels promise what its bytes do not hold.
-pub(crate) struct Lie {
+pub(crate) struct MislabeledWheel {
     pub(crate) what: &'static str,
     pub(crate) wheel: Wheel,
     /// The rule that finds it.
@@ -85,7 +85,7 @@ pub(crate) struct Lie {
 }
 
 /// Wheels that an installer takes and that do not work: all their labels are right for this machine.
-pub(crate) fn lies() -> Vec<Lie> {
+pub(crate) fn mislabeled_wheels() -> Vec<MislabeledWheel> {
     let fits = || kernels(NEW_ABI, &["sm_80", "sm_90"]);
     let other = if ARCH == "x86_64" { "aarch64" } else { "x86_64" };
     let module = extension("flash_attn_2_cuda");
@@ -97,39 +97,39 @@ pub(crate) fn lies() -> Vec<Lie> {
         .exports(&["PyInit_flash_attn_2_cuda"])
         .wants(&["newer"]);
     let manylinux = format!("{0}-{0}-manylinux_2_17_{ARCH}", cpython());
-    let lie = |what, wheel, rule, says| Lie { what, wheel, rule, says };
+    let case = |what, wheel, rule, says| MislabeledWheel { what, wheel, rule, says };
     vec![
-        lie(
+        case(
             "abiTRUE in its name, the old C++ ABI in its symbols",
             flash_attn(&kernels(OLD_ABI, &["sm_80", "sm_90"])),
             "extension-old-abi",
             "c10::Error::Error(c10::SourceLocation, ",
         ),
-        lie(
+        case(
             "code for the GPUs before this one",
             flash_attn(&kernels(NEW_ABI, &["sm_80", "sm_86"])),
             "no-kernel-image",
             "sm_86",
         ),
-        lie(
+        case(
             "tagged for this processor, compiled for another",
             flash_attn_with(&tag(), plain, &fits(), other),
             "wrong-architecture",
             "is compiled for another processor than this",
         ),
-        lie(
+        case(
             "tagged for any machine, compiled for another processor",
             flash_attn_with("py3-none-any", plain, &fits(), other),
             "wrong-architecture",
             "is compiled for another processor than this",
         ),
-        lie(
+        case(
             "tagged for this Python, compiled for another",
             flash_attn_with(&tag(), &old_python, &fits(), ARCH),
             "other-python",
             "is compiled for Python 3.9, not 3.",
         ),
-        lie(
+        case(
             "tagged for every glibc since 2.17, linked with one that is not published yet",
             flash_attn_with(&manylinux, &module, &newer_libc, ARCH),
             "glibc-too-old",

@@ -1,5 +1,5 @@
 //! uv and virtual environments for tests, kept below the target folder.
-#![allow(clippy::unwrap_used)] // Helpers of tests may unwrap as tests do.
+#![allow(clippy::unwrap_used)] // Test helpers may unwrap.
 
 use setup::uv::Uv;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
 //! Small wheels, made as builders make them: metadata, a RECORD of true hashes, and files that may be compiled ones.
-#![allow(clippy::unwrap_used)] // Helpers of tests may unwrap as tests do.
+#![allow(clippy::unwrap_used)] // Test helpers may unwrap.
 
 use crate::support::library::Library;
 use facts::Dist;

@@ -1,6 +1,6 @@
 //! Environments on this very machine, judged by the built command: what doctor says of the files, what this system's
 //! dynamic loader does with them, and what explain makes of the loader's own words must agree.
-#![allow(clippy::unwrap_used)] // Helpers of tests may unwrap as tests do.
+#![allow(clippy::unwrap_used)] // Test helpers may unwrap.
 
 mod world;
 
@@ -25,7 +25,7 @@ fn extension(torch: &str, exported: &str, wanted: &str) -> World {
 }
 
 #[test]
-fn row_1_the_new_abi_beside_the_old() {
+fn row_1_new_abi_extension_with_old_abi_torch() {
     let world = extension("2.6.0+cu124", OLD, NEW);
     world.breaks(
         "extension-new-abi",
@@ -36,7 +36,7 @@ fn row_1_the_new_abi_beside_the_old() {
 }
 
 #[test]
-fn row_2_the_old_abi_beside_the_new() {
+fn row_2_old_abi_extension_with_new_abi_torch() {
     let world = extension("2.9.1+cu128", NEW, OLD);
     world.breaks(
         "extension-old-abi",
@@ -47,7 +47,7 @@ fn row_2_the_old_abi_beside_the_new() {
 }
 
 #[test]
-fn row_3_another_torch_minor() {
+fn row_3_different_torch_minor() {
     let forms =
         ["_ZN3c104cuda9SetDeviceEi", "_ZN3c104cuda9SetDeviceEa", "_ZN3c104cuda9SetDeviceEab"];
     for (here, wanted) in [(0, 1), (0, 2), (1, 0), (1, 2), (2, 0), (2, 1)] {
@@ -59,7 +59,7 @@ fn row_3_another_torch_minor() {
 }
 
 #[test]
-fn row_4_another_torch_altogether() {
+fn row_4_different_torch_build() {
     let old = "_ZN3c107WarningC1ENS_7variantIJNS0_11UserWarningENS0_18DeprecationWarningEEEERKNS_14SourceLocationESsb";
     let new = "_ZN3c107WarningC1ESt7variantIJNS0_11UserWarningENS0_18DeprecationWarningEEERKNS_14SourceLocationESsb";
     let world = extension("2.1.2+cu121", old, new);
@@ -71,7 +71,7 @@ fn row_4_another_torch_altogether() {
 }
 
 #[test]
-fn row_5_the_other_optional() {
+fn row_5_c10_optional_with_std_optional_torch() {
     let old = "_ZN2at4_ops10zeros_like4callERKNS_6TensorEN3c108optionalINS5_10ScalarTypeEEENS6_INS5_6LayoutEEENS6_INS5_6DeviceEEENS6_IbEENS6_INS5_12MemoryFormatEEE";
     let new = "_ZN2at4_ops10zeros_like4callERKNS_6TensorESt8optionalIN3c1010ScalarTypeEES5_INS6_6LayoutEES5_INS6_6DeviceEES5_IbES5_INS6_12MemoryFormatEE";
     for (here, wanted) in [(new, old), (old, new)] {
@@ -95,7 +95,7 @@ fn versioned(library: &str, version: &str) -> World {
 }
 
 #[test]
-fn row_6_a_newer_c_library() {
+fn row_6_newer_glibc_required() {
     let world = versioned("libc.so.6", "GLIBC_2.99");
     world.breaks(
         "glibc-too-old",
@@ -115,7 +115,7 @@ fn row_6_a_newer_c_library() {
 }
 
 #[test]
-fn an_old_cxx_library_in_front_of_a_newer() {
+fn row_6_older_libstdcxx_found_first() {
     let old = |world: World| {
         let script = world.version_script("GLIBCXX_3.4.30 { global: older; };");
         world.outside(
@@ -137,7 +137,7 @@ fn an_old_cxx_library_in_front_of_a_newer() {
 }
 
 #[test]
-fn row_15_cuda_majors_mixed() {
+fn row_15_mixed_cuda_majors() {
     let build = |keep: bool| {
         let world = World::with_torch("2.11.0+cu130", NEW);
         world.dist("flash_attn", "2.8.3", &["flash_attn_2_cuda.so"]);
@@ -160,7 +160,7 @@ fn row_15_cuda_majors_mixed() {
 }
 
 #[test]
-fn row_16_ld_library_path_in_front_of_the_wheels() {
+fn row_16_ld_library_path_overrides_wheels() {
     let build = |version: &str| {
         let world = World::with_torch("2.5.1+cu124", OLD);
         world.dist(
@@ -203,7 +203,7 @@ fn row_16_ld_library_path_in_front_of_the_wheels() {
 }
 
 #[test]
-fn row_29_another_processor() {
+fn row_29_wrong_processor() {
     let world = extension("2.9.1+cu128", NEW, NEW);
     let path = world.site("flash_attn_2_cuda.so");
     let mut bytes = std::fs::read(&path).unwrap();

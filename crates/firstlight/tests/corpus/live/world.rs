@@ -1,5 +1,5 @@
 //! One environment with a torch, made of compiled libraries, and a program in the place of Python.
-#![allow(clippy::unwrap_used)] // Helpers of tests may unwrap as tests do.
+#![allow(clippy::unwrap_used)] // Test helpers may unwrap.
 
 use crate::support;
 use std::path::PathBuf;

@@ -1,5 +1,5 @@
 //! What can be changed about a recorded machine.
-#![allow(clippy::unwrap_used)] // Helpers of tests may unwrap as tests do.
+#![allow(clippy::unwrap_used)] // Test helpers may unwrap.
 
 use super::World;
 use crate::library::Library;

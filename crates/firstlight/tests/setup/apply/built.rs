@@ -29,7 +29,7 @@ fn plan(world: &World, switches: &[(&str, &str)]) -> InstallPlan {
 }
 
 #[test]
-fn r2_06_a_source_is_built_once_and_what_shows_that_it_compiled_is_kept() {
+fn r2_06_source_is_built_once_and_its_proof_is_kept() {
     let world = World::new();
     let plan = plan(&world, &[FORCED]);
     world.write(&plan);
@@ -67,7 +67,7 @@ fn r2_06_a_source_is_built_once_and_what_shows_that_it_compiled_is_kept() {
 }
 
 #[test]
-fn r2_06_a_prebuilt_wheel_in_the_place_of_a_build_is_refused_and_nothing_is_replaced() {
+fn r2_06_refuses_prebuilt_wheel_instead_of_build() {
     let world = World::new().with_old("1.0");
     let prebuilt = Wheel::new("fastop", "1.0", &tag());
     let module = Library::new();

@@ -28,7 +28,7 @@ pub(super) fn large(bytes: usize) -> Wheel {
 }
 
 #[test]
-fn a_file_of_another_hash_is_refused_with_both_hashes_and_fetched_anew() {
+fn hash_mismatch_is_refused_and_fetched_again() {
     let world = World::new().with_old("1.0");
     let wheel = marker("2.0").build();
     // HEAD of the preconditions comes first.
@@ -43,7 +43,7 @@ fn a_file_of_another_hash_is_refused_with_both_hashes_and_fetched_anew() {
 }
 
 #[test]
-fn a_sign_in_page_in_the_place_of_a_file_is_not_taken_for_it() {
+fn sign_in_page_is_not_accepted_as_a_file() {
     let world = World::new().with_old("1.0");
     let none = Fault::Slow(std::time::Duration::ZERO);
     world.server.fault(".whl", &[none, Fault::Garbage]);
@@ -51,7 +51,7 @@ fn a_sign_in_page_in_the_place_of_a_file_is_not_taken_for_it() {
 }
 
 #[test]
-fn a_connection_that_drops_is_taken_up_where_it_ended() {
+fn dropped_connection_resumes() {
     let world = World::new();
     let wheel = large(3 << 20).build();
     let none = Fault::Slow(std::time::Duration::ZERO);
@@ -64,7 +64,7 @@ fn a_connection_that_drops_is_taken_up_where_it_ended() {
 }
 
 #[test]
-fn a_server_that_goes_away_is_named_and_what_came_is_kept() {
+fn lost_server_is_named_and_partial_file_is_kept() {
     let world = World::new().with_old("1.0");
     let wheel = large(1 << 20).build();
     let none = Fault::Slow(std::time::Duration::ZERO);
@@ -80,7 +80,7 @@ fn a_server_that_goes_away_is_named_and_what_came_is_kept() {
 }
 
 #[test]
-fn a_wheel_is_judged_by_its_bytes_before_it_is_installed() {
+fn wheel_bytes_are_checked_before_install() {
     let world = World::new().with_old("1.0");
     let other = if cfg!(target_arch = "x86_64") { "aarch64" } else { "x86_64" };
     let lying =
@@ -99,7 +99,7 @@ fn a_wheel_is_judged_by_its_bytes_before_it_is_installed() {
 }
 
 #[test]
-fn a_wheel_that_is_not_what_it_lists_is_refused() {
+fn rejects_wheel_that_differs_from_its_record() {
     let world = World::new().with_old("1.0");
     let lying = marker("2.0").listed_as("marker.py", "sha256=AAAA,").build();
     refused(
@@ -110,7 +110,7 @@ fn a_wheel_that_is_not_what_it_lists_is_refused() {
 }
 
 #[test]
-fn r3_06_a_script_of_another_interpreter_is_an_error() {
+fn r3_06_script_of_another_interpreter_is_an_error() {
     let world = World::new().with_old("1.0");
     let foreign = Wheel::new("foreign", "1.0", ANY)
         .file("foreign-1.0.data/scripts/foreign", "#!/usr/bin/python3\nprint('elsewhere')\n");

@@ -59,7 +59,7 @@ fn lines(record: &[u8]) -> BTreeSet<String> {
 }
 
 #[test]
-fn r2_06_what_is_installed_is_what_uv_would_have_installed() {
+fn r2_06_installed_files_equal_those_of_uv() {
     let world = World::new();
     let plan = published(&PACKAGES);
     world.applied(&plan, &[]);

@@ -98,7 +98,7 @@ fn killed_when(
 }
 
 #[test]
-fn r0_08_killed_at_twenty_points_it_leaves_a_whole_environment_and_goes_on() {
+fn r0_08_killed_apply_leaves_a_complete_environment() {
     let (world, _) = world();
     let began = Instant::now();
     said(&world.command(&[]).output().unwrap(), 0);
@@ -118,7 +118,7 @@ fn r0_08_killed_at_twenty_points_it_leaves_a_whole_environment_and_goes_on() {
 }
 
 #[test]
-fn r0_08_killed_in_the_middle_of_a_file_it_goes_on_from_there() {
+fn r0_08_killed_download_resumes() {
     let (world, files) = world();
     // Half a second for the large file.
     world.server.pace(2 * LARGE as u64);

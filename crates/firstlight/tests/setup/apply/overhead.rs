@@ -42,7 +42,7 @@ fn plain(world: &World, files: &[File]) -> Duration {
 }
 
 #[test]
-fn what_apply_costs_over_plain_uv_is_measured_and_bounded() {
+fn overhead_over_uv_is_bounded() {
     let world = World::new();
     let files = wheels();
     let plan = world.plan(&files);

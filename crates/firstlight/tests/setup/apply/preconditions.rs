@@ -33,7 +33,7 @@ fn hopeless(world: &World) -> InstallPlan {
 }
 
 #[test]
-fn r3_03_each_precondition_that_fails_is_a_sentence_and_nothing_is_made() {
+fn r3_03_failed_precondition_is_named_and_changes_nothing() {
     let world = World::new().with_old("1.0");
     let mut plan = hopeless(&world);
     // The first file would come from there as well.
@@ -66,7 +66,7 @@ fn r3_03_each_precondition_that_fails_is_a_sentence_and_nothing_is_made() {
 }
 
 #[test]
-fn a_dry_run_says_what_would_be_done_and_makes_nothing() {
+fn dry_run_lists_steps_and_changes_nothing() {
     let world = World::new().with_old("1.0");
     let plan = world.plan(&[marker("2.0").build()]);
     let (out, _) = world.apply(&plan, &["--dry-run"], 0);
@@ -76,7 +76,7 @@ fn a_dry_run_says_what_would_be_done_and_makes_nothing() {
 }
 
 #[test]
-fn a_plan_that_is_not_there_is_named_with_how_to_make_one() {
+fn missing_plan_is_named_with_a_hint() {
     let (_, err) = said(&World::new().command(&[]).output().unwrap(), 2);
     for words in ["the plan plan.toml cannot be read: ", "hint: make one: firstlight plan --lock"] {
         assert!(err.contains(words), "no `{words}` in {err}");
@@ -84,7 +84,7 @@ fn a_plan_that_is_not_there_is_named_with_how_to_make_one() {
 }
 
 #[test]
-fn only_an_environment_is_replaced() {
+fn replaces_only_environments() {
     let world = World::new();
     let plan = world.plan(&[marker("2.0").build()]);
     let check = |words: &str| {
@@ -108,7 +108,7 @@ fn only_an_environment_is_replaced() {
 }
 
 #[test]
-fn a_second_apply_on_the_same_environment_is_locked_out() {
+fn second_apply_is_locked_out() {
     let world = World::new();
     let plan = world.plan(&[marker("2.0").build()]);
     world.server.fault(".whl", &[crate::server::Fault::Slow(Duration::from_secs(4))]);

@@ -16,7 +16,7 @@ const PACKAGES: [(&str, &str); 7] = [
 ];
 
 #[test]
-fn r0_08_an_environment_of_published_packages_is_made_and_runs() {
+fn r0_08_published_packages_install_and_run() {
     let world = World::new();
     let plan = published(&PACKAGES);
     assert!(plan.packages.len() > PACKAGES.len(), "tokenizers needs packages of its own");

@@ -9,7 +9,7 @@ fn steps(report: &Value) -> Vec<&str> {
 }
 
 #[test]
-fn r0_08_an_environment_is_replaced_whole_and_the_old_one_kept_until_it_is_discarded() {
+fn r0_08_replaces_environment_and_keeps_backup() {
     let world = World::new().with_old("1.0");
     let before = contents(&world.venv());
     let plan = world.plan(&[marker("2.0").build()]);
@@ -44,7 +44,7 @@ fn r0_08_an_environment_is_replaced_whole_and_the_old_one_kept_until_it_is_disca
 }
 
 #[test]
-fn an_environment_that_was_changed_since_is_made_again_without_fetching() {
+fn changed_environment_is_rebuilt_from_cache() {
     let world = World::new();
     let plan = world.plan(&[marker("2.0").build()]);
     assert_eq!(world.applied(&plan, &[])["outcome"], "made");
@@ -64,7 +64,7 @@ fn an_environment_that_was_changed_since_is_made_again_without_fetching() {
 }
 
 #[test]
-fn nobody_is_asked_about_a_plan_that_is_satisfied() {
+fn satisfied_plan_asks_no_question() {
     let world = World::new().with_old("1.0");
     let plan = world.plan(&[marker("2.0").build()]);
     world.write(&plan);
@@ -79,7 +79,7 @@ fn nobody_is_asked_about_a_plan_that_is_satisfied() {
 }
 
 #[test]
-fn an_environment_whose_python_was_removed_is_made_again() {
+fn environment_without_python_is_rebuilt() {
     let world = World::new();
     let plan = world.plan(&[marker("2.0").build()]);
     assert_eq!(world.applied(&plan, &[])["outcome"], "made");
@@ -95,7 +95,7 @@ fn an_environment_whose_python_was_removed_is_made_again() {
 }
 
 #[test]
-fn r0_09_the_block_of_the_proof_is_printed() {
+fn r0_09_proof_is_printed() {
     let world = World::new();
     let plan = world.plan(&[marker("2.0").build()]);
     let (out, err) = world.apply(&plan, &[], 0);
@@ -117,7 +117,7 @@ fn r0_09_the_block_of_the_proof_is_printed() {
 }
 
 #[test]
-fn proving_is_timed_from_the_start_of_its_interpreter() {
+fn proof_time_starts_with_its_interpreter() {
     // Reading so many files takes longer than the interpreter, which starts before and runs meanwhile.
     let mut wheel = Wheel::new("marker", "2.0", ANY);
     for at in 0..4000 {
@@ -135,7 +135,7 @@ fn proving_is_timed_from_the_start_of_its_interpreter() {
 }
 
 #[test]
-fn names_and_versions_are_not_believed_and_a_repair_writes_only_what_is_harmed() {
+fn repair_rewrites_only_damaged_files() {
     let world = World::new();
     let other = Wheel::new("other", "1.0", ANY).file("other/__init__.py", "WORD = 'other'\n");
     let plan = world.plan(&[marker("2.0").build(), other.build()]);

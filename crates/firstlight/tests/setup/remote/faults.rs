@@ -17,7 +17,7 @@ fn fails(world: &World, options: &[&str], words: &[&str]) {
 }
 
 #[test]
-fn r3_10_a_machine_that_cannot_be_reached_or_is_silent_is_said_to_be() {
+fn r3_10_reports_unreachable_machine() {
     let world = World::new();
     world.fault(
         "echo 'ssh: connect to host 203.0.113.7 port 22014: Connection refused' >&2; exit 255",
@@ -33,7 +33,7 @@ fn r3_10_a_machine_that_cannot_be_reached_or_is_silent_is_said_to_be() {
 }
 
 #[test]
-fn r3_10_a_program_for_another_machine_is_not_copied() {
+fn r3_10_program_for_another_machine_is_not_copied() {
     let world = World::new();
     world.program(
         "there/uname",
@@ -56,7 +56,7 @@ fn r3_10_a_program_for_another_machine_is_not_copied() {
 }
 
 #[test]
-fn r3_10_a_copy_that_is_cut_or_changed_leaves_nothing_under_its_name() {
+fn r3_10_truncated_copy_is_not_installed() {
     let world = World::new();
     // The connection ends midway, with the words of ssh or without.
     let cut = "case $1 in *part=*) head -c 4000 | sh -c \"$1\"; END ;; esac";
@@ -83,7 +83,7 @@ fn r3_10_a_copy_that_is_cut_or_changed_leaves_nothing_under_its_name() {
 }
 
 #[test]
-fn r3_10_a_program_that_does_not_start_there_is_no_finding() {
+fn r3_10_program_that_does_not_start_is_no_finding() {
     let world = World::new();
     let says = "echo \"./firstlight: version 'GLIBC_2.99' not found\" >&2; exit 1";
     world.fault(&format!("case $1 in *--version*) {says} ;; esac"));
@@ -91,7 +91,7 @@ fn r3_10_a_program_that_does_not_start_there_is_no_finding() {
 }
 
 #[test]
-fn r3_11_a_command_that_is_killed_or_hangs_is_ended_and_said_so() {
+fn r3_11_killed_or_hanging_command_is_reported() {
     let world = World::new();
     world.act("kill -9 $$");
     fails(&world, &[], &["was ended by signal 9 on"]);
@@ -108,7 +108,7 @@ fn r3_11_a_command_that_is_killed_or_hangs_is_ended_and_said_so() {
 }
 
 #[test]
-fn r3_10_a_run_that_was_cut_or_edited_is_not_taken() {
+fn r3_10_rejects_truncated_or_edited_run() {
     let world = World::new();
     let run = world.run("20261121T200000Z-pod");
     let refused = |words: &str| {
