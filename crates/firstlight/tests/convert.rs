@@ -85,12 +85,10 @@ fn full_disk_leaves_no_truncated_shard() {
         let (code, error) = with_little_room(here, blocks, &TO_FLA);
         assert_eq!(code, Some(2), "{error}");
         assert!(error.starts_with("error: fla/model.safetensors: File too large"), "{error}");
-        assert!(
-            error.contains(
-                // words: allow(what stands, stands, go on)
-                "\nhint: what stands there by its own name is whole; go on with --resume"
-            )
-        );
+        assert!(error.contains(
+            // words: allow(what stands, stands, go on)
+            "\nhint: what stands there by its own name is whole; go on with --resume"
+        ));
         let mut left: Vec<_> = fs::read_dir(here.join("fla"))
             .unwrap()
             .map(|entry| entry.unwrap().file_name())

@@ -89,7 +89,7 @@ fn accepts_names_of_other_programs() {
         let status = support::run(here, &words).status.code();
         assert!(matches!(status, Some(0 | 1)), "{line}: {status:?}");
     }
-    // Without a GPU the option names a missing backend, not an unknown value.
+    // An unknown backend is rejected by the argument parser.
     let (_, err) = expect(here, &["run", "m", "-p", "x", "--backend", "abacus"], 2);
     assert!(err.contains("possible values"), "{err}");
 }

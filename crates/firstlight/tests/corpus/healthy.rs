@@ -1,7 +1,7 @@
-//! Healthy environments, one file each, and for each a twin that is spoilt by one change: the rule it tempts finds the twin,
-//! so silence about the healthy one is worth something.
+//! Healthy environments, one file each, and for each a twin that is broken by one change. The rule finds the twin, so it
+//! would also find the healthy environment if that were broken.
 //!
-//! A new one is a file here with a `pub(super) const PAIR`, named after what it shows, the `mod` line and the line in
+//! To add one, add a file with a `pub(super) const PAIR`, named after its subject, the `mod` line and the line in
 //! [`HEALTHY`].
 
 mod apple_silicon;
@@ -51,7 +51,7 @@ mod working_folder;
 
 use crate::judge::Pair;
 
-/// Every healthy environment: machines, then drivers and GPU code, then files, then records and shells.
+/// Every healthy environment: machines, then drivers and GPU code, then files, then metadata and shells.
 pub(crate) const HEALTHY: &[Pair] = &[
     empty_on_gpu::PAIR,
     cpu_torch_without_gpu::PAIR,

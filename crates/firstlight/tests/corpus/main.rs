@@ -1,10 +1,10 @@
-//! The corpus: for each row of the catalogue of known failures a broken environment and a healthy twin of it, and healthy
-//! environments that tempt a rule, each with a spoilt twin that shows that the temptation is real. They are built of
-//! tiny compiled libraries, GPU code written byte by byte and records of distributions, on recorded machines, and
-//! judged by what `firstlight doctor` and `firstlight explain` are made of; where the row can be had for real, this
-//! system's dynamic loader opens the same files.
+//! The corpus has a broken environment and a healthy twin for each row of the catalogue of known failures. It also has
+//! healthy environments that look like a failure, each with a broken twin that the rule finds. They consist of small
+//! compiled libraries, synthetic GPU code and metadata of distributions, on recorded machines. The code of
+//! `firstlight doctor` and `firstlight explain` checks them, and this system's dynamic loader opens the files of rows that
+//! it can reproduce.
 //!
-//! Linux only: what is judged are ELF files.
+//! Linux only, because the libraries are ELF files.
 #![cfg(target_os = "linux")]
 
 #[path = "../support/mod.rs"]
@@ -25,7 +25,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use support::library;
 
-/// Judges every pair, as many at a time as there are cores, and gives what is wrong with each.
+/// Checks every pair, one per core at a time, and returns the problems.
 fn wrong(pairs: &[&Pair]) -> Vec<String> {
     let (next, problems) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     let work = || {

@@ -1,5 +1,5 @@
-//! Remedies of the corpus are carried out, and may not make an environment worse: what they remove is removed, and what they
-//! install comes from the healthy twin, which plays the index.
+//! Remedies of the corpus may not make an environment worse. The test removes the packages that a remedy removes, and takes
+//! the packages that it installs from the healthy twin.
 #![allow(clippy::unwrap_used)] // Test helpers may unwrap.
 
 use crate::judge::{Pair, Twin};
@@ -33,7 +33,7 @@ fn carry_out(world: &World, twin: &World, all: &[FixAction]) -> Option<()> {
             install.specs.iter().map(|spec| offered(twin, spec)).collect::<Option<Vec<String>>>()
         }
     };
-    // Nothing is changed by half.
+    // All packages have to be available before anything is changed.
     let offered: Vec<Vec<String>> = all.iter().map(offers).collect::<Option<_>>()?;
     for (action, names) in all.iter().zip(offered) {
         match action {
@@ -44,7 +44,7 @@ fn carry_out(world: &World, twin: &World, all: &[FixAction]) -> Option<()> {
     Some(())
 }
 
-/// How many remedies of a pair's broken environment were carried out, and what each of them made worse.
+/// The number of applied remedies of a pair's broken environment, and the findings that each added.
 fn run(pair: &Pair) -> (usize, Vec<String>) {
     let (mut ran, mut worse) = (0, Vec::new());
     let number = (pair.build)(Twin::Broken).doctor().findings.len();

@@ -1,4 +1,4 @@
-//! Requirements of blocks, and whether this machine meets them.
+//! Requirements of blocks, and whether this machine has them.
 
 use std::net::{TcpStream, ToSocketAddrs};
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! Pages of other origins: CORS, and requests that browsers send without asking first.
+//! Pages of other origins: CORS, and requests that browsers send without a preflight.
 
 use super::client::{Answer, Server};
 use super::model::model;
@@ -53,13 +53,13 @@ fn local_origins_need_no_key() {
         assert_eq!((answer.status, allows(&answer)), (403, None), "{origin}");
         assert_eq!(answer.json()["error"]["code"], "origin_not_allowed");
     }
-    // Programs send no origin.
+    // Requests of other programs have no Origin header.
     let answer = server.get("/v1/models");
     assert_eq!((answer.status, allows(&answer)), (200, None));
-    // A page may read the answer to an OPTIONS that asks for nothing.
+    // A page may read the answer to an OPTIONS request that is no preflight.
     let answer = server.ask_with("OPTIONS", CHAT, &[&format!("origin: {LOCAL}")]);
     assert_eq!((answer.status, allows(&answer)), (405, Some(LOCAL)));
-    // OPTIONS of no page is a method that the path does not have.
+    // OPTIONS without an origin is an unsupported method.
     assert_eq!(server.ask_with("OPTIONS", CHAT, &[]).status, 405);
 }
 
@@ -92,7 +92,7 @@ fn rejects_cross_site_post_without_preflight() {
             body.len()
         ))
     };
-    // A page may send a body without a type; its origin tells.
+    // A body without a content type is refused by its origin.
     assert_eq!(post(&format!("origin: {FOREIGN}\r\n")).status, 403);
     assert_eq!(post("").status, 200);
     server.wait_until_free();
@@ -117,7 +117,7 @@ fn vllm_options_configure_cors() {
     assert_eq!(answer.header("access-control-allow-headers"), Some("content-type"));
     assert_eq!(answer.header("access-control-allow-credentials"), Some("true"));
     assert_eq!(preflight(&server, LOCAL, CHAT).status, 403);
-    // With a key every page may try; it does not have the key.
+    // With an API key all origins are allowed, because a foreign page does not have the key.
     let server = Server::start(folder.path(), &["--api-key", "sesame"]);
     let answer = preflight(&server, FOREIGN, CHAT);
     assert_eq!((answer.status, allows(&answer)), (204, Some("*")));

@@ -1,5 +1,5 @@
-//! `/v1/embeddings`. A head multiplies the hidden states that embeddings are made of: by it they lead to the logits of `model logits`,
-//! the last token's to those of the last, and their mean to the mean.
+//! `/v1/embeddings`. The output head maps the hidden states of embeddings to the logits of `model logits`: the last token's hidden
+//! state to its logits, and the mean hidden state to the mean of the logits.
 
 use super::client::{Server, wait};
 use super::model::model;
@@ -77,7 +77,7 @@ fn is_near(found: &[f32], wanted: &[f32]) {
 #[test]
 fn embeddings_are_final_hidden_states() {
     let folder = model("llama-mini");
-    // Longer than what is read in one step.
+    // Longer than one prefill chunk.
     let ids: Vec<u32> = (0..90).map(|at| at * 37 % 500 + 3).collect();
     let rows = logits(&folder, &ids);
     for (pooler, wanted) in [
@@ -212,7 +212,7 @@ fn rejects_invalid_embedding_requests() {
     wait(|| server.is_free());
 }
 
-/// Next to requests that generate, with fewer slots than texts.
+/// Embeds while other requests generate, with fewer slots than texts.
 #[test]
 fn embeds_while_others_generate() {
     let folder = model("granite-moe-mini");
@@ -223,7 +223,7 @@ fn embeds_while_others_generate() {
         .iter()
         .map(|text| vector(&embed(&server, &json!({ "input": text }))["data"][0]["embedding"]))
         .collect();
-    let prompt = json!({ "prompt": "go on", "max_tokens": 60, "temperature": 0, "model": "m" });
+    let prompt = json!({ "prompt": "hello", "max_tokens": 60, "temperature": 0, "model": "m" });
     let say = || server.post("/v1/completions", &prompt).json()["choices"][0]["text"].clone();
     let wanted = say();
     std::thread::scope(|scope| {

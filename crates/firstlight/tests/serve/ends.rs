@@ -1,4 +1,4 @@
-//! How a server ends.
+//! Shutdown of a server, and its API key.
 #![cfg(unix)]
 
 use crate::client::{Answer, Server, wait};
@@ -17,7 +17,7 @@ fn events(lines: &[Value]) -> Vec<&str> {
 #[test]
 fn sigterm_drains_open_requests() {
     let folder = model("kimi-linear-mini");
-    // Longer than a busy machine takes for the whole answer.
+    // The timeout is longer than the answer takes on a busy machine.
     let server = Server::start(folder.path(), &["--shutdown-timeout", "600"]);
     let mut open = server.begin_stream(&long());
     wait(|| server.health()["running"] == 1);

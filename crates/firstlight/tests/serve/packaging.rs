@@ -1,4 +1,4 @@
-//! What is packaged beside the program starts a server as it is written there, and ends it within its time.
+//! The packaged systemd unit and Kubernetes manifest start a server with their arguments, and stop it in time.
 #![cfg(unix)]
 
 use crate::client::{Server, wait};
@@ -10,7 +10,7 @@ fn packaged(name: &str) -> String {
     std::fs::read_to_string(path).unwrap()
 }
 
-/// Starts a server by arguments that name a model, an address and a port, which here are others.
+/// Starts a server with the packaged arguments, but with another model, address and port.
 fn starts(arguments: &[String]) -> Server {
     assert_eq!(arguments[0], "serve");
     let folder = model("granite-moe-mini");
@@ -28,7 +28,7 @@ fn starts(arguments: &[String]) -> Server {
     server
 }
 
-/// The value behind an option.
+/// The value of an option in seconds.
 fn seconds(arguments: &[String], option: &str) -> u64 {
     let at = arguments.iter().position(|argument| argument == option).unwrap();
     arguments[at + 1].parse().unwrap()

@@ -1,4 +1,4 @@
-//! Models that say a chosen text: the fixture itself, in every command that writes text.
+//! Models that generate a chosen text: a test of the fixture, in every command that prints text.
 
 use crate::client::Server;
 use crate::support::{command, json as run, scripted};
@@ -29,7 +29,7 @@ fn scripted_model_generates_its_script() {
     assert_eq!(answer["choices"][0]["finish_reason"], "stop");
 }
 
-/// Llama 2's tokenizer, of a few words, of all bytes and of some letters.
+/// Llama 2's tokenizer, reduced to a few words, all bytes and some characters.
 fn llama2() -> (Value, Vec<String>) {
     let mut tokens: Vec<String> = ["<unk>", "<s>", "</s>"].map(str::to_owned).to_vec();
     tokens.extend((0..256).map(|byte| format!("<0x{byte:02X}>")));
@@ -63,7 +63,7 @@ fn llama2() -> (Value, Vec<String>) {
     (tokenizer, tokens)
 }
 
-/// A model in `m` that says these tokens of [`llama2`], bytes as `<0x..>`, and then ends.
+/// A model in `m` that generates these tokens of [`llama2`], bytes as `<0x..>`, and then the end token.
 fn saying(words: &[&str]) -> TempDir {
     let folder = tempdir().unwrap();
     let (tokenizer, tokens) = llama2();
@@ -146,7 +146,7 @@ fn sentencepiece_tokens_follow_constraints() {
     let choices = |texts: &[&str]| json!({ "structured_outputs": { "choice": texts } });
     assert_eq!(ask(choices(&["the cat sat", "the mat"])), "the cat sat");
     assert_eq!(ask(choices(&["the mat"])), "the mat");
-    // A space that the answer begins with is one that the decoder does not remove.
+    // The decoder does not remove the leading space of an answer.
     assert_eq!(ask(choices(&[" the"])), " the");
     assert_eq!(ask(choices(&["  mat"])), "  mat");
     let schema = json!({ "const": "é cat" });

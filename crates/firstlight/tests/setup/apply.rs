@@ -1,4 +1,4 @@
-//! `firstlight apply`: whole or not at all, whatever goes wrong.
+//! `firstlight apply` replaces an environment completely or not at all.
 #![allow(clippy::unwrap_used)] // Test helpers may unwrap.
 
 mod built;

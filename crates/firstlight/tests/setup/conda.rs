@@ -1,4 +1,4 @@
-//! conda environments: a plan goes around the one in use and says what it mixes, and apply leaves it alone.
+//! conda environments: a plan warns about the active one and its mixed packages, and apply does not change it.
 #![allow(clippy::unwrap_used)] // Test helpers may unwrap.
 
 use crate::apply::world::{World, contents, marker};
@@ -6,7 +6,7 @@ use crate::support;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
-/// conda's Python with conda's torch, and a flash-attn that pip put beside it.
+/// conda's Python and torch, with a flash-attn installed by pip.
 fn environment(folder: &Path) -> PathBuf {
     let conda = folder.join("miniconda3/envs/granite");
     let write = |path: &str, text: &str| {

@@ -1,5 +1,5 @@
-//! `doctor --fix` never leaves an environment worse than it was: each test is a harm that was done once, or could be. Small
-//! wheels in a folder play the registry, and real uv resolves and installs them.
+//! `doctor --fix` never makes an environment worse. Small wheels in a folder replace the registry, and real uv resolves and
+//! installs them.
 #![allow(clippy::unwrap_used)] // Test helpers may unwrap.
 
 use crate::apply::world::{ANY, contents};
@@ -14,13 +14,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use tempfile::TempDir;
 
-/// An environment, and the folder of wheels that it is mended from.
+/// An environment, and the folder of wheels that a fix installs from.
 struct Patient {
     folder: TempDir,
 }
 
 impl Patient {
-    /// An environment into which each group of requirements was installed, one after the other.
+    /// An environment into which the groups of requirements are installed one after the other.
     fn new(wheels: &[File], installs: &[&[&str]]) -> Self {
         let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let patient = Self { folder };
@@ -52,7 +52,7 @@ impl Patient {
         self.venv().join("bin/python")
     }
 
-    /// `firstlight doctor --venv venv` with a uv that knows the folder of wheels and nothing else.
+    /// `firstlight doctor --venv venv` with a uv that only uses the folder of wheels.
     fn doctor(&self, tools: &Path, arguments: &[&str]) -> Output {
         let doctor = ["doctor", "--venv", "venv"];
         let mut command = support::command(self.folder.path(), &[&doctor, arguments].concat());
@@ -61,7 +61,7 @@ impl Patient {
         command.env_remove("UV_OFFLINE").env_remove("LD_LIBRARY_PATH").output().unwrap()
     }
 
-    /// `doctor --fix --yes --json`: what it says about the environment.
+    /// The report of `doctor --fix --yes --json`.
     fn fix(&self) -> Value {
         self.fix_by(uv().program.parent().unwrap())
     }
@@ -74,7 +74,7 @@ impl Patient {
         report
     }
 
-    /// A uv that does this (in words of a shell) in place of an install.
+    /// A uv that runs the shell command `does` instead of an install.
     fn uv_that(&self, does: &str) -> PathBuf {
         let tools = self.path("tools");
         std::fs::create_dir_all(&tools).unwrap();
@@ -105,7 +105,7 @@ impl Patient {
     }
 }
 
-/// torch, which opens cuDNN and NCCL as they lie in the folders of NVIDIA's wheels and asks for its own of them.
+/// torch, which opens cuDNN and NCCL from the folders of NVIDIA's wheels and requires its own versions of them.
 fn torch(version: &str, cuda: &str, needs: &[&str]) -> File {
     let opens = "import os\nfor name in ('cudnn/lib/libcudnn.so.9', 'nccl/lib/libnccl.so.2'):\n    path = os.path.join(os.path.dirname(__file__), '../nvidia', name)\n    if not os.path.exists(path):\n        raise ImportError(name + ': cannot open shared object file')\n";
     let words = format!("__version__ = '{version}+cu{}'\ncuda = '{cuda}'\n", cuda.replace('.', ""));
@@ -115,7 +115,7 @@ fn torch(version: &str, cuda: &str, needs: &[&str]) -> File {
     needs.iter().fold(wheel, |wheel, need| wheel.requires(need)).build()
 }
 
-/// NVIDIA's wheels for two CUDA releases put files of one name into one folder.
+/// A wheel of NVIDIA's. The wheels for two CUDA majors install files of the same path.
 fn nvidia(name: &str, version: &str, file: &str) -> File {
     let content = format!("{name} {version}");
     Wheel::new(name, version, ANY).file(&format!("nvidia/{file}"), content).build()
@@ -158,7 +158,7 @@ fn uninstall_keeps_files_of_other_packages() {
         std::fs::read_dir(lib).unwrap().next().unwrap().unwrap().path().join("site-packages");
     let cudnn = std::fs::read_to_string(site.join("nvidia/cudnn/lib/libcudnn.so.9")).unwrap();
     assert_eq!(cudnn, "nvidia_cudnn_cu13 9.19.0");
-    // One command removes, one puts back what the first took, and every version is written out.
+    // One command uninstalls, the next reinstalls the shared files, and every version is pinned.
     let commands: Vec<&str> =
         mended["commands"].as_array().unwrap().iter().map(|it| it.as_str().unwrap()).collect();
     let [remove, again] = commands.as_slice() else { panic!("{commands:?}") };
@@ -166,7 +166,7 @@ fn uninstall_keeps_files_of_other_packages() {
     for word in ["--no-deps", "nvidia-cudnn-cu13==9.19.0", "nvidia-nccl-cu13==2.28.9"] {
         assert!(again.contains(word), "{again}");
     }
-    // Nothing is left to do, and nothing is done a second time.
+    // A second fix has nothing to do.
     assert_eq!(patient.fix()["environments"].as_array().unwrap().len(), 0);
 }
 
@@ -188,7 +188,7 @@ fn restored_package_keeps_shared_files() {
             .file("app.py", "import new_api\n")
             .build(),
     ];
-    // The newer one wrote last and is the one that runs; a file of the application is lost.
+    // The package installed last owns the shared file; a file of the application is missing.
     let patient = Patient::new(&wheels, &[&["old-api"], &["new-api"], &["app"]]);
     assert!(patient.imports("app"));
     let lib = patient.venv().join("lib");
@@ -221,7 +221,7 @@ fn failed_command_is_rolled_back() {
 fn next_run_rolls_back_a_killed_one() {
     let patient = upgraded();
     let before = contents(&patient.venv());
-    // It is killed when the CUDA 12 wheels are gone, and the files of the CUDA 13 ones with them.
+    // The fix is killed after the uninstall of the CUDA 12 wheels, which also removed files of the CUDA 13 ones.
     let killed = patient.doctor(&patient.uv_that("kill -9 $PPID; exit 1"), &["--fix", "--yes"]);
     assert!(killed.status.code().is_none(), "{killed:?}");
     assert!(!patient.imports("torch"));
@@ -232,7 +232,7 @@ fn next_run_rolls_back_a_killed_one() {
     let plain = patient.doctor(&real, &[]);
     let said = String::from_utf8_lossy(&plain.stderr);
     assert!(said.contains("was interrupted") && said.contains("doctor --fix"), "{said}");
-    // Put back, and then mended.
+    // The killed fix is rolled back, and then applied.
     let report = patient.fix();
     assert_eq!(one(&report)["outcome"], "mended", "{report:#}");
     assert!(patient.imports("torch"));
@@ -261,7 +261,7 @@ fn broken_import_is_rolled_back() {
 #[test]
 fn fix_that_adds_errors_is_rolled_back() {
     let library = |version: &str| Wheel::new("library", version, ANY).file("library.py", "");
-    // The release that is asked for imports well, and has an extension for a CUDA that is not here.
+    // The required release can be imported, but its extension needs a CUDA that is not installed.
     let runtime = Library::named("libcudart.so.13");
     let needs = Library::new().linked_with(&runtime).exports(&["PyInit__C"]);
     let newer = library("2.0").library("library_ext/_C.so", &needs, std::env::consts::ARCH);
@@ -312,8 +312,8 @@ fn two_findings_of_one_fault_share_a_remedy() {
 #[test]
 fn package_without_sdist_is_not_built() {
     let torch = crate::stack::torch("2.8.0").build();
-    let lies = flash_attn(&kernels(OLD_ABI, &["sm_90"])).build();
-    let patient = Patient::new(&[torch, lies], &[&["torch", "flash-attn"]]);
+    let mislabeled = flash_attn(&kernels(OLD_ABI, &["sm_90"])).build();
+    let patient = Patient::new(&[torch, mislabeled], &[&["torch", "flash-attn"]]);
     let before = contents(&patient.venv());
     let report = patient.fix();
     let step =

@@ -1,5 +1,5 @@
-//! bitsandbytes has a library for each CUDA release, all but one of which want libraries that are not here; spoilt by an
-//! extension that has no other build.
+//! bitsandbytes has a library for each CUDA release, and only one has its dependencies installed. Twin: an extension that
+//! has no other build.
 
 use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::library::Library;

@@ -1,4 +1,4 @@
-//! A manylinux wheel with its libraries in a `.libs` folder beside it; spoilt by an auditwheel that left CUDA's out.
+//! A manylinux wheel with its libraries in a `.libs` folder. Twin: auditwheel left out CUDA's libraries.
 
 use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::library::Library;

@@ -1,4 +1,4 @@
-//! conda's own libstdc++ is newer than the system's, and is what conda's extension asks for; spoilt by an older one.
+//! conda's libstdc++ is newer than the system's and has the versions that conda's extension needs. Twin: an older libstdc++.
 
 use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::library::Library;

@@ -1,5 +1,5 @@
-//! conda-forge's torch, whose version has no label and which PyTorch's table of builds says nothing about, on a V100;
-//! spoilt by the code it would have on PyPI.
+//! conda-forge's torch on a V100. Its version has no label, so PyTorch's table of builds does not apply. Twin: the GPU code of
+//! the PyPI build.
 
 use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::library::Library;

@@ -1,5 +1,5 @@
-//! A library of NVIDIA's that finds another by its path; spoilt by removing that one while Triton's copy of it stays, which
-//! nothing looks for.
+//! A library of NVIDIA's that finds another by its path. Twin: that one is removed, and Triton's copy remains, which is on no
+//! search path.
 
 use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::library::Library;

@@ -1,4 +1,4 @@
-//! causal-conv1d installed in editable mode, whose compiled file lies in its source folder; spoilt by one never built.
+//! causal-conv1d installed in editable mode, with its compiled file in the source folder. Twin: the file was never built.
 
 use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::library::Library;

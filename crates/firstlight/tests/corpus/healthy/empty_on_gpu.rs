@@ -1,4 +1,4 @@
-//! An environment with nothing in it beside a GPU: no torch is not a torch without CUDA.
+//! An empty environment on a machine with a GPU. Twin: the CPU build of torch is installed.
 
 use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::world::World;

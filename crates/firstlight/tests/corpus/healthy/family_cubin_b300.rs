@@ -1,4 +1,4 @@
-//! Code for the family of 10.0 on a B300 (10.3), which is of it; spoilt by code for 10.0 exactly.
+//! A family cubin for 10.0 on a B300 (10.3), which belongs to the family. Twin: a cubin for exactly 10.0.
 
 use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::rows::kernels;

@@ -1,4 +1,4 @@
-//! Code for the family of 12.0 on a GB10 (12.1), whose torch warns of the capability; spoilt by code for 12.0 exactly.
+//! A family cubin for 12.0 on a GB10 (12.1), of whose capability torch warns. Twin: a cubin for exactly 12.0.
 
 use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::rows::kernels;

@@ -1,5 +1,4 @@
-//! Code for the family of 12.0 beside plain code for 8.0 on an A10: an image that does not fit is none, and one that does
-//! is enough; spoilt by taking that one out.
+//! A family cubin for 12.0 and a plain cubin for 8.0 on an A10, where only the second runs. Twin: without the second.
 
 use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::rows::kernels;

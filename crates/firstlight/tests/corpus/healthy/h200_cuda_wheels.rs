@@ -1,4 +1,4 @@
-//! PyPI's torch on an H200 with all its CUDA packages, found by RUNPATH; spoilt by leaving cuBLAS out.
+//! PyPI's torch on an H200 with all its CUDA packages, found by RUNPATH. Twin: without cuBLAS.
 
 use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::library::Library;
@@ -26,7 +26,7 @@ pub(super) const PAIR: Pair = Pair {
         let world = World::on("h200")
             .uv()
             .torch("2.9.1+cu128", &[], &["sm_80", "sm_90", "sm_100", "sm_120"])
-            // torch's own record has to name the library for it to be torch's.
+            // The library belongs to torch because torch's RECORD lists it.
             .dist(
                 "torch",
                 "2.9.1",

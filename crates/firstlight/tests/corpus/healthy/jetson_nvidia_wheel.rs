@@ -1,4 +1,4 @@
-//! NVIDIA's wheel of torch in a Jetson's system Python, of a version that is no release; spoilt by server code in it.
+//! NVIDIA's wheel of torch, of a version that is no release, in a Jetson's system Python. Twin: it has server code.
 
 use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::library::Library;

@@ -1,5 +1,5 @@
-//! A library that Python code opens when its package is imported, as torchtext and torchaudio do, built for the torch here;
-//! spoilt by one that was built for another.
+//! A library that Python code opens on import, as in torchtext and torchaudio, built for the installed torch. Twin: built for
+//! another torch.
 
 use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::library::Library;

@@ -1,5 +1,5 @@
-//! An extension that finds the wheel's library by its own path; spoilt by a path that leads past it: the library lies in the
-//! environment, but out of the loader's reach.
+//! An extension that finds the wheel's library by its RUNPATH. Twin: the RUNPATH is wrong, so the loader does not find the
+//! installed library.
 
 use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::library::Library;

@@ -1,5 +1,5 @@
-//! An extension beside a newer libcudart of the same major version than it was built with, which serves it; spoilt by an
-//! older one, which lacks what it calls.
+//! An extension with a newer libcudart of the major version that it was built with. Twin: an older one, which lacks a required
+//! symbol.
 
 use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::library::Library;

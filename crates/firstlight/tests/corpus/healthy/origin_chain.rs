@@ -1,5 +1,5 @@
-//! A library that finds its own by the RPATH of the extension that loads it, and serves the extension what it calls; spoilt
-//! by one that has not what it calls.
+//! An extension that needs a symbol of an indirect dependency, which the loader finds by the extension's RPATH. Twin: the
+//! dependency lacks the symbol.
 
 use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::library::Library;
@@ -17,7 +17,7 @@ pub(super) const PAIR: Pair = Pair {
     opens: &[OPS],
     build: |twin| {
         let last = |symbol: &str| Library::named("libtorch_chain_last.so").exports(&[symbol]);
-        // It has no path of its own: what it needs is found where the extension looks, and nowhere else.
+        // It has no RPATH, so its dependency is found only by the RPATH of the extension.
         let middle = Library::named("libtorch_chain.so").linked_with(&last(SYMBOL));
         let first = Library::new()
             .linked_with(&middle)

@@ -1,4 +1,4 @@
-//! A requirement of an extra that nobody asked for, and one of another system, are none; spoilt by one that holds always.
+//! Requirements of an extra that was not requested and of another system do not apply. Twin: the requirement always applies.
 
 use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::world::World;

@@ -1,4 +1,4 @@
-//! A torch for AMD's GPUs beside an NVIDIA card that drives a screen: it has no CUDA because its user wanted none.
+//! A torch for AMD GPUs on a machine with an NVIDIA GPU: it has no CUDA on purpose. Twin: torch has neither CUDA nor HIP.
 
 use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::world::World;

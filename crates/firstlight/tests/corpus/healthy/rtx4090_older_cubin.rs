@@ -1,4 +1,4 @@
-//! Machine code for 8.0 alone on an RTX 4090 (8.9), which runs it; spoilt by code for 9.0 alone.
+//! A cubin for 8.0 on an RTX 4090 (8.9), which runs it. Twin: a cubin for 9.0.
 
 use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::rows::kernels;

@@ -1,5 +1,5 @@
-//! An extension for the stable ABI (abi3, aoti_torch_*), which goes with every torch that exports those; spoilt by a torch
-//! that has not the one it wants.
+//! An extension of the stable ABI (abi3, aoti_torch_*), which runs with every torch that exports its symbols. Twin: a torch
+//! that lacks one of them.
 
 use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::library::Library;

@@ -1,5 +1,5 @@
-//! uv's link mode: every file of site-packages is a link into a cache, and `$ORIGIN` is where the link lies; spoilt by a
-//! cache that was cleaned.
+//! uv's link mode symlink: every file of site-packages is a link into a cache, and `$ORIGIN` is the link's folder. Twin: the
+//! cache was cleaned.
 
 use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::library::Library;
@@ -28,7 +28,7 @@ pub(super) const PAIR: Pair = Pair {
             "12.8.90",
             &[CUDART],
         );
-        // The extension is a link too: its $ORIGIN has to be site-packages for the path to lead anywhere.
+        // The extension is a link too, and its RPATH is only correct if $ORIGIN is site-packages.
         let world = world.library_at("home/user/.cache/uv/archive-v0/y/_C.abi3.so", &ops);
         let world = world
             .site_link(OPS, "home/user/.cache/uv/archive-v0/y/_C.abi3.so")

@@ -1,5 +1,4 @@
-//! Ubuntu's own Python found on PATH, with packages of pip; spoilt by a shell in which an environment is called active
-//! that is not first on PATH.
+//! Ubuntu's own Python on PATH, with packages of pip. Twin: the shell has an active environment that is not first on PATH.
 
 use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::world::World;

@@ -1,4 +1,4 @@
-//! torchvision 0.29, which is built for every later torch, beside a newer torch; spoilt by one built for its own alone.
+//! torchvision 0.29, which runs with every later torch, and a newer torch. Twin: a torchvision built for one torch only.
 
 use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::world::World;

@@ -1,5 +1,5 @@
-//! A package whose module needs two libraries with names that differ in one word, and a newer NCCL; spoilt by an older NCCL,
-//! which the clean library beside the other must not excuse.
+//! A package whose module needs two libraries with similar names, and a newer NCCL. Twin: an older NCCL, which has to be
+//! found even though the other library is correct.
 
 use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::library::Library;

@@ -1,4 +1,4 @@
-//! An extension that is whole; spoilt by a copy that stopped after the first bytes.
+//! A complete extension. Twin: a truncated copy.
 
 use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::library::Library;

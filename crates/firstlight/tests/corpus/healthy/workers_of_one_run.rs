@@ -1,4 +1,4 @@
-//! Two workers that one torchrun started on one GPU are one run; spoilt by each having been started from its own shell.
+//! Two workers of one torchrun on one GPU are one run. Twin: each was started from a separate shell.
 
 use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::world::World;

@@ -1,5 +1,5 @@
-//! An environment in `./.venv` that nobody named or activated, made by uv, whose users run `uv run`; spoilt by the
-//! interpreter it links to being gone.
+//! An environment in `./.venv` made by uv, used with `uv run` and neither named nor activated. Twin: the interpreter that it
+//! links to is missing.
 
 use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::world::World;

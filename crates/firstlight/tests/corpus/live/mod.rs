@@ -1,5 +1,5 @@
-//! Environments on this very machine, judged by the built command: what doctor says of the files, what this system's
-//! dynamic loader does with them, and what explain makes of the loader's own words must agree.
+//! Environments on this machine, checked by the built command: doctor's findings about the files, the result of this
+//! system's dynamic loader, and explain's rule for the loader's message have to agree.
 #![allow(clippy::unwrap_used)] // Test helpers may unwrap.
 
 mod world;
@@ -10,7 +10,7 @@ const NEW: &str =
     "_ZN3c105ErrorC2ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE";
 const OLD: &str = "_ZN3c105ErrorC2ENS_14SourceLocationESs";
 
-/// An extension that asks libc10.so for one symbol, beside a torch whose libc10.so exports another.
+/// An extension that needs one symbol of libc10.so, and a torch whose libc10.so exports another.
 fn extension(torch: &str, exported: &str, wanted: &str) -> World {
     let world = World::with_torch(torch, exported);
     world.dist("flash_attn", "2.8.3", &["flash_attn_2_cuda.so"]);
@@ -81,7 +81,7 @@ fn row_5_c10_optional_with_std_optional_torch() {
     }
 }
 
-/// An extension that asks a library of this name for a version, of which the copy it was linked with is gone.
+/// An extension that needs a symbol version of a library, and was linked with a copy that is removed.
 fn versioned(library: &str, version: &str) -> World {
     let world = World::with_torch("2.6.0+cu124", OLD);
     world.dist("flash_attn", "2.8.3", &["flash_attn_2_cuda.so"]);
@@ -102,7 +102,7 @@ fn row_6_newer_glibc_required() {
         &[TORCH, "flash_attn_2_cuda.so"],
         "version `GLIBC_2.99' not found (required by",
     );
-    // The oldest version of x86-64 and the oldest of 64-bit Arm: one of the two is here.
+    // The oldest glibc version of this architecture.
     let oldest = if cfg!(target_arch = "aarch64") { "GLIBC_2.17" } else { "GLIBC_2.2.5" };
     let world = World::with_torch("2.6.0+cu124", OLD);
     world.dist("flash_attn", "2.8.3", &["flash_attn_2_cuda.so"]);
@@ -132,7 +132,7 @@ fn row_6_older_libstdcxx_found_first() {
         "version `GLIBCXX_3.4.99' not found",
     );
     let world = old(versioned("libstdc++.so.6", "GLIBCXX_3.4.30"));
-    // What it asks for by this version is not in the old copy, but that is a symbol of no torch.
+    // The old copy has the version and only lacks the symbol, so this rule does not apply.
     assert!(!world.rules().contains(&"libstdcxx-too-old".to_owned()));
 }
 
@@ -195,7 +195,7 @@ fn row_16_ld_library_path_overrides_wheels() {
         &[TORCH, cusparse],
         "undefined symbol: __nvJitLinkComplete_12_4, version libnvJitLink.so.12",
     );
-    // Without the variable all is well, and with one that has what is asked for it works, at a warning.
+    // Without the variable everything loads; with a folder that has the symbol it loads too, with a warning.
     build("12_1").works(&[TORCH, cusparse]);
     let world = build("12_4").with_ld_library_path("cuda/lib64");
     assert_eq!(world.rules(), ["library-path-shadows"]);

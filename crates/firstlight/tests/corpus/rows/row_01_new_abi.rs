@@ -1,4 +1,4 @@
-//! Row 1: flash-attn for the new C++ ABI beside a torch with the old one.
+//! Row 1: flash-attn for the new C++ ABI with a torch of the old one.
 
 use super::{FLASH, NEW, OLD, TORCH, extension};
 use crate::judge::{Detection, PAIR as BLANK, Pair};

@@ -1,4 +1,4 @@
-//! Row 2: flash-attn for the old C++ ABI beside a torch with the new one.
+//! Row 2: flash-attn for the old C++ ABI with a torch of the new one.
 
 use super::{FLASH, NEW, OLD, TORCH, extension};
 use crate::judge::{Detection, PAIR as BLANK, Pair};

@@ -1,4 +1,4 @@
-//! Row 3: flash-attn for the torch that had SetDevice(signed char), beside one that has SetDevice(signed char, bool).
+//! Row 3: flash-attn for a torch with SetDevice(signed char), and a torch with SetDevice(signed char, bool).
 
 use super::{FLASH, TORCH, extension};
 use crate::judge::{Detection, PAIR as BLANK, Pair};

@@ -1,4 +1,4 @@
-//! Row 4: flash-attn built from source against a newer torch than the one it runs with.
+//! Row 4: flash-attn built from source against a newer torch than the installed one.
 
 use super::{FLASH, TORCH, extension};
 use crate::judge::{Detection, PAIR as BLANK, Pair};

@@ -1,4 +1,4 @@
-//! Row 5: flash-attn for a torch that had c10::optional, beside one that has std::optional.
+//! Row 5: flash-attn for a torch with c10::optional, and a torch with std::optional.
 
 use super::{FLASH, TORCH, extension};
 use crate::judge::{Detection, PAIR as BLANK, Pair};

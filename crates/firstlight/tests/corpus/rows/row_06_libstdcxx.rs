@@ -1,4 +1,4 @@
-//! Row 6 for C++: conda's libstdc++ lies in front of the system's by LD_LIBRARY_PATH and is older than flash-attn asks for.
+//! Row 6 for C++: LD_LIBRARY_PATH puts conda's libstdc++, which is too old for flash-attn, before the system's.
 
 use super::{FLASH, OLD, TORCH, linked_with};
 use crate::judge::{Detection, PAIR as BLANK, Pair};

@@ -1,4 +1,4 @@
-//! Row 8: an RTX 5090 beside a torch whose newest code is for Hopper.
+//! Row 8: an RTX 5090 with a torch whose newest code is for Hopper.
 
 use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::world::World;

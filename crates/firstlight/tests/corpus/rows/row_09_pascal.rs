@@ -1,4 +1,4 @@
-//! Row 9: a P100 beside a cu128 build, which begins at Volta, and beside a cu126 build, which has Pascal.
+//! Row 9: a P100 with a cu128 build, which starts at Volta, and with a cu126 build, which has Pascal.
 
 use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::world::World;

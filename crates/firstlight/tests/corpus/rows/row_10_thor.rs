@@ -1,4 +1,4 @@
-//! Row 10: a Jetson Thor beside a cu128 build, which has nothing for 11.0, and beside a cu130 build, which has.
+//! Row 10: a Jetson Thor with a cu128 build, which lacks code for 11.0, and with a cu130 build, which has it.
 
 use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::world::World;

@@ -1,4 +1,4 @@
-//! Row 13: Triton's own ptxas on a GB10, of CUDA 12.8, which does not know sm_121a, and of 12.9, which does.
+//! Row 13: Triton's ptxas on a GB10, of CUDA 12.8, which does not support sm_121a, and of 12.9, which does.
 
 use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::library::Library;

@@ -1,4 +1,4 @@
-//! Row 14: vLLM with PTX of CUDA 12.8 alone on a driver of CUDA 12.4, and the same with machine code beside it.
+//! Row 14: vLLM with only PTX of CUDA 12.8 on a driver of CUDA 12.4, and with a cubin in addition.
 
 use super::kernels;
 use crate::judge::{Detection, PAIR as BLANK, Pair};

@@ -1,4 +1,4 @@
-//! Row 15: flash-attn for CUDA 12 beside a torch for CUDA 13, which brings no libcudart.so.12, and with that library.
+//! Row 15: flash-attn for CUDA 12 with a torch for CUDA 13, without and with libcudart.so.12.
 
 use super::{FLASH, NEW, TORCH};
 use crate::judge::{Detection, PAIR as BLANK, Pair};

@@ -1,4 +1,4 @@
-//! Row 15 by its records: libraries for CUDA 12 left behind beside a torch for CUDA 13.
+//! Row 15 by metadata: left-over libraries for CUDA 12 with a torch for CUDA 13.
 
 use super::NEW;
 use crate::judge::{Detection, PAIR as BLANK, Pair};

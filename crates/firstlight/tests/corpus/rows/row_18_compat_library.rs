@@ -1,4 +1,4 @@
-//! Row 18, error 804: NVIDIA's compatibility libcuda in front of the driver's own on a GeForce card, and not in front.
+//! Row 18, error 804: NVIDIA's compatibility libcuda before the driver's on a GeForce GPU, and not before it.
 
 use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::world::World;

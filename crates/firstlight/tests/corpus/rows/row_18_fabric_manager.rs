@@ -1,4 +1,4 @@
-//! Row 18, error 802: a machine with NVSwitches on which the fabric manager does not run, and on which it does.
+//! Row 18, error 802: a machine with NVSwitches without and with a running fabric manager.
 
 use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::world::World;

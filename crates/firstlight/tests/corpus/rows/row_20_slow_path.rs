@@ -1,11 +1,11 @@
-//! Row 20: Granite 4.0-H asked about in an environment without causal-conv1d, and in one with it.
+//! Row 20: `--model` of Granite 4.0-H without and with causal-conv1d.
 
 use super::kernels;
 use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::world::World;
 use facts::Severity;
 
-/// The keys of ibm-granite/granite-4.0-h-micro's config.json that tell layers and sizes, ten layers of forty.
+/// The keys of ibm-granite/granite-4.0-h-micro's config.json for layers and sizes, with ten of its forty layers.
 const GRANITE: &str = r#"{
     "architectures": ["GraniteMoeHybridForCausalLM"], "model_type": "granitemoehybrid", "torch_dtype": "bfloat16",
     "hidden_size": 2048, "num_hidden_layers": 10, "num_attention_heads": 32, "num_key_value_heads": 8,

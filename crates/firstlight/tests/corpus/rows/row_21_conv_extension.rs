@@ -1,4 +1,4 @@
-//! Row 21: mamba-ssm with a causal-conv1d whose compiled file was never built, and with one that has it.
+//! Row 21: mamba-ssm with a causal-conv1d whose compiled file is missing, and with a complete one.
 
 use super::kernels;
 use crate::judge::{Detection, PAIR as BLANK, Pair};

@@ -1,4 +1,4 @@
-//! Row 23: the toolkit builds would take is of another CUDA major version than torch, and of the same.
+//! Row 23: the CUDA toolkit of builds has another major version than torch, and the same one.
 
 use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::world::World;

@@ -1,4 +1,4 @@
-//! Row 26: a torchvision that was built for another torch, and the one that was built for this.
+//! Row 26: a torchvision built for another torch, and one built for the installed torch.
 
 use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::world::World;

@@ -1,4 +1,4 @@
-//! Row 28, which says nothing: causal-conv1d with code for sm_103 on a B300, and with code for sm_100, which is right there.
+//! Row 28, without an error message: causal-conv1d with code for sm_103 on a B300, and with code for sm_100, which is correct.
 
 use super::kernels;
 use crate::judge::{Detection, PAIR as BLANK, Pair};

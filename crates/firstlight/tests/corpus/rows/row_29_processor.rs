@@ -1,4 +1,4 @@
-//! Row 29: mamba-ssm's compiled files for x86-64 on a GH200, and its own.
+//! Row 29: mamba-ssm's compiled files for x86-64 on a GH200, and those for Arm.
 
 use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::library::Library;

@@ -1,4 +1,4 @@
-//! Row 30: vLLM's worker, which outlived its server and holds the GPU's memory, and one whose server is there.
+//! Row 30: vLLM's worker that outlived its server and holds GPU memory, and one with its server.
 
 use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::world::World;

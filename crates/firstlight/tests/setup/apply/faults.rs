@@ -1,11 +1,11 @@
-//! What goes wrong on the way leaves the old environment as it was.
+//! Faults during an apply do not change the old environment.
 
 use super::world::{ANY, World, contents, marker, version};
 use crate::server::Fault;
 use crate::support::library::Library;
 use crate::wheel::{File, Wheel};
 
-/// Applies to an old environment, expects a refusal with these words, and that nothing was touched.
+/// Applies to an old environment, and asserts an error with these words and unchanged files.
 fn refused(world: &World, files: &[File], words: &[&str]) {
     let before = contents(&world.venv());
     let (out, err) = world.apply(&world.plan(files), &[], 2);
@@ -17,7 +17,7 @@ fn refused(world: &World, files: &[File], words: &[&str]) {
     assert_eq!(version(&world.venv()), "1.0");
 }
 
-/// A wheel of so many bytes that do not shrink.
+/// A wheel with `bytes` incompressible bytes.
 pub(super) fn large(bytes: usize) -> Wheel {
     let mut state = 1u32;
     let noise = std::iter::repeat_with(|| {
@@ -31,7 +31,7 @@ pub(super) fn large(bytes: usize) -> Wheel {
 fn hash_mismatch_is_refused_and_fetched_again() {
     let world = World::new().with_old("1.0");
     let wheel = marker("2.0").build();
-    // HEAD of the preconditions comes first.
+    // The first request is the HEAD of the preconditions.
     world.server.fault(".whl", &[Fault::Slow(std::time::Duration::ZERO), Fault::OtherByte]);
     refused(
         &world,
@@ -59,7 +59,7 @@ fn dropped_connection_resumes() {
     let report = world.applied(&world.plan(std::slice::from_ref(&wheel)), &[]);
     let from: Vec<Option<usize>> = world.server.asked(".whl").iter().map(|it| it.from).collect();
     assert_eq!(from, [None, None, Some(1 << 20), Some((1 << 20) + (1 << 19))]);
-    // Every byte came once.
+    // Every byte was sent once.
     assert_eq!(report["packages"][0]["fetched_bytes"], wheel.bytes.len());
 }
 
@@ -83,15 +83,15 @@ fn lost_server_is_named_and_partial_file_is_kept() {
 fn wheel_bytes_are_checked_before_install() {
     let world = World::new().with_old("1.0");
     let other = if cfg!(target_arch = "x86_64") { "aarch64" } else { "x86_64" };
-    let lying =
-        Wheel::new("lying", "1.0", ANY).library("lying/_C.so", &Library::new(), other).build();
+    let foreign =
+        Wheel::new("foreign", "1.0", ANY).library("foreign/_C.so", &Library::new(), other).build();
     refused(
         &world,
-        &[lying, marker("2.0").build()],
+        &[foreign, marker("2.0").build()],
         &[
             "a wheel failed its inspection and is not installed",
             "[wrong-architecture]",
-            "lying/_C.so",
+            "foreign/_C.so",
             "hint: ",
         ],
     );
@@ -101,10 +101,10 @@ fn wheel_bytes_are_checked_before_install() {
 #[test]
 fn rejects_wheel_that_differs_from_its_record() {
     let world = World::new().with_old("1.0");
-    let lying = marker("2.0").listed_as("marker.py", "sha256=AAAA,").build();
+    let altered = marker("2.0").listed_as("marker.py", "sha256=AAAA,").build();
     refused(
         &world,
-        &[lying],
+        &[altered],
         &["marker-2.0-py3-none-any.whl does not match its metadata", "marker.py"],
     );
 }

@@ -1,5 +1,4 @@
-//! Wheels whose labels lie, on the way into an environment: each is refused in the finding's own words, and nothing of it
-//! is installed anywhere.
+//! Mislabeled wheels: each is refused with the finding's message, and nothing is installed.
 
 use super::world::{World, contents, marker, said, version};
 use crate::stack::{GPU, MislabeledWheel, NEW_ABI, flash_attn, kernels, mislabeled_wheels, torch};
@@ -11,7 +10,7 @@ use std::process::Output;
 /// The stack's plan on a machine with the tests' GPU.
 fn apply(world: &World, plan: &InstallPlan) -> Output {
     world.write(plan);
-    // As in `judged`: a busy machine is no silent driver.
+    // As in `judged`: a long timeout, because the driver answers slowly on a busy machine.
     let mut command = world.command(&["--wait", "60"]);
     command.env("LD_LIBRARY_PATH", libcuda().parent().unwrap()).env("FAKE_NVML_GPU", GPU);
     command.output().unwrap()
@@ -34,7 +33,7 @@ fn r4_08_mislabeled_wheels_are_refused_before_install() {
     }
     assert_eq!(version(&world.venv()), "1.0");
 
-    // The wheel that is what it says goes in, through the same door.
+    // A correct wheel is installed by the same command.
     let fits: Vec<File> = vec![
         torch("2.8.0+cu128").build(),
         flash_attn(&kernels(NEW_ABI, &["sm_80", "sm_90"])).build(),

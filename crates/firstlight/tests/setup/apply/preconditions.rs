@@ -1,11 +1,11 @@
-//! Everything that has to hold is looked at before anything is made.
+//! All preconditions are checked before anything is created.
 
 use super::world::{World, contents, marker, said, version};
 use crate::wheel::File;
 use facts::{BuildRecipe, InstallPlan, PackageOrigin};
 use std::time::Duration;
 
-/// A plan in which nothing is right.
+/// A plan that violates every precondition.
 fn hopeless(world: &World) -> InstallPlan {
     let small = marker("2.0").build();
     let absent = File { name: "absent-1.0-py3-none-any.whl".to_owned(), ..small.clone() };
@@ -14,7 +14,7 @@ fn hopeless(world: &World) -> InstallPlan {
     let mut plan = world.plan(&[small, absent, other, source]);
     plan.cuda = Some("12.8".to_owned());
     plan.packages[0].files[0].bytes = Some(1 << 60);
-    // Port 9 is discard: nobody listens.
+    // No server listens on port 9 (discard).
     plan.packages[1].files[0].url =
         Some("http://127.0.0.1:9/absent-1.0-py3-none-any.whl".to_owned());
     plan.packages[3].origin = PackageOrigin::Build(BuildRecipe {
@@ -36,7 +36,7 @@ fn hopeless(world: &World) -> InstallPlan {
 fn r3_03_failed_precondition_is_named_and_changes_nothing() {
     let world = World::new().with_old("1.0");
     let mut plan = hopeless(&world);
-    // The first file would come from there as well.
+    // The first file has the same address.
     plan.packages[0].files[0].url = plan.packages[1].files[0].url.clone();
     std::fs::create_dir(world.path(".venv.firstlight-old")).unwrap();
     let before = contents(&world.venv());
@@ -60,7 +60,7 @@ fn r3_03_failed_precondition_is_named_and_changes_nothing() {
             assert!(err.contains(words), "no `{words}` in {err}");
         }
         assert_eq!(contents(&world.venv()), before);
-        assert_eq!(world.beside(), [".venv", ".venv.firstlight-old"]);
+        assert_eq!(world.environment_names(), [".venv", ".venv.firstlight-old"]);
         assert!(!world.path("cache/firstlight/files").exists());
     }
 }
@@ -71,7 +71,7 @@ fn dry_run_lists_steps_and_changes_nothing() {
     let plan = world.plan(&[marker("2.0").build()]);
     let (out, _) = world.apply(&plan, &["--dry-run"], 0);
     assert!(out.starts_with("all preconditions hold: 1 file, "), "{out}");
-    assert_eq!(world.beside(), [".venv"]);
+    assert_eq!(world.environment_names(), [".venv"]);
     assert_eq!(version(&world.venv()), "1.0");
 }
 

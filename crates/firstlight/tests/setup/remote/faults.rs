@@ -1,10 +1,10 @@
-//! Machines that cannot be reached, are others than thought, or are lost midway: each is one sentence, soon, and leaves
-//! nothing half-made under a name.
+//! Machines that are unreachable, have another platform, or disconnect midway: each is a one-line error within seconds and
+//! leaves no partial file under its final name.
 
 use super::world::{World, files};
 use std::time::{Duration, Instant};
 
-/// Expects an error with these words within seconds.
+/// Asserts an error with these words within seconds.
 fn fails(world: &World, options: &[&str], words: &[&str]) {
     let began = Instant::now();
     let (_, err) = world.stand_in(options, 2);
@@ -44,7 +44,7 @@ fn r3_10_program_for_another_machine_is_not_copied() {
         &[],
         &["pod runs programs for linux on riscv64, and this firstlight is for linux on"],
     );
-    // Its name says nothing about what it is.
+    // The name of the file does not count.
     std::fs::write(world.path("here/firstlight-riscv64"), "#!/bin/sh\n").unwrap();
     let arguments = ["--binary", "firstlight-riscv64", "--yes", "--", "check"];
     let (_, err) = world.remote(&arguments, 2);
@@ -58,7 +58,7 @@ fn r3_10_program_for_another_machine_is_not_copied() {
 #[test]
 fn r3_10_truncated_copy_is_not_installed() {
     let world = World::new();
-    // The connection ends midway, with the words of ssh or without.
+    // The connection ends midway, with or without a message of ssh.
     let cut = "case $1 in *part=*) head -c 4000 | sh -c \"$1\"; END ;; esac";
     world.fault(
         &cut.replace("END", "echo 'client_loop: send disconnect: Broken pipe' >&2; exit 255"),
@@ -75,7 +75,7 @@ fn r3_10_truncated_copy_is_not_installed() {
     world.fault("case $1 in *part=*) tr 'f' 'F' | sh -c \"$1\"; exit ;; esac");
     fails(&world, &[], &["of another hash"]);
     assert_eq!(files(&world.there("")), [""; 0]);
-    // Then it goes through.
+    // Without the fault the copy succeeds.
     world.fault("");
     world.act("exit 0");
     world.stand_in(&[], 0);
@@ -99,7 +99,7 @@ fn r3_11_killed_or_hanging_command_is_reported() {
     fails(&world, &[], &["the command failed on", "exit status 2"]);
     world.fault("case $1 in *command=*) exit 255 ;; esac");
     fails(&world, &[], &["the connection to", "was lost"]);
-    // The command goes with the connection that it was started by.
+    // The command ends with its connection.
     world.fault("");
     world.act("echo $$ > \"$HOME/pid\"; exec sleep 60");
     fails(&world, &["--limit", "0.5"], &["took longer than 0.5 s"]);
