@@ -77,5 +77,5 @@ fn unwritable_output_fails_before_timing() {
         let arguments = [command, &["-o", "full"]].concat();
         refuses(here, &arguments, &["run folder full is not empty"]);
     }
-    assert!(began.elapsed().as_secs() < 30, "nothing was looked at first");
+    assert!(began.elapsed().as_secs() < 30, "the output is checked first");
 }

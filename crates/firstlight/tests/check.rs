@@ -43,7 +43,7 @@ fn build(library: &Path, text: &str) {
 }
 
 /// The certificate accepts the machine that was checked and rejects it after each change.
-fn certified(folder: &Path, library: &Path) {
+fn check_certificate(folder: &Path, library: &Path) {
     let gate = ["gate", "--certificate", "node.json", "--public-key", "key.pub.pem"];
     let refused = |more: &[&str], reason: &str| {
         let answer = json(folder, &[&gate[..], more].concat(), 1);
@@ -93,7 +93,7 @@ fn r4_16_check_writes_a_complete_run_folder() {
         .unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let summary: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    certified(folder.path(), &library);
+    check_certificate(folder.path(), &library);
     let run = folder.path().join("run");
     assert!(!run.join("INCOMPLETE").exists());
     let manifest = manifest(&run);
@@ -135,7 +135,7 @@ fn r4_16_check_writes_a_complete_run_folder() {
 
     // No file of an anonymized copy has these names, and its hashes match its files.
     for name in [manifest["host"].as_str().unwrap(), "adalovelace", "secret-project"] {
-        assert!(names(&run, name) > 0, "the run itself tells {name}");
+        assert!(names(&run, name) > 0, "the run contains {name}");
     }
     expect(folder.path(), &["check", "--report", "run", "--redact", "-o", "shared"], 0);
     let shared = folder.path().join("shared");

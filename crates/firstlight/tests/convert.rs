@@ -15,7 +15,7 @@ use tempfile::tempdir;
 const TO_FLA: [&str; 5] = ["convert", "hf", "fla", "--to", "fla-kda"];
 
 /// A model in the folder `hf`.
-fn drawn() -> tempfile::TempDir {
+fn synthesized_model() -> tempfile::TempDir {
     let folder = tempdir().unwrap();
     json(folder.path(), &["synth", "kimi-linear-mini", "hf"], 0);
     folder
@@ -23,7 +23,7 @@ fn drawn() -> tempfile::TempDir {
 
 #[test]
 fn prints_tensor_map_and_verifies_round_trip() {
-    let folder = drawn();
+    let folder = synthesized_model();
     let here = folder.path();
     let map = json(here, &["convert", "hf", "--to", "fla-kda", "--show-map"], 0);
     let (tensors, zeros) = (map["tensors"].as_array().unwrap(), map["zeros"].as_array().unwrap());
@@ -64,7 +64,7 @@ fn prints_tensor_map_and_verifies_round_trip() {
 
 /// Runs the command with a file size limit of `blocks` blocks of 512 bytes, which simulates a full disk.
 #[cfg(target_os = "linux")]
-fn with_little_room(folder: &Path, blocks: usize, arguments: &[&str]) -> (Option<i32>, String) {
+fn with_file_size_limit(folder: &Path, blocks: usize, arguments: &[&str]) -> (Option<i32>, String) {
     let ours = command(folder, arguments);
     let mut shell = std::process::Command::new("sh");
     // A write beyond the limit is then an error and does not kill the process.
@@ -77,12 +77,12 @@ fn with_little_room(folder: &Path, blocks: usize, arguments: &[&str]) -> (Option
 #[cfg(target_os = "linux")]
 #[test]
 fn full_disk_leaves_no_truncated_shard() {
-    let folder = drawn();
+    let folder = synthesized_model();
     let here = folder.path();
     let whole = fs::metadata(here.join("hf/model.safetensors")).unwrap().len() as usize;
     // The limits are 20 KiB, half of the weights and almost all of them.
     for blocks in [40, whole / 1024, whole / 512] {
-        let (code, error) = with_little_room(here, blocks, &TO_FLA);
+        let (code, error) = with_file_size_limit(here, blocks, &TO_FLA);
         assert_eq!(code, Some(2), "{error}");
         assert!(error.starts_with("error: fla/model.safetensors: File too large"), "{error}");
         assert!(error.contains(
@@ -98,7 +98,7 @@ fn full_disk_leaves_no_truncated_shard() {
         refuses(here, &["logits", "fla", "--ids", "1", "-o", "o"], &["fla/config.json"]);
         fs::remove_dir_all(here.join("fla")).unwrap();
     }
-    with_little_room(here, whole / 1024, &TO_FLA);
+    with_file_size_limit(here, whole / 1024, &TO_FLA);
     let ended = json(here, &[&TO_FLA[..], &["--resume"]].concat(), 0);
     assert_eq!(ended["taken_up"], 0);
     let back = json(here, &["convert", "fla", "back", "--to", "hf"], 0);

@@ -16,7 +16,7 @@ use tempfile::tempdir;
 const LIMIT: Duration = Duration::from_secs(3);
 
 /// Doctor's timeout for a driver that does not answer.
-const PATIENCE: Duration = Duration::from_secs(2);
+const DRIVER_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Runs doctor within the limit and returns its standard output, with single spaces. If a busy machine exceeds the limit, doctor is
 /// run once more, and the limit is its timeout plus twice its time with a driver that answers.
@@ -25,7 +25,7 @@ fn answers(what: &str, mut command: Command) -> String {
     if took >= LIMIT {
         let again = timed(&mut command).1;
         command.env_remove("FAKE_NVML_HANG").env("PATH", "/usr/bin:/bin");
-        let limit = LIMIT.max(PATIENCE + 2 * timed(&mut command).1);
+        let limit = LIMIT.max(DRIVER_TIMEOUT + 2 * timed(&mut command).1);
         assert!(took.min(again) < limit, "{what}: {took:?}, {again:?} of {limit:?}");
     }
     assert!(output.status.code().is_some_and(|code| code < 2), "{what}: {output:?}");
@@ -73,7 +73,7 @@ fn hanging_shutdown_loses_no_result() {
     let started = Instant::now();
     let text = answers("nvmlShutdown", command);
     assert!(text.contains("Fake GPU 1") && !text.contains("driver-silent"), "{text}");
-    assert!(started.elapsed() < PATIENCE, "the end was waited for");
+    assert!(started.elapsed() < DRIVER_TIMEOUT, "doctor waited for nvmlShutdown");
 }
 
 #[test]
@@ -190,7 +190,7 @@ fn timeout_can_be_raised() {
 }
 
 /// Runs a command with the stand-in GPU. Returns the text of the stream that names the device, unwrapped, and the exit status.
-fn first_words(folder: &Path, arguments: &[&str], behaviour: &[(&str, &str)]) -> (String, i32) {
+fn device_line(folder: &Path, arguments: &[&str], behaviour: &[(&str, &str)]) -> (String, i32) {
     let output = with_gpu(folder, arguments, behaviour).output().unwrap();
     // `run` names the device on standard error, because standard output has only the model's text.
     let is_first = |text: &[u8]| text.starts_with(b"device: ") || text.starts_with(b"error: ");
@@ -208,10 +208,10 @@ fn best_working_device_is_chosen_and_named() {
     let run = ["run", "m", "--ids", "1,2", "-n", "1"];
     let gpu = "device: stand-in (cuda) ";
     for command in [&logits[..], &run] {
-        assert!(first_words(here, command, &[]).0.starts_with(gpu), "{command:?}");
+        assert!(device_line(here, command, &[]).0.starts_with(gpu), "{command:?}");
         let asked = [command, &["--backend", "cuda"]].concat();
-        assert!(first_words(here, &asked, &[]).0.starts_with(gpu), "{asked:?}");
-        let (line, status) = first_words(here, &[command, &["--backend", "cpu"]].concat(), &[]);
+        assert!(device_line(here, &asked, &[]).0.starts_with(gpu), "{asked:?}");
+        let (line, status) = device_line(here, &[command, &["--backend", "cpu"]].concat(), &[]);
         assert!(line.contains("(cpu); --backend cpu was given"), "{line}");
         assert_eq!(status, 0);
         // A GPU that cannot be used is reported with the reason.
@@ -228,11 +228,11 @@ fn best_working_device_is_chosen_and_named() {
             (&[("FAKE_CUDA_VERSION", "11080")], "supports CUDA 11.8, these kernels need 12.0"),
             (&[("FAKE_CUDA_COMPUTE", "75")], "has compute capability 7.5, these kernels need 8.0"),
         ] {
-            let (line, status) = first_words(here, command, behaviour);
+            let (line, status) = device_line(here, command, behaviour);
             assert!(line.starts_with("device: the processor, "), "{line}");
             assert!(line.contains(why) && line.contains("(cpu)"), "{behaviour:?}: {line}");
             assert_eq!(status, 0, "{behaviour:?}");
-            let (line, status) = first_words(here, &asked, behaviour);
+            let (line, status) = device_line(here, &asked, behaviour);
             assert!(line.starts_with("error: backend cuda is not available"), "{line}");
             assert!(line.contains(why), "{line}");
             assert_eq!(status, 2);
@@ -252,11 +252,11 @@ fn unsupported_gpu_work_falls_back_to_cpu() {
         (&wide[..], &[][..], "NOT stand-in: no engine runs models in f32 on cuda"),
         (&small, &little, "NOT stand-in: the model needs "),
     ] {
-        let (line, status) = first_words(here, command, behaviour);
+        let (line, status) = device_line(here, command, behaviour);
         assert!(line.starts_with("device: the processor, ") && line.contains(why), "{line}");
         assert_eq!(status, 0);
         let (line, status) =
-            first_words(here, &[command, &["--backend", "cuda"]].concat(), behaviour);
+            device_line(here, &[command, &["--backend", "cuda"]].concat(), behaviour);
         assert!(line.starts_with("error: ") && status == 2, "{line}");
     }
     let json = [&wide[..], &["--json"]].concat();
@@ -276,7 +276,7 @@ fn bf16_states_need_a_gpu_and_mamba2() {
     let held = |dtype: &'static str| ["--mamba-ssm-cache-dtype", dtype];
     let run = |model, more: &[&'static str]| {
         let command = [&["run", model, "--ids", "1,2", "-n", "1"], more].concat();
-        first_words(here, &command, &[])
+        device_line(here, &command, &[])
     };
     assert!(run("m", &held("bfloat16")).0.starts_with("device: stand-in (cuda) "));
     for dtype in ["auto", "float32"] {
@@ -315,13 +315,13 @@ fn kernel_commands_name_their_device() {
     let here = folder.path();
     // The stand-in computes nothing, so no kernel passes; the device is named nevertheless.
     let verify = ["verify", "rmsnorm", "--extent", "quick"];
-    let (line, _) = first_words(here, &verify, &[]);
+    let (line, _) = device_line(here, &verify, &[]);
     assert!(line.starts_with("device: stand-in (cuda) device: the processor, "), "{line}");
     let output = with_gpu(here, &[&verify[..], &["--json"]].concat(), &[]).output().unwrap();
     let devices: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(devices["devices"][0]["backend"], "cuda");
     assert_eq!(devices["devices"][1]["backend"], "cpu");
-    let (line, _) = first_words(here, &[&verify[..], &["--backend", "cpu"]].concat(), &[]);
+    let (line, _) = device_line(here, &[&verify[..], &["--backend", "cpu"]].concat(), &[]);
     assert!(line.starts_with("device: the processor, "), "{line}");
     // Timing takes a while, so only the refusal is tested, which is equal in all commands.
     for command in [
@@ -330,7 +330,7 @@ fn kernel_commands_name_their_device() {
         &verify,
     ] {
         let asked = [command, &["--backend", "cuda"]].concat();
-        let (line, status) = first_words(here, &asked, &[("FAKE_CUDA_COMPUTE", "75")]);
+        let (line, status) = device_line(here, &asked, &[("FAKE_CUDA_COMPUTE", "75")]);
         assert!(line.starts_with("error: backend cuda is not available: stand-in has"), "{line}");
         assert_eq!(status, 2);
     }

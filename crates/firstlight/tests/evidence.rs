@@ -19,7 +19,7 @@ fn environment(folder: &Path) -> (PathBuf, PathBuf) {
     (venv, site)
 }
 
-fn plant(site: &Path, module: &str, line: &str) {
+fn write_module(site: &Path, module: &str, line: &str) {
     std::fs::create_dir_all(site.join(module)).unwrap();
     std::fs::write(site.join(module).join("__init__.py"), format!("{line}\n")).unwrap();
 }
@@ -31,7 +31,7 @@ const MISSPELT: [&str; 2] = ["--peer", "rmsnorm=no_such_module:f"];
 fn verify_fails_if_named_kernel_does_not_load() {
     let folder = tempdir().unwrap();
     let (venv, site) = environment(folder.path());
-    plant(&site, "mine", "def f(tensors, settings): return tensors['x']");
+    write_module(&site, "mine", "def f(tensors, settings): return tensors['x']");
     let verify = |more: &[&str], status: i32, words: &[&str]| {
         let base = ["verify", "rmsnorm", "--extent", "quick", "--venv", venv.to_str().unwrap()];
         let (out, _) = expect(folder.path(), &[&base, more].concat(), status);
@@ -46,8 +46,8 @@ fn verify_fails_if_named_kernel_does_not_load() {
     verify(&["--peer", "rmsnorm=mine:f@my_kernel"], 1, &["FAIL"]);
     verify(&["--only", "fla"], 1, &["FAIL", "fla is not installed in this environment"]);
     verify(&[], 1, &["none of its kernels ran: ", " is not installed in this environment"]);
-    plant(&site, "torch", BROKEN);
-    plant(&site, "fla", "");
+    write_module(&site, "torch", BROKEN);
+    write_module(&site, "fla", "");
     let out = verify(&[], 1, &["FAIL", "torch cannot be imported: ImportError: libcudart.so.12"]);
     assert!(!out.contains("needs a GPU"), "only the cause is reported: {out}");
     assert!(
@@ -81,8 +81,8 @@ fn names_without_matching_kernel_are_usage_errors() {
 fn bench_fails_if_named_kernel_does_not_load() {
     let folder = tempdir().unwrap();
     let (venv, site) = environment(folder.path());
-    plant(&site, "torch", BROKEN);
-    plant(&site, "fla", "");
+    write_module(&site, "torch", BROKEN);
+    write_module(&site, "fla", "");
     let base = ["bench", "rmsnorm", "--quick", "--venv", venv.to_str().unwrap()];
     let report = json(folder.path(), &[&base[..], &["--only", "fla"], &MISSPELT].concat(), 1);
     let not_timed = report["not_timed"].to_string();
@@ -99,7 +99,7 @@ fn check_and_gate_fail_if_named_kernel_does_not_load() {
     let folder = tempdir().unwrap();
     let here = folder.path();
     let (venv, site) = environment(here);
-    plant(&site, "torch", BROKEN);
+    write_module(&site, "torch", BROKEN);
     let base =
         ["check", "--quick", "--op", "rmsnorm", "--venv", venv.to_str().unwrap(), "-o", "run"];
     expect(here, &[&base[..], &MISSPELT].concat(), 1);

@@ -17,7 +17,7 @@ const TWO: [(&str, &str); 4] = [
 ];
 
 /// The JSON report on two stand-in GPUs with the settings `behaviour`, and with the stand-in NCCL at `library`, if given.
-fn measured(
+fn fabric_report(
     folder: &Path,
     library: Option<&Path>,
     behaviour: &[(&str, &str)],
@@ -48,7 +48,7 @@ fn rows<'a>(report: &'a Value, of: &str) -> &'a [Value] {
 fn only_verified_transfers_have_a_rate() {
     let folder = tempdir().unwrap();
     let library = nccl(folder.path());
-    let report = measured(folder.path(), Some(&library), &[], &["-o", "out"]);
+    let report = fabric_report(folder.path(), Some(&library), &[], &["-o", "out"]);
     let copies = rows(&report, "copies");
     assert_eq!(copies.len(), 2);
     for copy in copies {
@@ -84,7 +84,7 @@ fn wrong_or_slow_transfers_are_named() {
     let folder = tempdir().unwrap();
     let library = nccl(folder.path());
     let wrong = [("FAKE_CUDA_WRONG_COPIES", "1"), ("FAKE_NCCL_WRONG", "0")];
-    let report = measured(folder.path(), Some(&library), &wrong, &[]);
+    let report = fabric_report(folder.path(), Some(&library), &wrong, &[]);
     let [there, back] = rows(&report, "copies") else { panic!("{report}") };
     assert!(there["wrong"].as_u64().unwrap() > 0 && there["gbps"].is_null(), "{there}");
     assert!(back["wrong"] == 0 && back["gbps"].is_number(), "{back}");
@@ -96,7 +96,7 @@ fn wrong_or_slow_transfers_are_named() {
     assert!(titles.contains("in NCCL's reduce-scatter: 1 values"), "{titles}");
 
     let slow =
-        measured(folder.path(), None, &[("FAKE_CUDA_SLOW_COPIES", "1")], &["--largest", "16"]);
+        fabric_report(folder.path(), None, &[("FAKE_CUDA_SLOW_COPIES", "1")], &["--largest", "16"]);
     let titles = found(&slow, "fabric-slow").concat();
     assert!(titles.contains("copies from GPU 0 to GPU 1 are slow: 50 %"), "{titles}");
 }
@@ -105,7 +105,7 @@ fn wrong_or_slow_transfers_are_named() {
 fn skipped_measurements_have_a_reason() {
     let folder = tempdir().unwrap();
     let left = |report: &Value| report["fabric"]["left_out"].to_string();
-    let apart = measured(folder.path(), None, &[("FAKE_CUDA_NO_PEERS", "1")], &[]);
+    let apart = fabric_report(folder.path(), None, &[("FAKE_CUDA_NO_PEERS", "1")], &[]);
     let said = left(&apart);
     for words in [
         "direct copies between GPU 0 and GPU 1",
@@ -124,7 +124,7 @@ fn skipped_measurements_have_a_reason() {
     );
 
     let library = nccl(folder.path());
-    let refused = measured(folder.path(), Some(&library), &[("FAKE_NCCL_REFUSES", "1")], &[]);
+    let refused = fabric_report(folder.path(), Some(&library), &[("FAKE_NCCL_REFUSES", "1")], &[]);
     let titles = found(&refused, "fabric-wrong").concat();
     assert!(
         // words: allow(come to)
@@ -132,7 +132,7 @@ fn skipped_measurements_have_a_reason() {
         "{titles}"
     );
     assert!(titles.contains("2 copies and 0 collectives were measured before"), "{titles}");
-    let ended = measured(folder.path(), None, &[("FAKE_CUDA_ENDS_COPIES", "1")], &[]);
+    let ended = fabric_report(folder.path(), None, &[("FAKE_CUDA_ENDS_COPIES", "1")], &[]);
     let titles = found(&ended, "fabric-wrong").concat();
     assert!(titles.contains("its process ended, signal: 6"), "{titles}");
 }
@@ -140,7 +140,7 @@ fn skipped_measurements_have_a_reason() {
 #[test]
 fn wrong_product_under_load_has_no_rate() {
     let folder = tempdir().unwrap();
-    let report = measured(folder.path(), None, &[], &["--sustain", "1"]);
+    let report = fabric_report(folder.path(), None, &[], &["--sustain", "1"]);
     // The stand-in computes nothing, so no GPU passes; the reason is reported for each.
     let gpus = report["sustained"]["gpus"].as_array().unwrap();
     assert_eq!(gpus.len(), 2);
@@ -190,7 +190,7 @@ fn refuses_single_partitioned_or_busy_gpu() {
     assert!(said.contains("CUDA_VISIBLE_DEVICES selects a MIG partition (MIG-0000"), "{said}");
 
     let folder = tempdir().unwrap();
-    let report = measured(folder.path(), None, &[("FAKE_CUDA_TAKEN", "1")], &[]);
+    let report = fabric_report(folder.path(), None, &[("FAKE_CUDA_TAKEN", "1")], &[]);
     let titles = found(&report, "fabric-wrong").concat();
     let words = "the GPU (stand-in) is taken: its compute mode lets one program use it at a time";
     assert!(titles.contains(words), "{titles}");

@@ -18,7 +18,7 @@ use support::slurm::{Slurm, program};
 use tempfile::tempdir;
 
 /// Runs the fleets one after the other, because four ranks fill a small machine.
-fn alone() -> MutexGuard<'static, ()> {
+fn lock_machine() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -61,7 +61,7 @@ fn processes_about(folder: &Path) -> Vec<String> {
 
 #[test]
 fn mpirun_ranks_with_injected_faults_are_named() {
-    let _alone = alone();
+    let _alone = lock_machine();
     let Some(mpirun) = program("mpirun") else {
         return eprintln!(
             "SKIP, which is no pass: there is no mpirun here; `apt-get install openmpi-bin`"
@@ -70,7 +70,7 @@ fn mpirun_ranks_with_injected_faults_are_named() {
     let folder = tempdir().unwrap();
     let free = ((256_u64 + 8) << 20).to_string();
     // Each rank uses one of the four GPUs. The GPU of rank 1 flips a bit; the GPU and the processor of rank 2 have half the speed.
-    let planted = [
+    let faults = [
         ("FAKE_CUDA_GPUS", "4"),
         ("FAKE_NVML_COUNT", "4"),
         ("FAKE_NVML_GPU", "9.0 stand-in"),
@@ -80,7 +80,7 @@ fn mpirun_ranks_with_injected_faults_are_named() {
         ("FAKE_CUDA_SLOW", "2"),
     ];
     let out = folder.path().join("out");
-    let one = with_gpus(folder.path(), &[], &planted);
+    let one = with_gpus(folder.path(), &[], &faults);
     // Rank 3 loads another driver library: a copy with one more byte and the same version.
     let (_, path) = one.get_envs().find(|(name, _)| *name == "LD_LIBRARY_PATH").unwrap();
     let path = path.unwrap().to_str().unwrap().to_owned();
@@ -186,7 +186,7 @@ fn mpirun_ranks_with_injected_faults_are_named() {
 
 #[test]
 fn killed_srun_rank_ends_the_others_and_is_named() {
-    let _alone = alone();
+    let _alone = lock_machine();
     let (folder, cluster) = (tempdir().unwrap(), tempdir().unwrap());
     let slurm = match Slurm::start(cluster.path(), "") {
         Ok(slurm) => slurm,
@@ -231,7 +231,7 @@ fn killed_srun_rank_ends_the_others_and_is_named() {
 }
 
 /// Starts one of two ranks with the environment variables of torchrun.
-fn by_hand(folder: &Path, rank: u32, port: u16, arguments: &[&str]) -> Child {
+fn start_rank(folder: &Path, rank: u32, port: u16, arguments: &[&str]) -> Child {
     let mut command = support::command(folder, &["check", "--quick", "--op", "rmsnorm"]);
     command.args(arguments).env("FIRSTLIGHT_FLEET_TOKEN", "a secret of this test");
     let number = rank.to_string();
@@ -257,10 +257,10 @@ fn said(output: &Output) -> String {
 
 #[test]
 fn ignores_foreign_connections_and_names_a_hanging_rank() {
-    let _alone = alone();
+    let _alone = lock_machine();
     let folder = tempdir().unwrap();
     let port = free_port();
-    let leader = by_hand(folder.path(), 0, port, &[]);
+    let leader = start_rank(folder.path(), 0, port, &[]);
     // Two connections come before the other rank: one with an unknown protocol, and a forger who does not know the secret.
     let mut stranger =
         until("rank 0", Duration::from_secs(20), || TcpStream::connect(("127.0.0.1", port)).ok());
@@ -277,7 +277,7 @@ fn ignores_foreign_connections_and_names_a_hanging_rank() {
     // The forger gets the challenge, and then end of file or a reset.
     let _ = forger.read_to_end(&mut heard);
     assert!(heard.len() <= 5 + 32, "{heard:?}");
-    let follower = by_hand(folder.path(), 1, port, &[]);
+    let follower = start_rank(folder.path(), 1, port, &[]);
     let out = folder.path().join("out");
     until("a check", Duration::from_secs(20), || {
         out.join("rank-0/run.json").exists().then_some(())
@@ -306,7 +306,7 @@ fn ignores_foreign_connections_and_names_a_hanging_rank() {
 
 #[test]
 fn work_beyond_the_budget_is_not_run_and_not_passed() {
-    let _alone = alone();
+    let _alone = lock_machine();
     let folder = tempdir().unwrap();
     let started = Instant::now();
     let output = support::run(folder.path(), &["check", "--quick", "--budget", "6", "-o", "run"]);
@@ -329,7 +329,7 @@ fn work_beyond_the_budget_is_not_run_and_not_passed() {
 
 #[test]
 fn slurm_health_check_drains_failing_node() {
-    let _alone = alone();
+    let _alone = lock_machine();
     let (folder, cluster) = (tempdir().unwrap(), tempdir().unwrap());
     let at = |name: &str| folder.path().join(name);
     let emit = [

@@ -69,7 +69,7 @@ fn injected_gpu_faults_are_named() {
     let folder = tempdir().unwrap();
     // The second selected GPU computes wrong results, is slow and drops a bit; the process of the third one crashes.
     let free = ((256_u64 + 8) << 20).to_string();
-    let planted = [
+    let faults = [
         ("FAKE_CUDA_GPUS", "3"),
         ("FAKE_NVML_COUNT", "3"),
         ("FAKE_NVML_GPU", "9.0 stand-in"),
@@ -85,7 +85,7 @@ fn injected_gpu_faults_are_named() {
     if std::env::var_os("FIRSTLIGHT_GPUS_OPS").is_none_or(|ops| ops != "all") {
         arguments.extend(["--op", "conv1d"]);
     }
-    let output = with_gpus(folder.path(), &arguments, &planted).output().unwrap();
+    let output = with_gpus(folder.path(), &arguments, &faults).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{said}");
     let summary: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();

@@ -358,7 +358,7 @@ fn killed_download_resumes() {
     };
     let begun = Instant::now();
     while part().is_none_or(|bytes| bytes < 50_000) {
-        assert!(begun.elapsed() < Duration::from_secs(60), "nothing came");
+        assert!(begun.elapsed() < Duration::from_secs(60), "no byte was downloaded");
         std::thread::sleep(Duration::from_millis(20));
     }
     child.kill().unwrap();

@@ -15,7 +15,7 @@ fn begun(folder: &Path, arguments: &[&str], file: &str) -> Child {
     let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let since = Instant::now();
     while !folder.join(file).exists() {
-        assert!(since.elapsed() < Duration::from_secs(120), "{file} never came");
+        assert!(since.elapsed() < Duration::from_secs(120), "{file} was never written");
         std::thread::sleep(Duration::from_millis(5));
     }
     child

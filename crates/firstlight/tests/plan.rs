@@ -158,7 +158,7 @@ fn written_plan_is_checked() {
     assert!(out.contains("these cannot all hold"), "{out}");
 
     let output = plan(&["--from", &file, "torch"]);
-    assert_eq!(output.status.code(), Some(2), "a plan is not planned for something else");
+    assert_eq!(output.status.code(), Some(2), "--from takes no packages");
 }
 
 #[test]
@@ -239,7 +239,7 @@ fn gpu_is_selected_by_name_or_compute_capability() {
     let versions = |plan: &facts::InstallPlan| -> Vec<String> {
         plan.packages.iter().map(|it| format!("{} {}", it.name, it.version)).collect()
     };
-    assert_eq!(versions(&any), versions(&named), "a name adds nothing but itself");
+    assert_eq!(versions(&any), versions(&named), "the name changes no version");
     assert_eq!(json(&["--gpu", "9.0", "--arch", "aarch64"]).target.arch, "aarch64");
     // A driver of CUDA 12 limits the choice.
     let old = json(&["--gpu", "8.0", "--driver", "550.54.14"]);

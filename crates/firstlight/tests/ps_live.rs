@@ -94,7 +94,7 @@ impl World {
     }
 
     /// Runs the command on a separate pseudo-terminal and types an answer to each question.
-    fn on_a_terminal(&self, arguments: &[&str], answers: &str) -> String {
+    fn run_on_terminal(&self, arguments: &[&str], answers: &str) -> String {
         let typed = self.command(arguments);
         let line: Vec<String> = std::iter::once(typed.get_program())
             .chain(typed.get_args())
@@ -296,13 +296,13 @@ fn terminal_asks_before_each_signal() {
     world.hold(deaf.0.id(), 100, "");
     let pid = deaf.0.id().to_string();
     let arguments = ["ps", "--stop", &pid, "--grace", "0.3"];
-    let shown = world.on_a_terminal(&arguments, "n\n");
+    let shown = world.run_on_terminal(&arguments, "n\n");
     assert!(shown.contains("stop process") && shown.contains("nothing was stopped"), "{shown}");
     assert!(alive(&mut deaf));
-    let shown = world.on_a_terminal(&arguments, "y\nno\n");
+    let shown = world.run_on_terminal(&arguments, "y\nno\n");
     assert!(shown.contains("kill it (unsaved work is lost)?"), "{shown}");
     assert!(alive(&mut deaf), "{shown}");
-    let shown = world.on_a_terminal(&arguments, "y\ny\n");
+    let shown = world.run_on_terminal(&arguments, "y\ny\n");
     assert!(shown.contains("ended on KILL; its GPU memory was freed (100 MiB)"), "{shown}");
     assert!(!alive(&mut deaf));
 }

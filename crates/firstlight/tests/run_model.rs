@@ -309,7 +309,7 @@ fn failed_synth_leaves_no_file() {
     assert_eq!(failed.status.code(), Some(2), "{said}");
     assert!(said.contains("model.safetensors: File too large"), "{said}");
     assert!(said.contains("free some space") && !said.contains("permissions"), "{said}");
-    assert_eq!(left(), 0, "the folders that were made are gone too");
+    assert_eq!(left(), 0, "the created folders are removed too");
     // An existing folder stays, empty.
     std::fs::create_dir(here.join("m")).unwrap();
     assert_eq!(synth_within(here, 100, "m").status.code(), Some(2));
@@ -379,7 +379,7 @@ fn gguf_file_works_like_a_model_folder() {
             fits["model"]["memory"]["weights_bytes"]["source"].as_str().unwrap().to_owned();
         assert!(source.contains("the header of m.gguf"), "{source}");
     }
-    assert!(smallest < fits_of_floats(here), "nothing was kept small");
+    assert!(smallest < fits_of_floats(here), "quantized weights stay quantized");
     let ran = json(here, &["run", "m.gguf", "--ids", "1,2,3", "-n", "4", "--verify"], 0);
     assert_eq!(ran["agree"], true, "{ran}");
     refuses(here, &["run", "m.gguf", "-p", "a text"], &["m.gguf", "has no vocabulary"]);

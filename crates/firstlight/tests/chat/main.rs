@@ -16,7 +16,7 @@ use tempfile::{TempDir, tempdir};
 const TEMPLATE: &str = "{% for m in messages %}{% if m.role == 'robot' or 'REFUSE' in m.content %}{{ raise_exception('not this') }}\
     {% endif %}<{{ m.role }}>{{ m.content }}</>{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}";
 
-fn drawn(name: &str) -> TempDir {
+fn model_folder(name: &str) -> TempDir {
     let folder = tempdir().unwrap();
     expect(folder.path(), &["synth", name, "m"], 0);
     std::fs::write(folder.path().join("m/chat_template.jinja"), TEMPLATE).unwrap();
@@ -49,7 +49,7 @@ fn answers(folder: &Path, arguments: &[&str], lines: &str) -> Vec<Value> {
 fn cached_turns_equal_full_prefill() {
     let mut kept = 0;
     for name in ["granite-rope-mini", "kimi-linear-mini"] {
-        let folder = drawn(name);
+        let folder = model_folder(name);
         let here = folder.path();
         for choice in [&[][..], &["--temperature", "1"]] {
             let lines = ["hi", "and then? \\\n", "  third"];
@@ -86,12 +86,12 @@ fn cached_turns_equal_full_prefill() {
             }
         }
     }
-    assert!(kept > 100, "only {kept} tokens were not read again");
+    assert!(kept > 100, "only {kept} tokens were cached");
 }
 
 #[test]
 fn reset_clears_turns_and_keeps_system_message() {
-    let folder = drawn("granite-rope-mini");
+    let folder = model_folder("granite-rope-mini");
     let here = folder.path();
     let lines = "hi\n/reset\nhi\n/system x\n\nhi\n/reset\nhi\n/exit\nhi\n";
     let tokens: Vec<u64> = answers(here, &["-n", "2"], lines)
@@ -105,7 +105,7 @@ fn reset_clears_turns_and_keeps_system_message() {
 
 #[test]
 fn prints_answer_and_status_line() {
-    let folder = drawn("granite-rope-mini");
+    let folder = model_folder("granite-rope-mini");
     let here = folder.path();
     let lines = "hi\n/help\n/system\n/system be brief\n/system\n/reset\nno\n";
     let output = chat(here, &["-n", "9"], lines);
@@ -146,7 +146,7 @@ fn prints_answer_and_status_line() {
 
 #[test]
 fn errors_do_not_end_the_conversation() {
-    let folder = drawn("granite-rope-mini");
+    let folder = model_folder("granite-rope-mini");
     let here = folder.path();
     let said = |output: &Output| String::from_utf8(output.stderr.clone()).unwrap();
     let output = chat(here, &["-n", "2"], "/sytem x\nREFUSE\nhi\n");
@@ -222,7 +222,7 @@ fn typed(folder: &Path, arguments: &[&str], steps: &[(&str, &str)]) -> String {
 #[test]
 #[cfg(unix)]
 fn terminal_ctrl_c_stops_answer_and_ctrl_d_exits() {
-    let folder = drawn("granite-rope-mini");
+    let folder = model_folder("granite-rope-mini");
     let here = folder.path();
     // Without a limit an answer takes seconds, long enough to stop it. The history then repeats the question.
     let shown = typed(
@@ -254,7 +254,7 @@ fn terminal_ctrl_c_stops_answer_and_ctrl_d_exits() {
 #[test]
 #[cfg(unix)]
 fn terminal_two_ctrl_c_exit() {
-    let folder = drawn("granite-rope-mini");
+    let folder = model_folder("granite-rope-mini");
     let steps = [("Ctrl-D ends", ""), ("> ", "\\x03"), ("Ctrl-C again", ""), ("> ", "\\x03")];
     let shown = typed(folder.path(), &[], &steps);
     assert!(shown.contains("Ctrl-C again, Ctrl-D or /exit quits"), "{shown}");
@@ -262,7 +262,7 @@ fn terminal_two_ctrl_c_exit() {
 
 #[test]
 fn tensor_parallel_answers_equal_one_process() {
-    let folder = drawn("kimi-linear-mini");
+    let folder = model_folder("kimi-linear-mini");
     let said = |tp: &str| {
         let how = ["-n", "7", "--temperature", "1", "--backend", "cpu", "--tp", tp];
         let answers = answers(folder.path(), &how, "hi\nand then?\n");

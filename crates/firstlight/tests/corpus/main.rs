@@ -26,7 +26,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use support::library;
 
 /// Checks every pair, one per core at a time, and returns the problems.
-fn wrong(pairs: &[&Pair]) -> Vec<String> {
+fn problems_of(pairs: &[&Pair]) -> Vec<String> {
     let (next, problems) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     let work = || {
         while let Some(pair) = pairs.get(next.fetch_add(1, Ordering::Relaxed)) {
@@ -48,14 +48,14 @@ fn catalogue_rows_are_found_only_in_broken_environments() {
     let numbers: BTreeSet<u32> = ROWS.iter().map(|(row, _)| *row).collect();
     assert_eq!(numbers, (1..=31).collect(), "a row of the catalogue has no environments");
     let pairs: Vec<&Pair> = ROWS.iter().map(|(_, pair)| pair).collect();
-    let problems = wrong(&pairs);
+    let problems = problems_of(&pairs);
     assert!(problems.is_empty(), "{} problems:\n{}", problems.len(), problems.join("\n"));
 }
 
 #[test]
 fn healthy_environments_have_no_errors() {
     assert!(HEALTHY.len() >= 20, "{}", HEALTHY.len());
-    let problems = wrong(&HEALTHY.iter().collect::<Vec<_>>());
+    let problems = problems_of(&HEALTHY.iter().collect::<Vec<_>>());
     assert!(problems.is_empty(), "{} problems:\n{}", problems.len(), problems.join("\n"));
 }
 

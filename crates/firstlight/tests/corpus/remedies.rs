@@ -25,8 +25,8 @@ fn offered(twin: &World, spec: &str) -> Option<String> {
     wanted.contains(&version).then(|| name.to_owned())
 }
 
-/// Carries out one remedy; `None` where its packages are not in the twin.
-fn carry_out(world: &World, twin: &World, all: &[FixAction]) -> Option<()> {
+/// Applies one remedy; `None` if its packages are not in the twin.
+fn apply_remedy(world: &World, twin: &World, all: &[FixAction]) -> Option<()> {
     let offers = |action: &FixAction| match action {
         FixAction::Uninstall(_) => Some(Vec::new()),
         FixAction::Install(install) => {
@@ -53,7 +53,7 @@ fn run(pair: &Pair) -> (usize, Vec<String>) {
         let before = world.doctor();
         let finding = &before.findings[index];
         let Ok(all) = actions(&finding.remedy) else { continue };
-        if carry_out(&world, &twin, &all).is_none() {
+        if apply_remedy(&world, &twin, &all).is_none() {
             continue;
         }
         ran += 1;

@@ -15,29 +15,29 @@ use std::process::{Command, Output};
 use tempfile::TempDir;
 
 /// An environment, and the folder of wheels that a fix installs from.
-struct Patient {
+struct TestEnvironment {
     folder: TempDir,
 }
 
-impl Patient {
+impl TestEnvironment {
     /// An environment into which the groups of requirements are installed one after the other.
     fn new(wheels: &[File], installs: &[&[&str]]) -> Self {
         let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-        let patient = Self { folder };
+        let environment = Self { folder };
         for wheel in wheels {
-            wheel.save(&patient.path("index"));
+            wheel.save(&environment.path("index"));
         }
-        let index = patient.path("index").display().to_string();
+        let index = environment.path("index").display().to_string();
         let settings = format!("no-index = true\nfind-links = [{index:?}]\n");
         let both = format!("{settings}[pip]\n{settings}");
-        std::fs::write(patient.path("uv.toml"), both).unwrap();
-        done(uv_command(&["venv", "--quiet", "--python", "python3"]).arg(patient.venv()));
+        std::fs::write(environment.path("uv.toml"), both).unwrap();
+        done(uv_command(&["venv", "--quiet", "--python", "python3"]).arg(environment.venv()));
         for install in installs {
             let mut command = uv_command(&["pip", "install", "--quiet", "--no-index"]);
-            command.arg("--find-links").arg(patient.path("index"));
-            done(command.arg("--python").arg(patient.python()).args(*install));
+            command.arg("--find-links").arg(environment.path("index"));
+            done(command.arg("--python").arg(environment.python()).args(*install));
         }
-        patient
+        environment
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -134,8 +134,8 @@ fn two_majors() -> Vec<File> {
     ]
 }
 
-fn upgraded() -> Patient {
-    Patient::new(&two_majors(), &[&["torch==2.8.0"], &["torch==2.11.0"]])
+fn upgraded() -> TestEnvironment {
+    TestEnvironment::new(&two_majors(), &[&["torch==2.8.0"], &["torch==2.11.0"]])
 }
 
 fn one(report: &Value) -> &Value {
@@ -146,14 +146,14 @@ fn one(report: &Value) -> &Value {
 
 #[test]
 fn uninstall_keeps_files_of_other_packages() {
-    let patient = upgraded();
-    assert!(patient.imports("torch"));
-    let report = patient.fix();
+    let environment = upgraded();
+    assert!(environment.imports("torch"));
+    let report = environment.fix();
     let mended = one(&report);
     assert_eq!(mended["outcome"], "mended", "{report:#}");
-    assert!(patient.imports("torch"), "{report:#}");
-    assert!(patient.has("nvidia-cudnn-cu13") && !patient.has("nvidia-cudnn-cu12"));
-    let lib = patient.venv().join("lib");
+    assert!(environment.imports("torch"), "{report:#}");
+    assert!(environment.has("nvidia-cudnn-cu13") && !environment.has("nvidia-cudnn-cu12"));
+    let lib = environment.venv().join("lib");
     let site =
         std::fs::read_dir(lib).unwrap().next().unwrap().unwrap().path().join("site-packages");
     let cudnn = std::fs::read_to_string(site.join("nvidia/cudnn/lib/libcudnn.so.9")).unwrap();
@@ -167,7 +167,7 @@ fn uninstall_keeps_files_of_other_packages() {
         assert!(again.contains(word), "{again}");
     }
     // A second fix has nothing to do.
-    assert_eq!(patient.fix()["environments"].as_array().unwrap().len(), 0);
+    assert_eq!(environment.fix()["environments"].as_array().unwrap().len(), 0);
 }
 
 #[test]
@@ -189,22 +189,22 @@ fn restored_package_keeps_shared_files() {
             .build(),
     ];
     // The package installed last owns the shared file; a file of the application is missing.
-    let patient = Patient::new(&wheels, &[&["old-api"], &["new-api"], &["app"]]);
-    assert!(patient.imports("app"));
-    let lib = patient.venv().join("lib");
+    let environment = TestEnvironment::new(&wheels, &[&["old-api"], &["new-api"], &["app"]]);
+    assert!(environment.imports("app"));
+    let lib = environment.venv().join("lib");
     let site =
         std::fs::read_dir(lib).unwrap().next().unwrap().unwrap().path().join("site-packages");
     std::fs::remove_file(site.join("app.py")).unwrap();
-    let report = patient.fix();
+    let report = environment.fix();
     assert_eq!(one(&report)["outcome"], "mended", "{report:#}");
-    assert!(patient.imports("app") && patient.has("old-api"), "{report:#}");
+    assert!(environment.imports("app") && environment.has("old-api"), "{report:#}");
 }
 
 #[test]
 fn failed_command_is_rolled_back() {
-    let patient = upgraded();
-    let before = contents(&patient.venv());
-    let report = patient.fix_by(&patient.uv_that("echo no space >&2; exit 2"));
+    let environment = upgraded();
+    let before = contents(&environment.venv());
+    let report = environment.fix_by(&environment.uv_that("echo no space >&2; exit 2"));
     let mended = one(&report);
     assert_eq!(mended["outcome"], "put back", "{report:#}");
     let why = mended["why"].as_str().unwrap();
@@ -213,30 +213,31 @@ fn failed_command_is_rolled_back() {
         report["plan"].as_array().unwrap().iter().filter(|it| it["result"] == "done").count(),
         0
     );
-    assert_eq!(contents(&patient.venv()), before);
-    assert!(patient.imports("torch"));
+    assert_eq!(contents(&environment.venv()), before);
+    assert!(environment.imports("torch"));
 }
 
 #[test]
 fn next_run_rolls_back_a_killed_one() {
-    let patient = upgraded();
-    let before = contents(&patient.venv());
+    let environment = upgraded();
+    let before = contents(&environment.venv());
     // The fix is killed after the uninstall of the CUDA 12 wheels, which also removed files of the CUDA 13 ones.
-    let killed = patient.doctor(&patient.uv_that("kill -9 $PPID; exit 1"), &["--fix", "--yes"]);
+    let killed =
+        environment.doctor(&environment.uv_that("kill -9 $PPID; exit 1"), &["--fix", "--yes"]);
     assert!(killed.status.code().is_none(), "{killed:?}");
-    assert!(!patient.imports("torch"));
+    assert!(!environment.imports("torch"));
     let real = uv().program.parent().unwrap().to_owned();
-    let asked = patient.doctor(&real, &["--fix"]);
+    let asked = environment.doctor(&real, &["--fix"]);
     let said = String::from_utf8_lossy(&asked.stderr);
     assert!(said.contains("was interrupted") && said.contains("confirmation needed"), "{said}");
-    let plain = patient.doctor(&real, &[]);
+    let plain = environment.doctor(&real, &[]);
     let said = String::from_utf8_lossy(&plain.stderr);
     assert!(said.contains("was interrupted") && said.contains("doctor --fix"), "{said}");
     // The killed fix is rolled back, and then applied.
-    let report = patient.fix();
+    let report = environment.fix();
     assert_eq!(one(&report)["outcome"], "mended", "{report:#}");
-    assert!(patient.imports("torch"));
-    assert_ne!(contents(&patient.venv()), before);
+    assert!(environment.imports("torch"));
+    assert_ne!(contents(&environment.venv()), before);
 }
 
 #[test]
@@ -249,13 +250,14 @@ fn broken_import_is_rolled_back() {
         .file("user.py", "import library\n")
         .build();
     let wheels = [library("1.0", ""), library("2.0", "raise RuntimeError('no GPU')\n"), user];
-    let patient = Patient::new(&wheels, &[&["user", "library>=2"], &["--no-deps", "library==1.0"]]);
-    let before = contents(&patient.venv());
-    let report = patient.fix();
+    let environment =
+        TestEnvironment::new(&wheels, &[&["user", "library>=2"], &["--no-deps", "library==1.0"]]);
+    let before = contents(&environment.venv());
+    let report = environment.fix();
     let mended = one(&report);
     assert_eq!(mended["outcome"], "put back", "{report:#}");
     assert!(mended["why"].as_str().unwrap().contains("RuntimeError: no GPU"), "{mended:#}");
-    assert_eq!(contents(&patient.venv()), before);
+    assert_eq!(contents(&environment.venv()), before);
 }
 
 #[test]
@@ -268,13 +270,13 @@ fn fix_that_adds_errors_is_rolled_back() {
     let user =
         Wheel::new("user", "1.0", ANY).requires("library>=2").file("user.py", "import library\n");
     let wheels = [library("1.0").build(), newer.build(), user.build()];
-    let patient = Patient::new(&wheels, &[&["--no-deps", "user", "library==1.0"]]);
-    let before = contents(&patient.venv());
-    let report = patient.fix();
+    let environment = TestEnvironment::new(&wheels, &[&["--no-deps", "user", "library==1.0"]]);
+    let before = contents(&environment.venv());
+    let report = environment.fix();
     let mended = one(&report);
     assert_eq!(mended["outcome"], "put back", "{report:#}");
     assert!(mended["why"].as_str().unwrap().contains("the doctor has new findings"), "{mended:#}");
-    assert_eq!(contents(&patient.venv()), before);
+    assert_eq!(contents(&environment.venv()), before);
 }
 
 #[test]
@@ -292,9 +294,9 @@ fn two_findings_of_one_fault_share_a_remedy() {
     let broken = "raise RuntimeError('operator torchvision::nms does not exist')\n";
     let wheels =
         [torch, vision("0.20.1", "2.5.1", broken, OLD_ABI), vision("0.23.0", "2.8.0", "", symbol)];
-    let patient =
-        Patient::new(&wheels, &[&["torch==2.8.0"], &["--no-deps", "torchvision==0.20.1"]]);
-    let report = patient.fix();
+    let environment =
+        TestEnvironment::new(&wheels, &[&["torch==2.8.0"], &["--no-deps", "torchvision==0.20.1"]]);
+    let report = environment.fix();
     let about: Vec<&str> = report["plan"]
         .as_array()
         .unwrap()
@@ -304,7 +306,7 @@ fn two_findings_of_one_fault_share_a_remedy() {
         .collect();
     assert!(about.len() > 1, "the fault shows in more than one rule: {report:#}");
     assert_eq!(one(&report)["outcome"], "mended", "{report:#}");
-    assert!(patient.imports("torch") && patient.imports("torchvision"));
+    assert!(environment.imports("torch") && environment.imports("torchvision"));
     assert_eq!(one(&report)["mended"], serde_json::json!(["torchvision"]));
     assert_eq!(one(&report)["commands"].as_array().unwrap().len(), 1, "{report:#}");
 }
@@ -313,14 +315,14 @@ fn two_findings_of_one_fault_share_a_remedy() {
 fn package_without_sdist_is_not_built() {
     let torch = crate::stack::torch("2.8.0").build();
     let mislabeled = flash_attn(&kernels(OLD_ABI, &["sm_90"])).build();
-    let patient = Patient::new(&[torch, mislabeled], &[&["torch", "flash-attn"]]);
-    let before = contents(&patient.venv());
-    let report = patient.fix();
+    let environment = TestEnvironment::new(&[torch, mislabeled], &[&["torch", "flash-attn"]]);
+    let before = contents(&environment.venv());
+    let report = environment.fix();
     let step =
         report["plan"].as_array().unwrap().iter().find(|it| it["rule"] == "extension-old-abi");
     let why = step.unwrap_or_else(|| panic!("{report:#}"))["refused"].as_str().unwrap();
     assert!(why.starts_with("it cannot be resolved: "), "{why}");
-    assert_eq!(contents(&patient.venv()), before);
+    assert_eq!(contents(&environment.venv()), before);
 }
 
 #[test]
@@ -339,10 +341,10 @@ fn jax_and_torch_keep_separate_cuda_majors() {
         nvidia("nvidia_cuda_runtime", "13.0.96", "cu13/lib/libcudart.so.13"),
     ]);
     let jax: &[&str] = &["jax", "jax-cuda13-plugin", "nvidia-cublas", "nvidia-cuda-runtime"];
-    let patient = Patient::new(&wheels, &[&["torch==2.8.0"], jax]);
-    let before = contents(&patient.venv());
-    let report = patient.fix();
-    assert_eq!(contents(&patient.venv()), before, "{report:#}");
+    let environment = TestEnvironment::new(&wheels, &[&["torch==2.8.0"], jax]);
+    let before = contents(&environment.venv());
+    let report = environment.fix();
+    assert_eq!(contents(&environment.venv()), before, "{report:#}");
     let shown = report["plan"].to_string();
     assert!(!shown.contains("uninstall"), "{shown}");
 }

@@ -78,7 +78,11 @@ fn killed_when(
     for ((file, (whole, part)), before) in files.iter().zip(there).zip(asked_before) {
         let asked = world.server.asked(&file.name).split_off(before);
         if whole > 0 {
-            assert!(asked.is_empty(), "killed after {time:?}, {} came again: {asked:?}", file.name);
+            assert!(
+                asked.is_empty(),
+                "killed after {time:?}, {} was downloaded again: {asked:?}",
+                file.name
+            );
         } else if part > 0 {
             // The partial file may be complete by now, and is then not requested.
             let mut read = asked.iter().filter(|asked| !asked.head);

@@ -6,7 +6,7 @@ use facts::{BuildRecipe, InstallPlan, PackageOrigin};
 use std::time::Duration;
 
 /// A plan that violates every precondition.
-fn hopeless(world: &World) -> InstallPlan {
+fn invalid_plan(world: &World) -> InstallPlan {
     let small = marker("2.0").build();
     let absent = File { name: "absent-1.0-py3-none-any.whl".to_owned(), ..small.clone() };
     let other = File { name: "other-1.0-cp27-cp27m-win32.whl".to_owned(), ..small.clone() };
@@ -35,7 +35,7 @@ fn hopeless(world: &World) -> InstallPlan {
 #[test]
 fn r3_03_failed_precondition_is_named_and_changes_nothing() {
     let world = World::new().with_old("1.0");
-    let mut plan = hopeless(&world);
+    let mut plan = invalid_plan(&world);
     // The first file has the same address.
     plan.packages[0].files[0].url = plan.packages[1].files[0].url.clone();
     std::fs::create_dir(world.path(".venv.firstlight-old")).unwrap();
