@@ -379,7 +379,7 @@ fn gguf_file_works_like_a_model_folder() {
             fits["model"]["memory"]["weights_bytes"]["source"].as_str().unwrap().to_owned();
         assert!(source.contains("the header of m.gguf"), "{source}");
     }
-    assert!(smallest < fits_of_floats(here), "quantized weights stay quantized");
+    assert!(smallest < fits_of_floats(here), "no weights stayed quantized");
     let ran = json(here, &["run", "m.gguf", "--ids", "1,2,3", "-n", "4", "--verify"], 0);
     assert_eq!(ran["agree"], true, "{ran}");
     refuses(here, &["run", "m.gguf", "-p", "a text"], &["m.gguf", "has no vocabulary"]);
