@@ -1,4 +1,4 @@
-"""What programs do with Anthropic's client, against a scripted model that calls a tool, then answers."""
+"""Anthropic's client against a scripted model that calls a tool and then answers."""
 
 import sys
 
@@ -39,7 +39,7 @@ counted = client.messages.count_tokens(model="mini", messages=talk, tools=[TOOL]
 assert usage.input_tokens + usage.cache_read_input_tokens == counted > 0
 assert usage.output_tokens == len(ANSWER)
 
-# Streams, collected by the client's own way.
+# Streams with the client's stream helper.
 with client.messages.stream(**ASK, messages=talk) as stream:
     kinds = [event.type for event in stream]
     final = stream.get_final_message()
@@ -52,14 +52,14 @@ raw = list(client.messages.create(**ASK, messages=talk, stream=True))
 assert [event.type for event in raw[:2]] == ["message_start", "content_block_start"]
 assert "".join(event.delta.text for event in raw if event.type == "content_block_delta") == ANSWER
 
-# What ends an answer.
+# Stop reasons.
 cut = client.messages.create(**{**ASK, "max_tokens": 5}, messages=talk)
 assert (cut.stop_reason, cut.content[0].text) == ("max_tokens", ANSWER[:5])
 stopped = client.messages.create(**ASK, messages=talk, stop_sequences=["zzz", " rain"])
 assert (stopped.stop_reason, stopped.stop_sequence) == ("stop_sequence", " rain"), stopped
 assert stopped.content[0].text == "It does not"
 
-# Fields that change nothing, and mistakes.
+# Ignored fields, and errors.
 client.messages.create(
     **ASK, messages=talk, metadata={"user_id": "me"}, service_tier="auto", cache_control={"type": "ephemeral"}
 )

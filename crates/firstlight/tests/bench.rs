@@ -1,6 +1,6 @@
-//! `bench` on the command line: a sweep, its files and its pictures.
+//! `firstlight bench`: sweeps, their files and plots.
 
-#![allow(clippy::unwrap_used)] // Test helpers beside the tests.
+#![allow(clippy::unwrap_used)] // Test helpers may unwrap.
 
 mod support;
 
@@ -8,7 +8,7 @@ use support::{expect, json, refuses};
 use tempfile::tempdir;
 
 #[test]
-fn r3_07_a_sweep_is_said_on_the_command_line() {
+fn r3_07_command_line_defines_a_sweep() {
     let folder = tempdir().unwrap();
     let sizes = ["--B", "1", "--H", "2", "--N", "64,96", "--D", "64,80", "--dtype", "f32"];
     let report = json(folder.path(), &[&["bench", "attention", "--quick"], &sizes[..]].concat(), 0);
@@ -26,12 +26,12 @@ fn r3_07_a_sweep_is_said_on_the_command_line() {
 }
 
 #[test]
-fn r3_08_one_sweep_leaves_pictures_named_after_the_device() {
+fn r3_08_pictures_are_named_after_the_device() {
     let folder = tempdir().unwrap();
     let sweep = ["bench", "attention", "--quick", "--H", "2", "--N", "64", "--D", "64,80"];
     let more = ["--dtype", "f32", "--baseline", "gh200-ffpa", "-o", "out"];
     let (out, _) = expect(folder.path(), &[&sweep[..], &more].concat(), 0);
-    // Sizes that are given are kept, and are not those of the report.
+    // The sizes of the command line override those of the baseline.
     assert!(out.contains("no row of this run is of that shape"), "{out}");
     let mut names: Vec<String> = std::fs::read_dir(folder.path().join("out"))
         .unwrap()
@@ -43,14 +43,14 @@ fn r3_08_one_sweep_leaves_pictures_named_after_the_device() {
     let svg = std::fs::read_to_string(folder.path().join("out").join(picture)).unwrap();
     assert!(svg.contains("viewBox") && svg.contains("D"), "{svg}");
     let png = folder.path().join("out").join(picture).with_extension("png");
-    assert!(std::fs::read(png).unwrap().starts_with(b"\x89PNG\r\n"), "{picture} is drawn too");
+    assert!(std::fs::read(png).unwrap().starts_with(b"\x89PNG\r\n"), "{picture} is a PNG too");
     assert!(names.contains(&"bench.csv".to_owned()) && names.contains(&"samples.csv".to_owned()));
-    let (_, err) = expect(folder.path(), &["bench", "--baseline", "nobody"], 2);
+    let (_, err) = expect(folder.path(), &["bench", "--baseline", "unknown"], 2);
     assert!(err.contains("gh200-ffpa"), "{err}");
 }
 
 #[test]
-fn a_place_that_cannot_be_written_is_said_before_anything_is_timed() {
+fn unwritable_output_fails_before_timing() {
     let folder = tempdir().unwrap();
     let here = folder.path();
     std::fs::write(here.join("plain"), "x").unwrap();
@@ -77,5 +77,5 @@ fn a_place_that_cannot_be_written_is_said_before_anything_is_timed() {
         let arguments = [command, &["-o", "full"]].concat();
         refuses(here, &arguments, &["run folder full is not empty"]);
     }
-    assert!(began.elapsed().as_secs() < 30, "nothing was looked at first");
+    assert!(began.elapsed().as_secs() < 30, "the output is checked first");
 }

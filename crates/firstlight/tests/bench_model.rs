@@ -1,6 +1,6 @@
-//! `firstlight bench model`: no speed without agreement, a run folder that tells both, and every mistake named.
+//! `firstlight bench model`: no speed without verified logits, a run folder with both, and an error for each invalid argument.
 
-#![allow(clippy::unwrap_used)] // Test helpers beside the tests.
+#![allow(clippy::unwrap_used)] // Test helpers may unwrap.
 
 mod support;
 
@@ -8,7 +8,7 @@ use support::{expect, json, refuses};
 use tempfile::tempdir;
 
 #[test]
-fn a_random_model_is_verified_then_timed_into_a_run_folder() {
+fn random_model_is_verified_then_timed() {
     let folder = tempdir().unwrap();
     let here = folder.path();
     let line =
@@ -45,7 +45,7 @@ fn a_random_model_is_verified_then_timed_into_a_run_folder() {
     assert!(said.contains("weights of its folder") && said.contains("tg4"), "{said}");
 }
 
-/// A package whose model is firstlight's own: it asks the command for logits, a token at a time.
+/// A Python package whose model calls `firstlight logits`, one token at a time.
 const STAND_IN: &str = r#"
 import array, json, os, struct, subprocess, tempfile
 
@@ -79,7 +79,7 @@ def wrong(tensors, settings, put):
 "#;
 
 #[test]
-fn r2_09_an_installed_package_runs_the_same_tests_beside_the_engine() {
+fn r2_09_installed_package_runs_the_same_tests() {
     let folder = tempdir().unwrap();
     let here = folder.path();
     std::fs::write(here.join("stand_in.py"), STAND_IN).unwrap();
@@ -116,7 +116,7 @@ fn r2_09_an_installed_package_runs_the_same_tests_beside_the_engine() {
     let passed: Vec<_> = cases.iter().map(|case| (case.as_str(), "PASS")).collect();
     assert_eq!(rows("stand_in:generate"), passed, "{ran:#}");
     assert_eq!(rows("stand_in:wrong"), [(cases[0].as_str(), "FAIL")]);
-    // `--only` names it, and it cannot be loaded here.
+    // `--only` names an engine that cannot be loaded here.
     assert_eq!(rows("transformers.granitemoehybrid"), [(cases[0].as_str(), "FAIL")]);
     assert!(rows("transformers.kimi_linear").is_empty(), "it runs no model of this type");
 
@@ -128,7 +128,7 @@ fn r2_09_an_installed_package_runs_the_same_tests_beside_the_engine() {
     let [read, decoded] = &speeds[2..] else { panic!("{ran:#}") };
     assert!(read["first_token"]["cold_ms"].as_f64().unwrap() > 0.0, "{read}");
     assert!(read["first_token"]["warm_ms"].as_f64().unwrap() > 0.0, "{read}");
-    // It is held against the engine's own limit.
+    // The package has the same bandwidth limit as the engine.
     assert_eq!(decoded["limit"]["bytes_per_step"], speeds[1]["limit"]["bytes_per_step"]);
     let limit = speeds[1]["limit"]["tokens_per_second"].as_f64().unwrap();
     let percent = 100.0 * decoded["mean_tokens_per_second"].as_f64().unwrap() / limit;
@@ -141,7 +141,7 @@ fn r2_09_an_installed_package_runs_the_same_tests_beside_the_engine() {
 }
 
 #[test]
-fn mistakes_are_named_before_anything_is_loaded() {
+fn invalid_arguments_fail_before_loading() {
     let folder = tempdir().unwrap();
     let here = folder.path();
     let bench = |arguments: &[&str], words: &[&str]| {
@@ -150,7 +150,7 @@ fn mistakes_are_named_before_anything_is_loaded() {
     bench(&["gpt-2", "--random"], &["there is no model shape `gpt-2`"]);
     bench(&["nowhere"], &["nowhere/config.json"]);
     bench(&["granite-hybrid-mini", "--random", "--tests", "pp5000"], &["pp5000 takes 5000 tokens"]);
-    // Where no test is named, those beyond the context are left out; here the context is 64 tokens.
+    // Without `--tests`, tests longer than the context are skipped; here the context is 64 tokens.
     expect(here, &["model", "synth", "granite-hybrid-mini", "short"], 0);
     let config = std::fs::read_to_string(here.join("short/config.json")).unwrap();
     let limit = |tokens: u64| {
@@ -170,7 +170,7 @@ fn mistakes_are_named_before_anything_is_loaded() {
         &["the model has 4 layers, and 9 were asked for"],
     );
     let huge = ["granite-4.0-h-micro", "--random", "--sequences", "4096", "--tests", "tg16@65536"];
-    // Processors that multiply no bf16 hold the weights as float32.
+    // Processors without bf16 instructions store the weights as float32.
     #[cfg(target_arch = "x86_64")]
     let narrow = std::arch::is_x86_feature_detected!("avx512bf16");
     #[cfg(not(target_arch = "x86_64"))]

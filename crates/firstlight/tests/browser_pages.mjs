@@ -1,5 +1,5 @@
-// What pages in Chromium get from two servers, of which the second has the key `sesame`: a page of this machine, a page of another site, and pages
-// that send what needs no preflight. Run with a folder that has the browser, the servers' addresses and the answer of their model.
+// Requests of pages in Chromium to two servers, the second with the API key `sesame`: a local page, a page of another site, and requests
+// without a preflight. Arguments: a folder with the browser, the addresses of the servers, and the answer of their model.
 
 import assert from "node:assert/strict";
 import { createServer } from "node:http";
@@ -7,7 +7,7 @@ import { createRequire } from "node:module";
 import { pathToFileURL } from "node:url";
 
 const [, , folder, open, locked, answer] = process.argv;
-// The browser is unpacked there.
+// The folder into which the browser is unpacked.
 process.env.TMPDIR = folder;
 const require = createRequire(pathToFileURL(`${folder}/package.json`));
 const from = async (name) => (await import(pathToFileURL(require.resolve(name)))).default;
@@ -17,14 +17,14 @@ const site = createServer((_, response) => response.setHeader("content-type", "t
 await new Promise((listening) => site.listen(0, "127.0.0.1", listening));
 const { port } = site.address();
 const browser = await puppeteer.launch({
-  // Pages of `elsewhere.example` come from this process too. The servers are on this machine, which newer browsers ask users about. The
-  // package's own arguments are not taken: they turn CORS off.
+  // This process also serves `elsewhere.example`. Newer browsers ask the user about local servers, which is disabled. The default
+  // arguments of the package are not used, because they turn CORS off.
   args: ["--no-sandbox", "--host-resolver-rules=MAP elsewhere.example 127.0.0.1", "--disable-features=LocalNetworkAccessChecks"],
   executablePath: await chromium.executablePath(),
   headless: "shell",
 });
 
-/// What a page of an origin gets from a chat, whole and streamed; the error's name where the browser refuses.
+/// The answer that a page of an origin gets for a chat, or the name of the browser's error.
 async function ask(origin, server, headers, stream, mode = "cors") {
   const page = await browser.newPage();
   await page.goto(`${origin}:${port}/`);
@@ -45,7 +45,7 @@ async function ask(origin, server, headers, stream, mode = "cors") {
   return got;
 }
 
-/// Requests for text that a server has answered.
+/// The number of completion requests that a server has answered.
 async function answered(server) {
   const text = await (await fetch(`${server}/metrics`, { headers: { authorization: "Bearer sesame" } })).text();
   const lines = text.split("\n").filter((line) => line.startsWith("vllm:request_success_total"));
@@ -70,13 +70,13 @@ for (const stream of [false, true]) {
   isAnswer(await ask(elsewhere, locked, key, stream), stream);
 }
 
-// The preflight of another site's page is refused where no key protects the model; what needs none is not answered either.
+// Without an API key, the preflight of another site's page is refused, and so are requests that need no preflight.
 const before = [await answered(open), await answered(locked)];
 assert.deepEqual(before, [2, 4]);
 assert.deepEqual(await ask(elsewhere, open, json, false), { error: "TypeError" });
 assert.deepEqual(await ask(elsewhere, open, { "content-type": "text/plain" }, false, "no-cors"), { status: 0, body: "" });
 assert.deepEqual(await ask(elsewhere, open, {}, false), { error: "TypeError" });
-// A page may read why its key is wrong.
+// A page may read the error about its key.
 const wrong = await ask(elsewhere, locked, { ...json, authorization: "Bearer other" }, false);
 assert.equal(wrong.status, 401);
 assert.match(JSON.parse(wrong.body).error.message, /key/);

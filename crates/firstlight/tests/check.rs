@@ -1,6 +1,6 @@
-//! `firstlight check`: a whole run, an interrupted one, and a report that follows its files.
+//! `firstlight check`: a complete run, an interrupted one, and a report that is rendered from its files.
 
-#![allow(clippy::unwrap_used)] // Test helpers beside the tests.
+#![allow(clippy::unwrap_used)] // Test helpers may unwrap.
 
 mod support;
 
@@ -14,7 +14,7 @@ fn manifest(folder: &Path) -> serde_json::Value {
     serde_json::from_slice(&std::fs::read(folder.join("run.json")).unwrap()).unwrap()
 }
 
-/// How many files of a folder have a word, which is no part of a longer one.
+/// The number of files in a folder that contain `word` as a whole word.
 fn names(folder: &Path, word: &str) -> usize {
     let mut count = 0;
     for entry in std::fs::read_dir(folder).unwrap() {
@@ -33,7 +33,7 @@ fn names(folder: &Path, word: &str) -> usize {
     count
 }
 
-/// Builds a shared library of a line of C.
+/// Builds a shared library from one line of C.
 fn build(library: &Path, text: &str) {
     let source = library.with_extension("c");
     std::fs::write(&source, text).unwrap();
@@ -42,8 +42,8 @@ fn build(library: &Path, text: &str) {
     assert!(built.unwrap().success());
 }
 
-/// The machine is accepted as it was checked, and refused for each thing that is no longer so.
-fn certified(folder: &Path, library: &Path) {
+/// The certificate accepts the machine that was checked and rejects it after each change.
+fn check_certificate(folder: &Path, library: &Path) {
     let gate = ["gate", "--certificate", "node.json", "--public-key", "key.pub.pem"];
     let refused = |more: &[&str], reason: &str| {
         let answer = json(folder, &[&gate[..], more].concat(), 1);
@@ -62,7 +62,7 @@ fn certified(folder: &Path, library: &Path) {
     refused(&[], "libpart.so has changed");
     std::fs::write(library, bytes).unwrap();
     expect(folder, &gate, 0);
-    // Someone without the key makes the node another one.
+    // The payload is edited without the signing key.
     let text = std::fs::read_to_string(folder.join("node.json")).unwrap();
     let mut bundle: serde_json::Value = serde_json::from_str(&text).unwrap();
     let payload = bundle["dsseEnvelope"]["payload"].as_str().unwrap().replacen('a', "b", 1);
@@ -77,13 +77,13 @@ fn certified(folder: &Path, library: &Path) {
 }
 
 #[test]
-fn r4_16_a_check_leaves_a_whole_folder_whose_report_follows_its_files() {
+fn r4_16_check_writes_a_complete_run_folder() {
     let folder = tempdir().unwrap();
     let home = folder.path().join("home/adalovelace");
     std::fs::create_dir_all(&home).unwrap();
     let venv = environment(&home, &[("numpy", "2.1.0"), ("secret-project", "0.1")]);
     let arguments = ["check", "--quick", "--venv", venv.to_str().unwrap(), "-o", "run"];
-    // A library that the check is loaded with is a part of the stack.
+    // A preloaded library is part of the stack.
     let library = folder.path().join("libpart.so");
     build(&library, "int part = 1;");
     let certify = ["--certificate", "node.json", "--signing-key", "key.pem", "--json"];
@@ -93,7 +93,7 @@ fn r4_16_a_check_leaves_a_whole_folder_whose_report_follows_its_files() {
         .unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let summary: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    certified(folder.path(), &library);
+    check_certificate(folder.path(), &library);
     let run = folder.path().join("run");
     assert!(!run.join("INCOMPLETE").exists());
     let manifest = manifest(&run);
@@ -126,16 +126,16 @@ fn r4_16_a_check_leaves_a_whole_folder_whose_report_follows_its_files() {
         );
     }
 
-    // Which kernels these checks are about is a field of its own, and the first thing that a reader meets.
+    // Without CUDA kernels the coverage lists only the CPU, and the verdict is never `verified`.
     if summary["parity"]["rows"].as_array().unwrap().iter().all(|row| row["backend"] != "cuda") {
         assert_eq!(manifest["coverage"]["backends"], serde_json::json!(["cpu"]));
         assert_ne!(manifest["coverage"]["gpu"], "verified");
         assert_ne!(summary["verdict"], "verified");
     }
 
-    // A copy for sharing has none of the names, in no file, and its hashes are those of its files.
+    // No file of an anonymized copy has these names, and its hashes match its files.
     for name in [manifest["host"].as_str().unwrap(), "adalovelace", "secret-project"] {
-        assert!(names(&run, name) > 0, "the run itself tells {name}");
+        assert!(names(&run, name) > 0, "the run contains {name}");
     }
     expect(folder.path(), &["check", "--report", "run", "--redact", "-o", "shared"], 0);
     let shared = folder.path().join("shared");
@@ -154,11 +154,11 @@ fn r4_16_a_check_leaves_a_whole_folder_whose_report_follows_its_files() {
         "{told}"
     );
 
-    // A second run into the same folder would mix two runs.
+    // A second run into the same folder is refused.
     let (_, err) = expect(folder.path(), &arguments, 2);
     assert!(err.contains("not empty") && err.contains("hint:"), "{err}");
 
-    // A planted failure in the file changes the prose and the verdict.
+    // A failure written into the file changes the report and the verdict.
     let before = std::fs::read_to_string(run.join("report.md")).unwrap();
     let parity = std::fs::read_to_string(run.join("parity.csv")).unwrap();
     std::fs::write(run.join("parity.csv"), parity.replacen(",PASS,", ",FAIL,", 1)).unwrap();
@@ -176,7 +176,7 @@ fn r4_16_a_check_leaves_a_whole_folder_whose_report_follows_its_files() {
 }
 
 #[test]
-fn an_interrupted_check_never_looks_whole() {
+fn interrupted_check_is_incomplete() {
     let folder = tempdir().unwrap();
     let home = folder.path().join("home/adalovelace");
     std::fs::create_dir_all(&home).unwrap();
@@ -191,7 +191,7 @@ fn an_interrupted_check_never_looks_whole() {
         assert!(since.elapsed() < Duration::from_secs(60), "check never wrote its facts");
         std::thread::sleep(Duration::from_millis(5));
     }
-    // The full matrix takes minutes: the run is in its midst.
+    // The full matrix takes minutes, so the run is still in progress.
     child.kill().unwrap();
     child.wait().unwrap();
     assert!(run.join("INCOMPLETE").exists());
@@ -207,7 +207,7 @@ fn an_interrupted_check_never_looks_whole() {
 }
 
 #[test]
-fn a_folder_of_something_else_is_no_run() {
+fn foreign_folder_is_no_run() {
     let folder = tempdir().unwrap();
     support::refuses(
         folder.path(),

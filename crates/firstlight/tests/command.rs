@@ -1,4 +1,4 @@
-//! What every subcommand promises: exit status, one sentence with a hint, JSON, and nothing half-written.
+//! Rules of every subcommand: exit status, a one-line error with a hint, JSON, and no partial files.
 
 mod support;
 
@@ -8,7 +8,7 @@ use support::{command, environment, expect, json, refuses};
 use tempfile::tempdir;
 
 #[test]
-fn usage_errors_exit_with_two_and_help_with_zero() {
+fn usage_errors_exit_2_and_help_exits_0() {
     let folder = tempdir().unwrap();
     for arguments in [
         &["nonsense"][..],
@@ -41,12 +41,12 @@ fn usage_errors_exit_with_two_and_help_with_zero() {
         assert!(help.contains(subcommand), "{help}");
         expect(folder.path(), &[subcommand, "--help"], 0);
     }
-    // What does not exist yet is absent, not a placeholder.
+    // An incomplete subcommand is a usage error.
     expect(folder.path(), &["convert"], 2);
 }
 
 #[test]
-fn doctor_speaks_the_contract() {
+fn doctor_follows_exit_and_json_rules() {
     let folder = tempdir().unwrap();
     let venv = environment(folder.path(), &[("numpy", "2.1.0"), ("einops", "0.8.1")]);
     let report = json(folder.path(), &["doctor", "--venv", venv.to_str().unwrap()], 0);
@@ -61,9 +61,9 @@ fn doctor_speaks_the_contract() {
     assert!(report["findings"].is_array());
 }
 
-/// With the program on PATH only: the package of the sources has no program beside it.
+/// The program is on PATH only: the source package has no program next to it.
 #[test]
-fn the_python_package_runs_doctor_with_its_report_and_exit_status() {
+fn python_package_runs_doctor() {
     let folder = tempdir().unwrap();
     let venv = environment(folder.path(), &[("numpy", "2.1.0")]);
     let program = Path::new(env!("CARGO_BIN_EXE_firstlight")).parent().unwrap().to_owned();
@@ -71,7 +71,7 @@ fn the_python_package_runs_doctor_with_its_report_and_exit_status() {
     let path = std::env::join_paths([program].into_iter().chain(std::env::split_paths(&path)));
     let path = path.unwrap();
     let run = |arguments: &[&str]| {
-        // The same environment as `support::command` gives, with Python as the program.
+        // The environment variables of `support::command`, with Python as the program.
         let mut module = Command::new("python3");
         module.args(["-m", "firstlight"]).args(arguments).current_dir(folder.path());
         for (name, value) in command(folder.path(), arguments).get_envs() {
@@ -96,7 +96,7 @@ fn the_python_package_runs_doctor_with_its_report_and_exit_status() {
 }
 
 #[test]
-fn findings_exit_with_one_and_name_evidence_and_fix() {
+fn findings_exit_1_with_evidence_and_fix() {
     let folder = tempdir().unwrap();
     let venv = environment(
         folder.path(),
@@ -122,7 +122,7 @@ fn findings_exit_with_one_and_name_evidence_and_fix() {
 }
 
 #[test]
-fn bad_environments_are_one_sentence() {
+fn invalid_environment_is_one_line_error() {
     let folder = tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     refuses(folder.path(), &["doctor", "--venv", &path("absent")], &["absent", "does not exist"]);
@@ -134,12 +134,12 @@ fn bad_environments_are_one_sentence() {
         &["check", "--venv", &path("plain")],
         &["plain", "not a python environment"],
     );
-    // A refused check leaves no run folder behind.
+    // A refused check creates no run folder.
     assert!(!folder.path().join("firstlight-runs").exists());
 }
 
 #[test]
-fn a_corrupt_package_is_named_and_stops_nothing() {
+fn corrupt_package_is_named() {
     let folder = tempdir().unwrap();
     let venv = environment(folder.path(), &[("numpy", "2.1.0"), ("broken", "1.0")]);
     let metadata = venv.join("lib/python3.12/site-packages/broken-1.0.dist-info/METADATA");
@@ -154,7 +154,7 @@ fn a_corrupt_package_is_named_and_stops_nothing() {
 }
 
 #[test]
-fn explain_lists_rules_and_suggests_the_nearest() {
+fn explain_lists_rules_and_suggests_nearest() {
     let folder = tempdir().unwrap();
     let listing = json(folder.path(), &["explain"], 0);
     let rules: Vec<&str> = listing["rules"]
@@ -175,7 +175,7 @@ fn explain_lists_rules_and_suggests_the_nearest() {
 }
 
 #[test]
-fn a_backend_that_is_not_there_is_never_a_pass() {
+fn missing_backend_never_passes() {
     let folder = tempdir().unwrap();
     for command in [&["verify", "--extent", "quick"][..], &["bench", "--quick"]] {
         let arguments = [command, &["--backend", "cuda"]].concat();
@@ -190,7 +190,7 @@ fn a_backend_that_is_not_there_is_never_a_pass() {
 }
 
 #[test]
-fn verify_speaks_the_contract() {
+fn verify_follows_exit_and_json_rules() {
     let folder = tempdir().unwrap();
     let report = json(folder.path(), &["verify", "conv1d", "--extent", "quick"], 0);
     assert_eq!(report["schema"], 1);
@@ -223,7 +223,7 @@ fn verify_speaks_the_contract() {
 }
 
 #[test]
-fn completions_and_man_pages_cover_every_subcommand() {
+fn completions_and_man_pages_cover_all_subcommands() {
     let folder = tempdir().unwrap();
     for shell in ["bash", "zsh", "fish"] {
         let (script, _) = expect(folder.path(), &["completions", shell], 0);
@@ -238,7 +238,7 @@ fn completions_and_man_pages_cover_every_subcommand() {
 }
 
 #[test]
-fn no_colour_and_no_progress_reach_a_pipe() {
+fn pipes_get_no_colour_or_progress() {
     let folder = tempdir().unwrap();
     let (out, err) = expect(folder.path(), &["verify", "conv1d", "--extent", "quick"], 0);
     assert!(!out.contains('\u{1b}') && err.is_empty(), "{err}");
@@ -248,7 +248,7 @@ fn no_colour_and_no_progress_reach_a_pipe() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn a_full_disk_is_an_error_and_a_closed_pipe_is_none() {
+fn full_disk_fails_and_closed_pipe_succeeds() {
     let folder = tempdir().unwrap();
     for arguments in [
         &["explain"][..],
@@ -265,12 +265,12 @@ fn a_full_disk_is_an_error_and_a_closed_pipe_is_none() {
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {err}");
         assert!(err.starts_with("error: ") && !err.contains("panicked"), "{arguments:?}: {err}");
     }
-    // The end of a pipe that nobody reads, as `head` leaves it.
+    // The reader of the pipe is closed, as `head` does.
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
     let output = command(folder.path(), &["explain"]).stdout(writer).output().unwrap();
     assert_eq!((output.status.code(), output.stderr.len()), (Some(0), 0));
-    // Nobody is told anything, and the exit status still says it.
+    // Neither stream can be written, and the exit status still reports the error.
     let full = || std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
     let status = command(folder.path(), &["doctor", "--venv", "absent", "--json"])
         .stdout(full())
@@ -280,7 +280,7 @@ fn a_full_disk_is_an_error_and_a_closed_pipe_is_none() {
 }
 
 #[test]
-fn usage_errors_say_what_is_taken_and_suggest_only_what_is_near() {
+fn usage_errors_list_values_and_suggest_near_ones() {
     let folder = tempdir().unwrap();
     for (arguments, says, never) in [
         (&["bogus"][..], "unrecognized subcommand 'bogus'", "logits"),
@@ -328,9 +328,9 @@ fn usage_errors_say_what_is_taken_and_suggest_only_what_is_near() {
     refuses(folder.path(), &["run", "absent", "-p", "- a list"], &["absent"]);
 }
 
-/// A child whose standard input is closed asks nobody and waits for nothing.
+/// With a closed standard input the program neither prompts nor waits.
 #[test]
-fn nobody_is_asked_where_standard_input_is_closed() {
+fn closed_stdin_gets_no_prompt() {
     let folder = tempdir().unwrap();
     let output = command(folder.path(), &["explain", "-"]).stdin(Stdio::null()).output().unwrap();
     assert_eq!(output.status.code(), Some(1));

@@ -1,6 +1,6 @@
-//! `compare` and `gate` on run folders (row R4-20): a gate passes what holds, and names what does not.
+//! `compare` and `gate` on run folders (row R4-20): a gate passes an equal run and names each regression.
 
-#![allow(clippy::unwrap_used)] // Test helpers beside the tests.
+#![allow(clippy::unwrap_used)] // Test helpers may unwrap.
 
 mod support;
 
@@ -8,7 +8,7 @@ use std::path::Path;
 use support::{expect, json, refuses};
 use tempfile::{TempDir, tempdir};
 
-/// A recorded run with tables alone.
+/// A recorded run that has only tables.
 const RECORDED: &str =
     concat!(env!("CARGO_MANIFEST_DIR"), "/../../benchmarks/runs/2026-11-21-h200/ops");
 
@@ -30,12 +30,12 @@ fn gate(run: &Path, status: i32) -> String {
 }
 
 #[test]
-fn r4_20_a_gate_passes_the_same_run_and_fails_a_slower_one() {
+fn r4_20_gate_passes_equal_run_and_fails_slower_one() {
     let same = copy(|_, line| Some(line.to_owned()));
     let out = gate(same.path(), 0);
     assert!(out.contains("gate: passed, 25 rows held"), "{out}");
 
-    // One decode step a fifth slower, one kernel not timed any more.
+    // One decode step is a fifth slower, and one kernel is not timed.
     let slower = copy(|file, line| {
         if line.contains(",decode-b256-c4352,") {
             return None;
@@ -63,14 +63,14 @@ fn r4_20_a_gate_passes_the_same_run_and_fails_a_slower_one() {
             "conv1d decode-b256-c4352 bf16 on cuda was timed in the baseline and is not in this run",
         ]
     );
-    // Looking is not judging.
+    // `compare` does not fail on a regression.
     let (out, _) = expect(slower.path(), &["compare", RECORDED, "."], 0);
     assert!(out.contains("1 slower, 23 same, 1 gone"), "{out}");
     let document = json(slower.path(), &["compare", RECORDED, "."], 0);
     assert_eq!(document["speed"][0]["change"], "slower");
 }
 
-/// Times and samples of every kernel, so many times as long.
+/// Multiplies the times and samples of every kernel by `times`.
 fn longer(file: &str, line: &str, times: f64) -> Option<String> {
     let mut cells: Vec<String> = line.split(',').map(str::to_owned).collect();
     let columns: &[usize] = if file == "bench.csv" { &[8, 9] } else { &[6] };
@@ -83,7 +83,7 @@ fn longer(file: &str, line: &str, times: f64) -> Option<String> {
 }
 
 #[test]
-fn a_run_on_a_shared_machine_is_unclear_in_both_directions_and_still_loses_nothing() {
+fn shared_machine_run_is_unclear_in_both_directions() {
     let busy = copy(|file, line| longer(file, line, 1.4));
     let conditions = serde_json::json!({
         "schema": 1,
@@ -108,13 +108,13 @@ fn a_run_on_a_shared_machine_is_unclear_in_both_directions_and_still_loses_nothi
     assert!(out.contains("the ceiling of the memory copy moved by 29.5 %"), "{out}");
     let report = json(busy.path(), &["compare", RECORDED, ".", "--fail"], 3);
     assert_eq!((&report["outcome"], &report["passed"]), (&"unclear".into(), &false.into()));
-    // As the baseline of a quiet run it makes nothing faster.
+    // As a baseline, the shared machine makes no kernel of a quiet run faster.
     let baseline = busy.path().to_str().unwrap().to_owned();
     let quiet = copy(|_, line| Some(line.to_owned()));
     expect(quiet.path(), &["compare", &baseline, ".", "--fail"], 3);
     let (out, _) = expect(quiet.path(), &["compare", &baseline, "."], 0);
     assert!(out.contains("25 unclear") && !out.contains("faster"), "{out}");
-    // What is not timed any more is lost, however busy the machine was.
+    // A missing timing is a loss, however busy the machine was.
     let lost = copy(|file, line| {
         let gone = line.contains(",decode-b256-c4352,");
         if gone { None } else { longer(file, line, 1.4) }
@@ -124,7 +124,7 @@ fn a_run_on_a_shared_machine_is_unclear_in_both_directions_and_still_loses_nothi
 }
 
 #[test]
-fn the_documents_are_written_beside_each_other_and_fetch_nothing() {
+fn writes_self_contained_documents() {
     let folder = tempdir().unwrap();
     expect(folder.path(), &["compare", RECORDED, RECORDED, "-o", "deep/out"], 0);
     let html = std::fs::read_to_string(folder.path().join("deep/out/compare.html")).unwrap();
@@ -133,7 +133,7 @@ fn the_documents_are_written_beside_each_other_and_fetch_nothing() {
 }
 
 #[test]
-fn what_is_no_run_is_an_error_with_a_hint() {
+fn rejects_folder_that_is_no_run() {
     let folder = tempdir().unwrap();
     refuses(folder.path(), &["compare", RECORDED, ".", "--fail"], &["is not a run folder"]);
     let arguments = ["compare", RECORDED, RECORDED, "--fail", "--tolerance", "some"];

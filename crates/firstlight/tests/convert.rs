@@ -1,6 +1,6 @@
-//! `firstlight convert`: a printed map, files that are whole or not there, and a disk that is full.
+//! `firstlight convert`: the printed tensor map, complete output files, and a full disk.
 
-#![allow(clippy::unwrap_used)] // Test helpers beside the tests.
+#![allow(clippy::unwrap_used)] // Test helpers may unwrap.
 
 mod support;
 
@@ -15,15 +15,15 @@ use tempfile::tempdir;
 const TO_FLA: [&str; 5] = ["convert", "hf", "fla", "--to", "fla-kda"];
 
 /// A model in the folder `hf`.
-fn drawn() -> tempfile::TempDir {
+fn synthesized_model() -> tempfile::TempDir {
     let folder = tempdir().unwrap();
     json(folder.path(), &["synth", "kimi-linear-mini", "hf"], 0);
     folder
 }
 
 #[test]
-fn the_map_is_printed_and_the_way_back_is_proven() {
-    let folder = drawn();
+fn prints_tensor_map_and_verifies_round_trip() {
+    let folder = synthesized_model();
     let here = folder.path();
     let map = json(here, &["convert", "hf", "--to", "fla-kda", "--show-map"], 0);
     let (tensors, zeros) = (map["tensors"].as_array().unwrap(), map["zeros"].as_array().unwrap());
@@ -62,12 +62,12 @@ fn the_map_is_printed_and_the_way_back_is_proven() {
     refuses(here, &["convert", "hf", "n", "--to", "hf"], &["the weights of hf are hf already"]);
 }
 
-/// The command where no file may grow beyond some blocks of 512 bytes, as on a disk that fills.
+/// Runs the command with a file size limit of `blocks` blocks of 512 bytes, which simulates a full disk.
 #[cfg(target_os = "linux")]
-fn with_little_room(folder: &Path, blocks: usize, arguments: &[&str]) -> (Option<i32>, String) {
+fn with_file_size_limit(folder: &Path, blocks: usize, arguments: &[&str]) -> (Option<i32>, String) {
     let ours = command(folder, arguments);
     let mut shell = std::process::Command::new("sh");
-    // A write beyond the limit is then an error, and not the end of the process.
+    // A write beyond the limit is then an error and does not kill the process.
     let line = format!("trap '' XFSZ; ulimit -f {blocks}; exec \"$0\" \"$@\"");
     shell.current_dir(folder).args(["-c", &line]).arg(ours.get_program()).args(ours.get_args());
     let output = shell.output().unwrap();
@@ -76,20 +76,19 @@ fn with_little_room(folder: &Path, blocks: usize, arguments: &[&str]) -> (Option
 
 #[cfg(target_os = "linux")]
 #[test]
-fn a_disk_that_fills_leaves_nothing_that_looks_whole() {
-    let folder = drawn();
+fn full_disk_leaves_no_truncated_shard() {
+    let folder = synthesized_model();
     let here = folder.path();
     let whole = fs::metadata(here.join("hf/model.safetensors")).unwrap().len() as usize;
-    // From a disk on which the weights stop at once to one on which they stop just before their end.
+    // The limits are 20 KiB, half of the weights and almost all of them.
     for blocks in [40, whole / 1024, whole / 512] {
-        let (code, error) = with_little_room(here, blocks, &TO_FLA);
+        let (code, error) = with_file_size_limit(here, blocks, &TO_FLA);
         assert_eq!(code, Some(2), "{error}");
         assert!(error.starts_with("error: fla/model.safetensors: File too large"), "{error}");
-        assert!(
-            error.contains(
-                "\nhint: what stands there by its own name is whole; go on with --resume"
-            )
-        );
+        assert!(error.contains(
+            // words: allow(what stands, stands, go on)
+            "\nhint: what stands there by its own name is whole; go on with --resume"
+        ));
         let mut left: Vec<_> = fs::read_dir(here.join("fla"))
             .unwrap()
             .map(|entry| entry.unwrap().file_name())
@@ -99,7 +98,7 @@ fn a_disk_that_fills_leaves_nothing_that_looks_whole() {
         refuses(here, &["logits", "fla", "--ids", "1", "-o", "o"], &["fla/config.json"]);
         fs::remove_dir_all(here.join("fla")).unwrap();
     }
-    with_little_room(here, whole / 1024, &TO_FLA);
+    with_file_size_limit(here, whole / 1024, &TO_FLA);
     let ended = json(here, &[&TO_FLA[..], &["--resume"]].concat(), 0);
     assert_eq!(ended["taken_up"], 0);
     let back = json(here, &["convert", "fla", "back", "--to", "hf"], 0);

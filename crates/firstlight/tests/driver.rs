@@ -1,6 +1,6 @@
-//! A driver in trouble: doctor answers within three seconds and says what it could not read.
-#![cfg(target_os = "linux")] // NVML is asked nowhere else.
-#![allow(clippy::unwrap_used)] // Helpers of tests may unwrap as tests do.
+//! A driver that hangs or crashes: doctor answers within three seconds and reports what it could not read.
+#![cfg(target_os = "linux")] // NVML is used only on Linux.
+#![allow(clippy::unwrap_used)] // Test helpers may unwrap.
 
 mod support;
 
@@ -12,20 +12,20 @@ use support::environment;
 use support::fake_driver::{with_driver, with_gpu};
 use tempfile::tempdir;
 
-/// What a person waits before pressing Ctrl-C.
+/// The time within which doctor has to answer.
 const LIMIT: Duration = Duration::from_secs(3);
 
-/// What it waits for a driver that does not answer.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// Doctor's timeout for a driver that does not answer.
+const DRIVER_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Runs doctor to its end, within the limit, and gives what it prints as JSON and as text. On a machine that is busy with other things doctor
-/// itself takes longer: then it is run once more, and the limit is its patience and twice what it takes beside a driver that answers.
+/// Runs doctor within the limit and returns its standard output, with single spaces. If a busy machine exceeds the limit, doctor is
+/// run once more, and the limit is its timeout plus twice its time with a driver that answers.
 fn answers(what: &str, mut command: Command) -> String {
     let (output, took) = timed(&mut command);
     if took >= LIMIT {
         let again = timed(&mut command).1;
         command.env_remove("FAKE_NVML_HANG").env("PATH", "/usr/bin:/bin");
-        let limit = LIMIT.max(PATIENCE + 2 * timed(&mut command).1);
+        let limit = LIMIT.max(DRIVER_TIMEOUT + 2 * timed(&mut command).1);
         assert!(took.min(again) < limit, "{what}: {took:?}, {again:?} of {limit:?}");
     }
     assert!(output.status.code().is_some_and(|code| code < 2), "{what}: {output:?}");
@@ -47,7 +47,7 @@ fn doctor(folder: &Path, verbose: bool, behaviour: &[(&str, &str)]) -> Command {
 }
 
 #[test]
-fn each_call_that_hangs_is_named_and_what_came_before_it_is_kept() {
+fn hanging_call_is_named_and_earlier_results_are_kept() {
     for (call, kept, missing) in [
         ("nvmlInit_v2", "", "Fake GPU 0"),
         ("nvmlSystemGetDriverVersion", "", "580.159.04"),
@@ -67,17 +67,17 @@ fn each_call_that_hangs_is_named_and_what_came_before_it_is_kept() {
 }
 
 #[test]
-fn a_hang_in_closing_costs_nothing() {
+fn hanging_shutdown_loses_no_result() {
     let folder = tempdir().unwrap();
     let command = doctor(folder.path(), true, &[("FAKE_NVML_HANG", "nvmlShutdown")]);
     let started = Instant::now();
     let text = answers("nvmlShutdown", command);
     assert!(text.contains("Fake GPU 1") && !text.contains("driver-silent"), "{text}");
-    assert!(started.elapsed() < PATIENCE, "the end was waited for");
+    assert!(started.elapsed() < DRIVER_TIMEOUT, "doctor waited for nvmlShutdown");
 }
 
 #[test]
-fn a_library_that_crashes_takes_nothing_else_down() {
+fn crashing_library_does_not_crash_doctor() {
     let folder = tempdir().unwrap();
     let command = doctor(folder.path(), true, &[("FAKE_NVML_CRASH", "nvmlDeviceGetUUID")]);
     let text = answers("crash", command);
@@ -89,7 +89,7 @@ fn a_library_that_crashes_takes_nothing_else_down() {
 }
 
 #[test]
-fn what_is_not_supported_is_said_call_by_call() {
+fn unsupported_calls_are_reported_one_by_one() {
     let folder = tempdir().unwrap();
     let text = answers("refused", doctor(folder.path(), true, &[("FAKE_NVML_REFUSE", "1")]));
     for words in [
@@ -97,17 +97,17 @@ fn what_is_not_supported_is_said_call_by_call() {
         "NVML does not tell all of GPU 1: nvmlDeviceGetName: Not Supported",
         "nvmlDeviceGetCudaComputeCapability: Not Supported",
         "the processes on GPU 0 cannot be listed",
-        // The memory is then the host's, as on a GB10.
+        // The GPU memory is then reported as host memory, as on a GB10.
         "NVIDIA GPU without a name",
     ] {
         assert!(text.contains(words), "no {words} in {text}");
     }
-    // nvidia-smi is not asked for GPUs that NVML listed already.
+    // nvidia-smi is not run for GPUs that NVML listed.
     assert!(!text.contains("gpu 2"), "{text}");
 }
 
 #[test]
-fn gpus_stand_side_by_side_and_the_bad_one_is_named() {
+fn lost_gpu_is_named_and_others_are_listed() {
     let folder = tempdir().unwrap();
     let kind = ("FAKE_NVML_GPU", "9.0 Fake GPU");
     let good = answers("good", doctor(folder.path(), true, &[kind]));
@@ -139,7 +139,7 @@ fn gpus_stand_side_by_side_and_the_bad_one_is_named() {
 }
 
 #[test]
-fn the_short_form_says_it_too() {
+fn short_report_names_hanging_call() {
     let folder = tempdir().unwrap();
     let behaviour = [("FAKE_NVML_HANG", "nvmlInit_v2")];
     let text = answers("brief", doctor(folder.path(), false, &behaviour));
@@ -147,9 +147,9 @@ fn the_short_form_says_it_too() {
     assert!(text.contains("--wait 30"), "{text}");
 }
 
-/// An nvidia-smi that never ends, and keeps its output open through a child of its own.
+/// An nvidia-smi that never exits and whose child process keeps its output open.
 #[test]
-fn an_nvidia_smi_that_hangs_is_given_up() {
+fn hanging_nvidia_smi_times_out() {
     let folder = tempdir().unwrap();
     let venv = environment(folder.path(), &[]);
     let tools = folder.path().join("tools");
@@ -161,7 +161,7 @@ fn an_nvidia_smi_that_hangs_is_given_up() {
     let mut command = support::command(folder.path(), &arguments);
     command.env("PATH", format!("{}:/usr/bin:/bin", tools.display()));
     let text = answers("nvidia-smi", command);
-    // Where NVML is, nvidia-smi is not needed and never started.
+    // With NVML present, nvidia-smi is never started.
     let real = support::json(folder.path(), &["ps"], 2)["error"].to_string();
     if real.contains("there is no NVIDIA driver here") {
         assert!(text.contains("nvidia-smi did not answer within 2.0 s"), "{text}");
@@ -170,7 +170,7 @@ fn an_nvidia_smi_that_hangs_is_given_up() {
 }
 
 #[test]
-fn more_patience_is_an_option() {
+fn timeout_can_be_raised() {
     let folder = tempdir().unwrap();
     let behaviour = [("FAKE_NVML_HANG", "nvmlInit_v2")];
     let arguments = ["ps", "--wait", "0.3"];
@@ -189,10 +189,10 @@ fn more_patience_is_an_option() {
     }
 }
 
-/// What a command prints first on a machine with the stand-in for a GPU, however it is wrapped, and its exit status.
-fn first_words(folder: &Path, arguments: &[&str], behaviour: &[(&str, &str)]) -> (String, i32) {
+/// Runs a command with the stand-in GPU. Returns the text of the stream that names the device, unwrapped, and the exit status.
+fn device_line(folder: &Path, arguments: &[&str], behaviour: &[(&str, &str)]) -> (String, i32) {
     let output = with_gpu(folder, arguments, behaviour).output().unwrap();
-    // `run` names the device on standard error, where its text is not mixed with it.
+    // `run` names the device on standard error, because standard output has only the model's text.
     let is_first = |text: &[u8]| text.starts_with(b"device: ") || text.starts_with(b"error: ");
     let text = if is_first(&output.stderr) { &output.stderr } else { &output.stdout };
     let words = String::from_utf8_lossy(text).split_whitespace().collect::<Vec<_>>().join(" ");
@@ -200,7 +200,7 @@ fn first_words(folder: &Path, arguments: &[&str], behaviour: &[(&str, &str)]) ->
 }
 
 #[test]
-fn the_best_device_that_works_is_taken_and_named_first() {
+fn best_working_device_is_chosen_and_named() {
     let folder = tempdir().unwrap();
     let here = folder.path();
     support::expect(here, &["synth", "granite-hybrid-mini", "m", "--layers", "1"], 0);
@@ -208,13 +208,13 @@ fn the_best_device_that_works_is_taken_and_named_first() {
     let run = ["run", "m", "--ids", "1,2", "-n", "1"];
     let gpu = "device: stand-in (cuda) ";
     for command in [&logits[..], &run] {
-        assert!(first_words(here, command, &[]).0.starts_with(gpu), "{command:?}");
+        assert!(device_line(here, command, &[]).0.starts_with(gpu), "{command:?}");
         let asked = [command, &["--backend", "cuda"]].concat();
-        assert!(first_words(here, &asked, &[]).0.starts_with(gpu), "{asked:?}");
-        let (line, status) = first_words(here, &[command, &["--backend", "cpu"]].concat(), &[]);
+        assert!(device_line(here, &asked, &[]).0.starts_with(gpu), "{asked:?}");
+        let (line, status) = device_line(here, &[command, &["--backend", "cpu"]].concat(), &[]);
         assert!(line.contains("(cpu); --backend cpu was given"), "{line}");
         assert_eq!(status, 0);
-        // A GPU that cannot be used: what is wrong with it, and that it is not used.
+        // A GPU that cannot be used is reported with the reason.
         for (behaviour, why) in [
             (
                 &[("FAKE_CUDA_INIT", "100"), ("CUDA_VISIBLE_DEVICES", "")][..],
@@ -228,11 +228,11 @@ fn the_best_device_that_works_is_taken_and_named_first() {
             (&[("FAKE_CUDA_VERSION", "11080")], "supports CUDA 11.8, these kernels need 12.0"),
             (&[("FAKE_CUDA_COMPUTE", "75")], "has compute capability 7.5, these kernels need 8.0"),
         ] {
-            let (line, status) = first_words(here, command, behaviour);
+            let (line, status) = device_line(here, command, behaviour);
             assert!(line.starts_with("device: the processor, "), "{line}");
             assert!(line.contains(why) && line.contains("(cpu)"), "{behaviour:?}: {line}");
             assert_eq!(status, 0, "{behaviour:?}");
-            let (line, status) = first_words(here, &asked, behaviour);
+            let (line, status) = device_line(here, &asked, behaviour);
             assert!(line.starts_with("error: backend cuda is not available"), "{line}");
             assert!(line.contains(why), "{line}");
             assert_eq!(status, 2);
@@ -241,7 +241,7 @@ fn the_best_device_that_works_is_taken_and_named_first() {
 }
 
 #[test]
-fn what_a_gpu_cannot_do_runs_on_the_processor_and_says_so() {
+fn unsupported_gpu_work_falls_back_to_cpu() {
     let folder = tempdir().unwrap();
     let here = folder.path();
     support::expect(here, &["synth", "granite-hybrid-mini", "m", "--layers", "1"], 0);
@@ -252,11 +252,11 @@ fn what_a_gpu_cannot_do_runs_on_the_processor_and_says_so() {
         (&wide[..], &[][..], "NOT stand-in: no engine runs models in f32 on cuda"),
         (&small, &little, "NOT stand-in: the model needs "),
     ] {
-        let (line, status) = first_words(here, command, behaviour);
+        let (line, status) = device_line(here, command, behaviour);
         assert!(line.starts_with("device: the processor, ") && line.contains(why), "{line}");
         assert_eq!(status, 0);
         let (line, status) =
-            first_words(here, &[command, &["--backend", "cuda"]].concat(), behaviour);
+            device_line(here, &[command, &["--backend", "cuda"]].concat(), behaviour);
         assert!(line.starts_with("error: ") && status == 2, "{line}");
     }
     let json = [&wide[..], &["--json"]].concat();
@@ -268,7 +268,7 @@ fn what_a_gpu_cannot_do_runs_on_the_processor_and_says_so() {
 }
 
 #[test]
-fn states_in_bfloat16_are_for_gpus_and_for_mamba_2s_scan() {
+fn bf16_states_need_a_gpu_and_mamba2() {
     let folder = tempdir().unwrap();
     let here = folder.path();
     support::expect(here, &["synth", "granite-hybrid-mini", "m", "--layers", "1"], 0);
@@ -276,7 +276,7 @@ fn states_in_bfloat16_are_for_gpus_and_for_mamba_2s_scan() {
     let held = |dtype: &'static str| ["--mamba-ssm-cache-dtype", dtype];
     let run = |model, more: &[&'static str]| {
         let command = [&["run", model, "--ids", "1,2", "-n", "1"], more].concat();
-        first_words(here, &command, &[])
+        device_line(here, &command, &[])
     };
     assert!(run("m", &held("bfloat16")).0.starts_with("device: stand-in (cuda) "));
     for dtype in ["auto", "float32"] {
@@ -297,9 +297,9 @@ fn states_in_bfloat16_are_for_gpus_and_for_mamba_2s_scan() {
     let (wide, narrow) = (of("float32"), of("bfloat16"));
     assert!(wide["engine"].is_object() && narrow["engine"].is_null());
     let states = |fit: &serde_json::Value| fit["engine_on_gpus"]["states_bytes"].as_u64().unwrap();
-    // 36 layers of 64 heads of 64 channels by 128.
+    // Batch 4, 36 layers, 2 bytes less per value, and states of [64 heads, 64 channels, 128].
     assert_eq!(states(&wide) - states(&narrow), 4 * 36 * 2 * 64 * 64 * 128);
-    // Memory for recorded steps is counted on GPUs, which alone record them.
+    // Only GPUs record steps as graphs, so only their memory counts them.
     let bytes = |on: &str, key: &str| wide[on][key].as_u64().unwrap();
     let parts = ["weights", "states", "caches", "workspace", "recorded_steps"];
     for (on, recorded) in [("engine_on_gpus", 192 << 20), ("engine", 0)] {
@@ -310,27 +310,27 @@ fn states_in_bfloat16_are_for_gpus_and_for_mamba_2s_scan() {
 }
 
 #[test]
-fn every_command_that_runs_kernels_names_its_device() {
+fn kernel_commands_name_their_device() {
     let folder = tempdir().unwrap();
     let here = folder.path();
-    // Nothing passes where nothing is computed; which device it was is said all the same.
+    // The stand-in computes nothing, so no kernel passes; the device is named nevertheless.
     let verify = ["verify", "rmsnorm", "--extent", "quick"];
-    let (line, _) = first_words(here, &verify, &[]);
+    let (line, _) = device_line(here, &verify, &[]);
     assert!(line.starts_with("device: stand-in (cuda) device: the processor, "), "{line}");
     let output = with_gpu(here, &[&verify[..], &["--json"]].concat(), &[]).output().unwrap();
     let devices: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(devices["devices"][0]["backend"], "cuda");
     assert_eq!(devices["devices"][1]["backend"], "cpu");
-    let (line, _) = first_words(here, &[&verify[..], &["--backend", "cpu"]].concat(), &[]);
+    let (line, _) = device_line(here, &[&verify[..], &["--backend", "cpu"]].concat(), &[]);
     assert!(line.starts_with("device: the processor, "), "{line}");
-    // Timing takes a while; what is refused is refused in the same words everywhere.
+    // Timing takes a while, so only the refusal is tested, which is equal in all commands.
     for command in [
         &["bench"][..],
         &["bench", "model", "granite-hybrid-mini", "--random", "--tests", "pp16"],
         &verify,
     ] {
         let asked = [command, &["--backend", "cuda"]].concat();
-        let (line, status) = first_words(here, &asked, &[("FAKE_CUDA_COMPUTE", "75")]);
+        let (line, status) = device_line(here, &asked, &[("FAKE_CUDA_COMPUTE", "75")]);
         assert!(line.starts_with("error: backend cuda is not available: stand-in has"), "{line}");
         assert_eq!(status, 2);
     }

@@ -1,6 +1,6 @@
-//! Kernels that were named and did not run: no command may end as if they had.
+//! Kernels that were named and did not run: no command may succeed.
 
-#![allow(clippy::unwrap_used)] // Test helpers beside the tests.
+#![allow(clippy::unwrap_used)] // Test helpers may unwrap.
 
 mod support;
 
@@ -9,7 +9,7 @@ use std::process::Command;
 use support::{expect, json, refuses};
 use tempfile::tempdir;
 
-/// A virtual environment whose interpreter starts, and its folder for packages.
+/// A virtual environment whose interpreter starts, and its site-packages.
 fn environment(folder: &Path) -> (PathBuf, PathBuf) {
     let venv = folder.join("venv");
     let made = Command::new("python3").args(["-m", "venv", "--without-pip"]).arg(&venv).status();
@@ -19,7 +19,7 @@ fn environment(folder: &Path) -> (PathBuf, PathBuf) {
     (venv, site)
 }
 
-fn plant(site: &Path, module: &str, line: &str) {
+fn write_module(site: &Path, module: &str, line: &str) {
     std::fs::create_dir_all(site.join(module)).unwrap();
     std::fs::write(site.join(module).join("__init__.py"), format!("{line}\n")).unwrap();
 }
@@ -28,10 +28,10 @@ const BROKEN: &str = "raise ImportError('libcudart.so.12: cannot open shared obj
 const MISSPELT: [&str; 2] = ["--peer", "rmsnorm=no_such_module:f"];
 
 #[test]
-fn verify_fails_for_what_was_named_and_could_not_be_loaded() {
+fn verify_fails_if_named_kernel_does_not_load() {
     let folder = tempdir().unwrap();
     let (venv, site) = environment(folder.path());
-    plant(&site, "mine", "def f(tensors, settings): return tensors['x']");
+    write_module(&site, "mine", "def f(tensors, settings): return tensors['x']");
     let verify = |more: &[&str], status: i32, words: &[&str]| {
         let base = ["verify", "rmsnorm", "--extent", "quick", "--venv", venv.to_str().unwrap()];
         let (out, _) = expect(folder.path(), &[&base, more].concat(), status);
@@ -46,10 +46,10 @@ fn verify_fails_for_what_was_named_and_could_not_be_loaded() {
     verify(&["--peer", "rmsnorm=mine:f@my_kernel"], 1, &["FAIL"]);
     verify(&["--only", "fla"], 1, &["FAIL", "fla is not installed in this environment"]);
     verify(&[], 1, &["none of its kernels ran: ", " is not installed in this environment"]);
-    plant(&site, "torch", BROKEN);
-    plant(&site, "fla", "");
+    write_module(&site, "torch", BROKEN);
+    write_module(&site, "fla", "");
     let out = verify(&[], 1, &["FAIL", "torch cannot be imported: ImportError: libcudart.so.12"]);
-    assert!(!out.contains("needs a GPU"), "the cause alone is told: {out}");
+    assert!(!out.contains("needs a GPU"), "only the cause is reported: {out}");
     assert!(
         out.matches("fla.rms_norm_gated").count() <= 3,
         "one line for all of its checks: {out}"
@@ -57,7 +57,7 @@ fn verify_fails_for_what_was_named_and_could_not_be_loaded() {
 }
 
 #[test]
-fn names_without_a_kernel_of_the_ops_are_usage_errors() {
+fn names_without_matching_kernel_are_usage_errors() {
     let folder = tempdir().unwrap();
     let (venv, _) = environment(folder.path());
     let venv = ["--venv", venv.to_str().unwrap()];
@@ -65,8 +65,8 @@ fn names_without_a_kernel_of_the_ops_are_usage_errors() {
         let check = |more: &[&str], word: &str| {
             refuses(folder.path(), &[&[command, "attention"], &venv[..], more].concat(), &[word]);
         };
-        check(&["--only", "nobody", "--peer", "attention=mine:f"], "no peer is called `nobody`");
-        check(&["--only", "torch,nobody"], "no peer is called `nobody`");
+        check(&["--only", "absent", "--peer", "attention=mine:f"], "no peer is called `absent`");
+        check(&["--only", "torch,absent"], "no peer is called `absent`");
         check(&["--only", "fla.rms_norm_gated"], "has no kernel of attention");
         refuses(
             folder.path(),
@@ -78,11 +78,11 @@ fn names_without_a_kernel_of_the_ops_are_usage_errors() {
 }
 
 #[test]
-fn bench_fails_for_what_was_named_and_could_not_be_loaded() {
+fn bench_fails_if_named_kernel_does_not_load() {
     let folder = tempdir().unwrap();
     let (venv, site) = environment(folder.path());
-    plant(&site, "torch", BROKEN);
-    plant(&site, "fla", "");
+    write_module(&site, "torch", BROKEN);
+    write_module(&site, "fla", "");
     let base = ["bench", "rmsnorm", "--quick", "--venv", venv.to_str().unwrap()];
     let report = json(folder.path(), &[&base[..], &["--only", "fla"], &MISSPELT].concat(), 1);
     let not_timed = report["not_timed"].to_string();
@@ -95,11 +95,11 @@ fn bench_fails_for_what_was_named_and_could_not_be_loaded() {
 }
 
 #[test]
-fn check_and_gate_fail_for_what_was_named_and_could_not_be_loaded() {
+fn check_and_gate_fail_if_named_kernel_does_not_load() {
     let folder = tempdir().unwrap();
     let here = folder.path();
     let (venv, site) = environment(here);
-    plant(&site, "torch", BROKEN);
+    write_module(&site, "torch", BROKEN);
     let base =
         ["check", "--quick", "--op", "rmsnorm", "--venv", venv.to_str().unwrap(), "-o", "run"];
     expect(here, &[&base[..], &MISSPELT].concat(), 1);
@@ -107,7 +107,7 @@ fn check_and_gate_fail_for_what_was_named_and_could_not_be_loaded() {
     for words in ["No module named 'no_such_module'", "torch cannot be imported: ImportError"] {
         assert!(report.contains(words), "no `{words}` in {report}");
     }
-    // A baseline with the same gap does not excuse it.
+    // The gate fails even if the baseline misses the same kernel.
     let (out, _) = expect(here, &["compare", "run", "run", "--fail"], 1);
     let out = out.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(out.contains("no_such_module:f never ran in run"), "{out}");

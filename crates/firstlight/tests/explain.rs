@@ -1,4 +1,4 @@
-//! `explain`: a pasted error as an argument, a file or standard input gives its rule, and an unknown one says so.
+//! `explain`: an error text from an argument, a file or standard input gives its rule; an unknown one is reported.
 
 mod support;
 
@@ -11,7 +11,7 @@ const CPU_ONLY: &str = "Traceback (most recent call last):\n  File \"train.py\",
                         torch.zeros(1).cuda()\nAssertionError: Torch not compiled with CUDA enabled\n";
 
 #[test]
-fn r0_16_a_symptom_leads_to_its_solution_as_text_file_or_input() {
+fn r0_16_error_text_gives_its_rule() {
     let folder = tempdir().unwrap();
     let argument = json(folder.path(), &["explain", CPU_ONLY], 0);
     assert_eq!(argument["schema"], 1);
@@ -35,7 +35,7 @@ fn r0_16_a_symptom_leads_to_its_solution_as_text_file_or_input() {
 }
 
 #[test]
-fn the_environment_s_files_confirm_or_refute() {
+fn environment_confirms_or_refutes_a_rule() {
     let folder = tempdir().unwrap();
     let venv = environment(
         folder.path(),
@@ -59,21 +59,21 @@ fn the_environment_s_files_confirm_or_refute() {
 }
 
 #[test]
-fn unknown_text_is_an_empty_list_and_shows_the_nearest() {
+fn unknown_text_lists_nearest_rules() {
     let folder = tempdir().unwrap();
     let text = "KeyError: 'lm_head.weight' while loading a torchvision model";
     let unknown = json(folder.path(), &["explain", text], 1);
     assert_eq!(unknown["matches"].as_array().unwrap().len(), 0, "{unknown}");
     let (shown, _) = expect(folder.path(), &["explain", text], 1);
     assert!(shown.starts_with("No rule knows this text"), "{shown}");
-    // A miss names the rules that share rare words with it.
+    // An unknown text lists the rules that share rare words with it.
     let text =
         "torchvision: the operators of torchvision were not registered by any operator library";
     let missed = json(folder.path(), &["explain", text], 1);
     assert_eq!(missed["similar"][0]["rule"], "torch-pairs", "{missed}");
     let (shown, _) = expect(folder.path(), &["explain", text], 1);
     assert!(shown.contains("most similar") && shown.contains("torch-pairs"), "{shown}");
-    // An empty file is a text that no rule knows.
+    // An empty file matches no rule.
     std::fs::write(folder.path().join("empty"), "").unwrap();
     assert_eq!(
         json(folder.path(), &["explain", "empty"], 1)["matches"].as_array().unwrap().len(),
@@ -82,7 +82,7 @@ fn unknown_text_is_an_empty_list_and_shows_the_nearest() {
 }
 
 #[test]
-fn a_healthy_environment_gets_no_remedy_for_somebody_elses_error() {
+fn healthy_environment_gets_no_remedy() {
     let folder = tempdir().unwrap();
     let venv = environment(folder.path(), &[("torch", "2.9.0"), ("torchvision", "0.24.0")]);
     let torch = venv.join("lib/python3.12/site-packages/torch");
@@ -98,18 +98,18 @@ fn a_healthy_environment_gets_no_remedy_for_somebody_elses_error() {
     let words = shown.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(words.contains("This machine does not have this problem"), "{shown}");
     assert!(words.contains("Your files do not show this: torch 2.9.0+cpu"), "{shown}");
-    // The person who looks at another machine's log wants the usual commands, which name no environment of this one.
+    // A log of another machine gets the general commands, which name no local environment.
     assert!(words.contains("The usual commands on the machine that printed it"), "{shown}");
     assert!(!shown.contains(&format!("{}/bin/python -m pip install", venv.display())), "{shown}");
     assert!(!found["fix_elsewhere"].as_array().unwrap().is_empty(), "{explained}");
-    // Asked for by its name, the rule says what it would do.
+    // `explain RULE` prints the remedy.
     let by_name = ["explain", "torch-pairs", "--venv", venv.to_str().unwrap()];
     let (shown, _) = expect(folder.path(), &by_name, 0);
     assert!(shown.contains("Where the fix applies:"), "{shown}");
 }
 
 #[test]
-fn entities_are_resolved_in_the_named_environment() {
+fn entities_are_resolved_in_the_environment() {
     let folder = tempdir().unwrap();
     let venv = environment(
         folder.path(),
@@ -137,7 +137,7 @@ fn entities_are_resolved_in_the_named_environment() {
 }
 
 #[test]
-fn text_is_wrapped_to_the_width() {
+fn text_wraps_at_terminal_width() {
     let folder = tempdir().unwrap();
     for width in [60, 80] {
         let mut run = command(
@@ -156,7 +156,7 @@ fn text_is_wrapped_to_the_width() {
 
 /// Row D14: another rule's text names the same Xid.
 #[test]
-fn the_number_of_an_xid_selects_its_rule() {
+fn xid_number_selects_its_rule() {
     let folder = tempdir().unwrap();
     for text in ["Xid 79", "Xid 79 GPU has fallen off the bus", "NVRM: Xid (PCI:0000:18:00): 79"] {
         let explained = json(folder.path(), &["explain", text], 0);
@@ -165,7 +165,7 @@ fn the_number_of_an_xid_selects_its_rule() {
 }
 
 #[test]
-fn what_is_no_text_is_one_sentence() {
+fn rejects_unreadable_input() {
     let folder = tempdir().unwrap();
     refuses(
         folder.path(),
@@ -177,7 +177,7 @@ fn what_is_no_text_is_one_sentence() {
 }
 
 #[test]
-fn a_log_of_other_bytes_does_no_harm() {
+fn accepts_log_with_invalid_utf8() {
     let folder = tempdir().unwrap();
     let mut bytes = vec![0xff, 0xfe, 0, 0x1b, b'[', 0x80];
     bytes.extend(CPU_ONLY.bytes());
@@ -187,7 +187,7 @@ fn a_log_of_other_bytes_does_no_harm() {
 }
 
 #[test]
-fn the_list_of_rules_fits_a_terminal() {
+fn rule_list_fits_80_columns() {
     let folder = tempfile::tempdir().unwrap();
     let (shown, _) = support::expect(folder.path(), &["explain"], 0);
     assert!(shown.contains("driver-silent") && shown.contains("sm103-miscompile"), "{shown}");

@@ -1,6 +1,6 @@
-//! `firstlight bench fabric`, by stand-ins for the driver, NVML and NCCL: what arrives has a rate, what does not is named.
-#![cfg(target_os = "linux")] // The stand-ins are found by the loader's path.
-#![allow(clippy::unwrap_used)] // Helpers of tests may unwrap as tests do.
+//! `firstlight bench fabric` with stand-ins for the driver, NVML and NCCL: verified transfers have a rate, others are named.
+#![cfg(target_os = "linux")] // The stand-ins are found by LD_LIBRARY_PATH.
+#![allow(clippy::unwrap_used)] // Test helpers may unwrap.
 
 mod support;
 
@@ -16,8 +16,8 @@ const TWO: [(&str, &str); 4] = [
     ("FAKE_CUDA_FILLS", "1"),
 ];
 
-/// What comes of it in a folder on two GPUs that behave so; with an NCCL that computes where `library` is given.
-fn measured(
+/// The JSON report on two stand-in GPUs with the settings `behaviour`, and with the stand-in NCCL at `library`, if given.
+fn fabric_report(
     folder: &Path,
     library: Option<&Path>,
     behaviour: &[(&str, &str)],
@@ -45,10 +45,10 @@ fn rows<'a>(report: &'a Value, of: &str) -> &'a [Value] {
 }
 
 #[test]
-fn what_arrives_has_a_rate_and_what_nothing_computed_has_none() {
+fn only_verified_transfers_have_a_rate() {
     let folder = tempdir().unwrap();
     let library = nccl(folder.path());
-    let report = measured(folder.path(), Some(&library), &[], &["-o", "out"]);
+    let report = fabric_report(folder.path(), Some(&library), &[], &["-o", "out"]);
     let copies = rows(&report, "copies");
     assert_eq!(copies.len(), 2);
     for copy in copies {
@@ -57,7 +57,7 @@ fn what_arrives_has_a_rate_and_what_nothing_computed_has_none() {
             assert!(copy[rate].as_f64().unwrap() > 0.0, "{copy}");
         }
     }
-    // Four collectives of 1 MiB, 64 and 4 KiB: added up, and moved, to what they have to be on every rank.
+    // Four collectives of 1 MiB, 64 KiB and 4 KiB: every rank has the expected sums and copies.
     let collectives = rows(&report, "collectives");
     assert_eq!(collectives.len(), 4 * 3);
     for sum in collectives {
@@ -70,7 +70,7 @@ fn what_arrives_has_a_rate_and_what_nothing_computed_has_none() {
     let [library, kernel] = rows(&report, "recorded") else { panic!("{report}") };
     assert_eq!((&library["by"], &library["wrong"]), (&"NCCL".into(), &0.into()));
     assert!(library["micros"].as_f64().unwrap() > 0.0);
-    // The stand-in launches the kernel and computes nothing.
+    // This stand-in launches the kernel but computes nothing.
     assert_eq!((&kernel["wrong"], &kernel["micros"]), (&8192.into(), &Value::Null), "{kernel}");
     let wrong = found(&report, "fabric-wrong");
     assert_eq!(wrong.len(), 1, "{wrong:?}");
@@ -80,11 +80,11 @@ fn what_arrives_has_a_rate_and_what_nothing_computed_has_none() {
 }
 
 #[test]
-fn what_does_not_arrive_or_is_slow_is_named() {
+fn wrong_or_slow_transfers_are_named() {
     let folder = tempdir().unwrap();
     let library = nccl(folder.path());
     let wrong = [("FAKE_CUDA_WRONG_COPIES", "1"), ("FAKE_NCCL_WRONG", "0")];
-    let report = measured(folder.path(), Some(&library), &wrong, &[]);
+    let report = fabric_report(folder.path(), Some(&library), &wrong, &[]);
     let [there, back] = rows(&report, "copies") else { panic!("{report}") };
     assert!(there["wrong"].as_u64().unwrap() > 0 && there["gbps"].is_null(), "{there}");
     assert!(back["wrong"] == 0 && back["gbps"].is_number(), "{back}");
@@ -96,16 +96,16 @@ fn what_does_not_arrive_or_is_slow_is_named() {
     assert!(titles.contains("in NCCL's reduce-scatter: 1 values"), "{titles}");
 
     let slow =
-        measured(folder.path(), None, &[("FAKE_CUDA_SLOW_COPIES", "1")], &["--largest", "16"]);
+        fabric_report(folder.path(), None, &[("FAKE_CUDA_SLOW_COPIES", "1")], &["--largest", "16"]);
     let titles = found(&slow, "fabric-slow").concat();
     assert!(titles.contains("copies from GPU 0 to GPU 1 are slow: 50 %"), "{titles}");
 }
 
 #[test]
-fn what_cannot_be_measured_says_why() {
+fn skipped_measurements_have_a_reason() {
     let folder = tempdir().unwrap();
     let left = |report: &Value| report["fabric"]["left_out"].to_string();
-    let apart = measured(folder.path(), None, &[("FAKE_CUDA_NO_PEERS", "1")], &[]);
+    let apart = fabric_report(folder.path(), None, &[("FAKE_CUDA_NO_PEERS", "1")], &[]);
     let said = left(&apart);
     for words in [
         "direct copies between GPU 0 and GPU 1",
@@ -116,7 +116,7 @@ fn what_cannot_be_measured_says_why() {
         assert!(said.contains(words), "no {words} in {said}");
     }
     assert!(rows(&apart, "copies")[0]["gbps"].is_number(), "{apart}");
-    // NVML says that four links join them.
+    // NVML reports four links between them.
     let titles = found(&apart, "peers-unreachable").concat();
     assert!(
         titles.contains("GPU 0 and GPU 1 do not reach") && titles.contains("4 NVLinks"),
@@ -124,30 +124,31 @@ fn what_cannot_be_measured_says_why() {
     );
 
     let library = nccl(folder.path());
-    let refused = measured(folder.path(), Some(&library), &[("FAKE_NCCL_REFUSES", "1")], &[]);
+    let refused = fabric_report(folder.path(), Some(&library), &[("FAKE_NCCL_REFUSES", "1")], &[]);
     let titles = found(&refused, "fabric-wrong").concat();
     assert!(
+        // words: allow(come to)
         titles.contains("did not come to its end") && titles.contains("ncclCommInitRank"),
         "{titles}"
     );
     assert!(titles.contains("2 copies and 0 collectives were measured before"), "{titles}");
-    let ended = measured(folder.path(), None, &[("FAKE_CUDA_ENDS_COPIES", "1")], &[]);
+    let ended = fabric_report(folder.path(), None, &[("FAKE_CUDA_ENDS_COPIES", "1")], &[]);
     let titles = found(&ended, "fabric-wrong").concat();
     assert!(titles.contains("its process ended, signal: 6"), "{titles}");
 }
 
 #[test]
-fn gpus_under_load_are_looked_at_and_a_product_that_is_wrong_has_no_rate() {
+fn wrong_product_under_load_has_no_rate() {
     let folder = tempdir().unwrap();
-    let report = measured(folder.path(), None, &[], &["--sustain", "1"]);
-    // Nothing is computed, so nothing passes; the reason is told for each GPU.
+    let report = fabric_report(folder.path(), None, &[], &["--sustain", "1"]);
+    // The stand-in computes nothing, so no GPU passes; the reason is reported for each.
     let gpus = report["sustained"]["gpus"].as_array().unwrap();
     assert_eq!(gpus.len(), 2);
     for gpu in gpus {
         assert!(gpu["wrong"].is_string() && gpu["rates"] == Value::Array(Vec::new()), "{gpu}");
     }
     assert_eq!(found(&report, "gpu-under-load").len(), 2);
-    // NVML's answers come as they do under load.
+    // The process that samples NVML under load reports times and throttle reasons.
     let mut command = with_gpus(folder.path(), &["ask-nvml", "--every", "20"], &TWO);
     command.env("FAKE_NVML_FAULTS", "1").stdout(std::process::Stdio::piped());
     let mut process = command.spawn().unwrap();
@@ -165,7 +166,7 @@ fn gpus_under_load_are_looked_at_and_a_product_that_is_wrong_has_no_rate() {
     assert!(held.contains("HW_THERMAL_SLOWDOWN"), "{held}");
 }
 
-/// What a refused command says: a sentence, and a hint.
+/// The message of a refused command: one line and a hint.
 fn refused(arguments: &[&str], behaviour: &[(&str, &str)]) -> String {
     let folder = tempdir().unwrap();
     let behaviour = [&TWO[..], behaviour].concat();
@@ -176,7 +177,7 @@ fn refused(arguments: &[&str], behaviour: &[(&str, &str)]) -> String {
 }
 
 #[test]
-fn one_gpu_alone_a_partition_and_one_that_is_taken_are_a_sentence_each() {
+fn refuses_single_partitioned_or_busy_gpu() {
     let one = ("CUDA_VISIBLE_DEVICES", "GPU-00000000-0000-0000-0000-000000000001");
     let part = ("CUDA_VISIBLE_DEVICES", "MIG-00000000-0000-0000-0000-000000000001");
     let mig = ("FAKE_CUDA_MIG", "1");
@@ -189,7 +190,7 @@ fn one_gpu_alone_a_partition_and_one_that_is_taken_are_a_sentence_each() {
     assert!(said.contains("CUDA_VISIBLE_DEVICES selects a MIG partition (MIG-0000"), "{said}");
 
     let folder = tempdir().unwrap();
-    let report = measured(folder.path(), None, &[("FAKE_CUDA_TAKEN", "1")], &[]);
+    let report = fabric_report(folder.path(), None, &[("FAKE_CUDA_TAKEN", "1")], &[]);
     let titles = found(&report, "fabric-wrong").concat();
     let words = "the GPU (stand-in) is taken: its compute mode lets one program use it at a time";
     assert!(titles.contains(words), "{titles}");

@@ -1,13 +1,13 @@
-//! `firstlight fit`: one verdict for one question, and none for what cannot be counted.
+//! `firstlight fit`: one verdict per question, and none for sizes that cannot be counted.
 
-#![allow(clippy::unwrap_used)] // Test helpers beside the tests.
+#![allow(clippy::unwrap_used)] // Test helpers may unwrap.
 
 mod support;
 
 use support::{expect, json, refuses};
 use tempfile::tempdir;
 
-/// A value of the text, which may go over several lines.
+/// A value of the text, which may span several lines.
 fn value(text: &str, name: &str) -> String {
     let mut lines = text.lines().skip_while(|line| !line.trim_start().starts_with(name));
     let first = lines.next().unwrap_or_else(|| panic!("no {name} in {text}"));
@@ -19,7 +19,7 @@ fn value(text: &str, name: &str) -> String {
 }
 
 #[test]
-fn one_verdict_and_one_exit_status() {
+fn verdict_sets_exit_status() {
     let folder = tempdir().unwrap();
     let here = folder.path();
     for (line, status, verdict) in [
@@ -32,7 +32,7 @@ fn one_verdict_and_one_exit_status() {
         let words: Vec<&str> = line.split(' ').collect();
         let output = support::run(here, &words);
         let text = String::from_utf8(output.stdout).unwrap();
-        // The machine that the tests run on may be larger than any of these.
+        // The machine that runs the tests may be larger than any of these.
         if line.contains("--machine") || line.contains("--gpu-memory") {
             assert_eq!(output.status.code(), Some(status), "{line}: {text}");
             assert!(value(&text, "verdict").starts_with(verdict), "{line}: {text}");
@@ -54,7 +54,7 @@ fn one_verdict_and_one_exit_status() {
 }
 
 #[test]
-fn parts_add_up_to_what_is_needed() {
+fn memory_parts_add_up_to_the_total() {
     let folder = tempdir().unwrap();
     let fits = json(folder.path(), &["fit", "llama-3.1-8b", "--machine", "rtx4090"], 0);
     let engine = &fits["engine_on_gpus"];
@@ -80,7 +80,7 @@ fn parts_add_up_to_what_is_needed() {
 }
 
 #[test]
-fn sizes_that_cannot_be_counted_are_refused() {
+fn rejects_unknown_sizes() {
     let folder = tempdir().unwrap();
     let here = folder.path();
     for batch in ["999999999999", "18446744073709551615"] {

@@ -1,5 +1,5 @@
-//! What `doctor` shows, and `matrix`; what `doctor --fix` does is held by setup/fix.
-#![allow(clippy::unwrap_used)] // Helpers of tests may unwrap as tests do.
+//! The output of `doctor` and `matrix`; setup/fix tests the effects of `doctor --fix`.
+#![allow(clippy::unwrap_used)] // Test helpers may unwrap.
 
 mod support;
 
@@ -20,7 +20,7 @@ fn conflicting(folder: &Path) -> PathBuf {
 }
 
 #[test]
-fn evidence_is_folded_until_it_is_asked_for() {
+fn evidence_needs_verbose() {
     let folder = tempdir().unwrap();
     let venv = conflicting(folder.path());
     let venv = venv.to_str().unwrap();
@@ -32,7 +32,7 @@ fn evidence_is_folded_until_it_is_asked_for() {
 }
 
 #[test]
-fn r1_08_the_matrix_has_a_reason_and_a_source_in_every_cell() {
+fn r1_08_matrix_cells_have_reason_and_source() {
     let folder = tempdir().unwrap();
     let matrix = json(folder.path(), &["plan", "--matrix"], 0);
     assert_eq!(matrix["schema"], 1);
@@ -48,12 +48,12 @@ fn r1_08_the_matrix_has_a_reason_and_a_source_in_every_cell() {
 }
 
 #[test]
-fn nothing_to_fix_is_one_line() {
+fn nothing_to_fix_prints_one_line() {
     let folder = tempdir().unwrap();
     let venv = environment(folder.path(), &[("requests", "2.32.5")]);
     let mut command =
         support::command(folder.path(), &["doctor", "--venv", venv.to_str().unwrap(), "--fix"]);
-    // Whatever else this machine has is not this test's matter.
+    // Other findings of this machine are ignored.
     command.env("PATH", "/nonexistent").env_remove("LD_LIBRARY_PATH");
     let output = command.output().unwrap();
     let shown = String::from_utf8(output.stdout).unwrap();

@@ -1,7 +1,7 @@
-//! `firstlight check --fleet` under real launchers on this one host: Open MPI's mpirun, Slurm's srun, and torchrun's variables by hand.
-//! Where a launcher is not installed its test says so, which is no pass.
-#![cfg(target_os = "linux")] // The stand-ins are found by the loader's path, and Slurm is nowhere else.
-#![allow(clippy::unwrap_used)] // Helpers of tests may unwrap as tests do.
+//! `firstlight check --fleet` on one host under Open MPI's mpirun, Slurm's srun and the environment variables of torchrun.
+//! A test whose launcher is not installed prints that it did not run.
+#![cfg(target_os = "linux")] // The stand-ins are found by LD_LIBRARY_PATH, and Slurm needs Linux.
+#![allow(clippy::unwrap_used)] // Test helpers may unwrap.
 
 mod support;
 
@@ -17,8 +17,8 @@ use support::fake_driver::with_gpus;
 use support::slurm::{Slurm, program};
 use tempfile::tempdir;
 
-/// Four ranks fill a small machine: one fleet after the other.
-fn alone() -> MutexGuard<'static, ()> {
+/// Runs the fleets one after the other, because four ranks fill a small machine.
+fn lock_machine() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -50,7 +50,7 @@ fn titles(report: &Value, rule: &str) -> Vec<String> {
     of_rule.map(|finding| finding["title"].as_str().unwrap().to_owned()).collect()
 }
 
-/// What is written of the ranks' processes below a folder, one line each.
+/// The command lines of the `check --fleet` processes that name `folder`.
 fn processes_about(folder: &Path) -> Vec<String> {
     let words = folder.display().to_string();
     let all = std::fs::read_dir("/proc").unwrap().flatten();
@@ -60,8 +60,8 @@ fn processes_about(folder: &Path) -> Vec<String> {
 }
 
 #[test]
-fn what_is_planted_on_ranks_of_mpirun_is_named() {
-    let _alone = alone();
+fn mpirun_ranks_with_injected_faults_are_named() {
+    let _alone = lock_machine();
     let Some(mpirun) = program("mpirun") else {
         return eprintln!(
             "SKIP, which is no pass: there is no mpirun here; `apt-get install openmpi-bin`"
@@ -69,8 +69,8 @@ fn what_is_planted_on_ranks_of_mpirun_is_named() {
     };
     let folder = tempdir().unwrap();
     let free = ((256_u64 + 8) << 20).to_string();
-    // Each rank takes one of the four GPUs. That of rank 1 flips a bit, that of rank 2 is half as fast, and so is its processor.
-    let planted = [
+    // Each rank uses one of the four GPUs. The GPU of rank 1 flips a bit; the GPU and the processor of rank 2 have half the speed.
+    let faults = [
         ("FAKE_CUDA_GPUS", "4"),
         ("FAKE_NVML_COUNT", "4"),
         ("FAKE_NVML_GPU", "9.0 stand-in"),
@@ -80,8 +80,8 @@ fn what_is_planted_on_ranks_of_mpirun_is_named() {
         ("FAKE_CUDA_SLOW", "2"),
     ];
     let out = folder.path().join("out");
-    let one = with_gpus(folder.path(), &[], &planted);
-    // Rank 3 finds another driver library first: the same with a byte more, which no label tells.
+    let one = with_gpus(folder.path(), &[], &faults);
+    // Rank 3 loads another driver library: a copy with one more byte and the same version.
     let (_, path) = one.get_envs().find(|(name, _)| *name == "LD_LIBRARY_PATH").unwrap();
     let path = path.unwrap().to_str().unwrap().to_owned();
     let library = path
@@ -151,16 +151,16 @@ fn what_is_planted_on_ranks_of_mpirun_is_named() {
     assert!(
         titles(&report, "gpu-bits-differ")[0].contains("other bits than most of the 4 of its kind")
     );
-    // The library is named with its file, and nothing else of the stack differs.
+    // The library is named by its path, and nothing else of the stack differs.
     let stack = report["stack"].as_array().unwrap();
     let names: Vec<&str> = stack.iter().map(|differs| differs["what"].as_str().unwrap()).collect();
-    // The clock of rank 2 is a library too.
+    // The slow clock of rank 2 is a preloaded library.
     assert!(names.contains(&"loaded: clock.so"), "{names:?}");
     let others = names.iter().filter(|name| **name != "loaded: clock.so");
     assert!(names.len() > 1 && others.clone().all(|name| name.contains("libcuda")), "{names:?}");
     let text = std::fs::read_to_string(out.join("report.md")).unwrap();
     assert!(text.contains(&other.join("libcuda.so.1").display().to_string()), "{text}");
-    // Every rank has a whole folder, on a GPU of its own.
+    // Every rank has a complete run folder and a separate GPU.
     let mut indices = Vec::new();
     for number in 0..4 {
         let rank = out.join(format!("rank-{number}"));
@@ -172,21 +172,21 @@ fn what_is_planted_on_ranks_of_mpirun_is_named() {
         let gpus = gpus["gpus"].as_array().unwrap();
         assert_eq!(gpus.len(), 1, "{gpus:?}");
         indices.push(gpus[0]["index"].as_u64().unwrap());
-        // The processor's kernels are real ones.
+        // The CPU kernels are real and pass.
         assert!(report["ranks"][number]["passed"].as_u64().unwrap() > 0, "{report}");
     }
     assert_eq!(indices, [0, 1, 2, 3]);
     assert!(!out.join("INCOMPLETE").exists());
     assert_eq!(told.lines().filter(|line| line.starts_with("report: ")).count(), 1, "{told}");
-    // It is written again from its files.
+    // The report can be rendered again from its files.
     let before = std::fs::read_to_string(out.join("report.md")).unwrap();
     support::expect(folder.path(), &["check", "--report", "out"], 1);
     assert_eq!(std::fs::read_to_string(out.join("report.md")).unwrap(), before);
 }
 
 #[test]
-fn when_a_rank_of_srun_is_killed_the_others_end_and_say_which() {
-    let _alone = alone();
+fn killed_srun_rank_ends_the_others_and_is_named() {
+    let _alone = lock_machine();
     let (folder, cluster) = (tempdir().unwrap(), tempdir().unwrap());
     let slurm = match Slurm::start(cluster.path(), "") {
         Ok(slurm) => slurm,
@@ -206,7 +206,7 @@ fn when_a_rank_of_srun_is_killed_the_others_end_and_say_which() {
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     slurm.for_command(&mut command);
     let mut srun = command.spawn().unwrap();
-    // All have met when rank 0 has begun to check.
+    // All ranks are connected once rank 0 has started its check.
     until("a check", Duration::from_secs(60), || {
         out.join("rank-0/run.json").exists().then_some(())
     });
@@ -221,7 +221,7 @@ fn when_a_rank_of_srun_is_killed_the_others_end_and_say_which() {
         let line = said.lines().find(|line| line.starts_with("error: ")).unwrap_or_default();
         assert!(line.contains("rank 2 (") && line.contains("was lost"), "rank {number}: {said}");
     }
-    // Nothing goes on, not even the check of the rank that was killed.
+    // No process continues, not even the check process of the killed rank.
     until("the end of all", Duration::from_secs(5), || {
         processes_about(&out).is_empty().then_some(())
     });
@@ -230,8 +230,8 @@ fn when_a_rank_of_srun_is_killed_the_others_end_and_say_which() {
     assert!(ended.len() == 1 && ended[0].starts_with("the check of rank 2 ("), "{ended:?}");
 }
 
-/// Starts one of two ranks by the variables that torchrun sets.
-fn by_hand(folder: &Path, rank: u32, port: u16, arguments: &[&str]) -> Child {
+/// Starts one of two ranks with the environment variables of torchrun.
+fn start_rank(folder: &Path, rank: u32, port: u16, arguments: &[&str]) -> Child {
     let mut command = support::command(folder, &["check", "--quick", "--op", "rmsnorm"]);
     command.args(arguments).env("FIRSTLIGHT_FLEET_TOKEN", "a secret of this test");
     let number = rank.to_string();
@@ -256,12 +256,12 @@ fn said(output: &Output) -> String {
 }
 
 #[test]
-fn strangers_are_not_listened_to_and_a_rank_that_hangs_is_named() {
-    let _alone = alone();
+fn ignores_foreign_connections_and_names_a_hanging_rank() {
+    let _alone = lock_machine();
     let folder = tempdir().unwrap();
     let port = free_port();
-    let leader = by_hand(folder.path(), 0, port, &[]);
-    // Before the other rank comes: one who says nothing we know, and one who says what a rank says without the secret.
+    let leader = start_rank(folder.path(), 0, port, &[]);
+    // Two connections come before the other rank: one with an unknown protocol, and a forger who does not know the secret.
     let mut stranger =
         until("rank 0", Duration::from_secs(20), || TcpStream::connect(("127.0.0.1", port)).ok());
     stranger.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
@@ -274,10 +274,10 @@ fn strangers_are_not_listened_to_and_a_rank_that_hangs_is_named() {
     let length = u32::try_from(hello.len()).unwrap().to_le_bytes();
     forger.write_all(&[&[2], &length[..], hello.as_bytes()].concat()).unwrap();
     let mut heard = Vec::new();
-    // Its challenge and then the end, or a reset.
+    // The forger gets the challenge, and then end of file or a reset.
     let _ = forger.read_to_end(&mut heard);
     assert!(heard.len() <= 5 + 32, "{heard:?}");
-    let follower = by_hand(folder.path(), 1, port, &[]);
+    let follower = start_rank(folder.path(), 1, port, &[]);
     let out = folder.path().join("out");
     until("a check", Duration::from_secs(20), || {
         out.join("rank-0/run.json").exists().then_some(())
@@ -287,7 +287,7 @@ fn strangers_are_not_listened_to_and_a_rank_that_hangs_is_named() {
     let stopped = Instant::now();
     let output = leader.wait_with_output().unwrap();
     let took = stopped.elapsed();
-    // What was stopped can end again, and finds out that it is alone.
+    // The stopped rank is continued, detects that it is alone and exits.
     assert!(Command::new("kill").args(["-CONT", &pid]).status().unwrap().success());
     let other = follower.wait_with_output().unwrap();
     assert_eq!(
@@ -305,13 +305,13 @@ fn strangers_are_not_listened_to_and_a_rank_that_hangs_is_named() {
 }
 
 #[test]
-fn what_a_budget_does_not_reach_is_not_run_and_no_pass() {
-    let _alone = alone();
+fn work_beyond_the_budget_is_not_run_and_not_passed() {
+    let _alone = lock_machine();
     let folder = tempdir().unwrap();
     let started = Instant::now();
     let output = support::run(folder.path(), &["check", "--quick", "--budget", "6", "-o", "run"]);
     assert!(started.elapsed() < Duration::from_secs(8), "{:?}", started.elapsed());
-    // 3 where all that was done is good, 1 where this machine has findings of its own.
+    // The exit status is 3 if all completed work passed, and 1 if this machine has findings.
     let code = output.status.code();
     assert!([Some(1), Some(3)].contains(&code), "{}", said(&output));
     let run: Value =
@@ -323,13 +323,13 @@ fn what_a_budget_does_not_reach_is_not_run_and_no_pass() {
     let left: Vec<&Value> = left.filter(|left| left["why"] == why).collect();
     let named =
         |words: &str| left.iter().any(|left| left["what"].as_str().unwrap().contains(words));
-    // The kernels of the processor are timed last.
+    // CPU kernels are timed last.
     assert!(named("timings of firstlight"), "{run}");
 }
 
 #[test]
-fn slurmd_runs_the_emitted_health_check_within_its_limit_and_drains_what_fails() {
-    let _alone = alone();
+fn slurm_health_check_drains_failing_node() {
+    let _alone = lock_machine();
     let (folder, cluster) = (tempdir().unwrap(), tempdir().unwrap());
     let at = |name: &str| folder.path().join(name);
     let emit = [
@@ -347,7 +347,7 @@ fn slurmd_runs_the_emitted_health_check_within_its_limit_and_drains_what_fails()
     std::fs::set_permissions(at("check.sh"), std::fs::Permissions::from_mode(0o755)).unwrap();
     std::fs::create_dir(at("bin")).unwrap();
     std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_firstlight"), at("bin/firstlight")).unwrap();
-    // slurmd passes hardly anything on. On the stand-in, which computes nothing, no kernel of the GPU passes.
+    // slurmd passes on almost no environment variables. The stand-in computes nothing, so no GPU kernel passes.
     let one = with_gpus(
         folder.path(),
         &[],
@@ -393,9 +393,9 @@ fn slurmd_runs_the_emitted_health_check_within_its_limit_and_drains_what_fails()
     assert!(runs.iter().any(|run| run.join("report.md").exists()), "{runs:?}");
 }
 
-/// What a process has to say when its rank cannot be known.
+/// A process that cannot determine its rank is a usage error.
 #[test]
-fn a_process_without_a_rank_is_refused() {
+fn refuses_process_without_a_rank() {
     let folder = tempdir().unwrap();
     let mut command = support::command(folder.path(), &["check", "--fleet", "out"]);
     for name in [

@@ -1,7 +1,7 @@
-//! `firstlight check` on several GPUs, by stand-ins for the driver and NVML: what is planted on one of them is named. One op tells; three
-//! GPUs with all of them take two minutes of processors: `FIRSTLIGHT_GPUS_OPS=all cargo test --test gpus`.
-#![cfg(target_os = "linux")] // The stand-ins are found by the loader's path.
-#![allow(clippy::unwrap_used)] // Helpers of tests may unwrap as tests do.
+//! `firstlight check` on several GPUs with stand-ins for the driver and NVML: faults injected into one GPU are named. The tests check one
+//! op; `FIRSTLIGHT_GPUS_OPS=all cargo test --test gpus` checks all ops on three GPUs, which takes two CPU minutes.
+#![cfg(target_os = "linux")] // The stand-ins are found by LD_LIBRARY_PATH.
+#![allow(clippy::unwrap_used)] // Test helpers may unwrap.
 
 mod support;
 
@@ -9,7 +9,7 @@ use support::expect;
 use support::fake_driver::with_gpus;
 use tempfile::tempdir;
 
-/// The one line that a refused command says, and the hint below it.
+/// The one-line error of a refused command, with its hint.
 fn refused(arguments: &[&str], behaviour: &[(&str, &str)]) -> String {
     let folder = tempdir().unwrap();
     let output = with_gpus(folder.path(), arguments, behaviour).output().unwrap();
@@ -19,11 +19,11 @@ fn refused(arguments: &[&str], behaviour: &[(&str, &str)]) -> String {
 }
 
 #[test]
-fn a_gpu_that_is_not_there_or_hidden_is_refused() {
+fn rejects_absent_or_hidden_gpu() {
     let two = ("FAKE_CUDA_GPUS", "2");
     let err = refused(&["check", "--gpu", "5"], &[two]);
     assert!(err.starts_with("error: there is no GPU 5 here, NVML lists 0, 1\nhint: "), "{err}");
-    // The same of every command that runs kernels.
+    // The same for every command that runs kernels.
     for line in [
         "run m -p x",
         "chat m",
@@ -46,9 +46,9 @@ fn a_gpu_that_is_not_there_or_hidden_is_refused() {
     assert!(err.starts_with(words), "{err}");
 }
 
-/// Every process of a check asks for them, each of all GPUs: links, memory errors and pairs are not in them.
+/// Every process of a check queries all GPUs, so this query skips links, memory errors and pairs.
 #[test]
-fn moments_have_clocks_and_programs_alone() {
+fn moment_query_reads_only_clocks_and_processes() {
     let folder = tempdir().unwrap();
     let driver = [("FAKE_NVML_COUNT", "3"), ("FAKE_NVML_CRASH", "nvmlDeviceGetNvLinkState")];
     let moment = with_gpus(folder.path(), &["ask-nvml", "--moment"], &driver).output().unwrap();
@@ -65,11 +65,11 @@ fn moments_have_clocks_and_programs_alone() {
 }
 
 #[test]
-fn what_is_planted_on_one_gpu_is_named() {
+fn injected_gpu_faults_are_named() {
     let folder = tempdir().unwrap();
-    // The second named is wrong, slow and forgets a bit; the process of the third ends.
+    // The second selected GPU computes wrong results, is slow and drops a bit; the process of the third one crashes.
     let free = ((256_u64 + 8) << 20).to_string();
-    let planted = [
+    let faults = [
         ("FAKE_CUDA_GPUS", "3"),
         ("FAKE_NVML_COUNT", "3"),
         ("FAKE_NVML_GPU", "9.0 stand-in"),
@@ -85,19 +85,19 @@ fn what_is_planted_on_one_gpu_is_named() {
     if std::env::var_os("FIRSTLIGHT_GPUS_OPS").is_none_or(|ops| ops != "all") {
         arguments.extend(["--op", "conv1d"]);
     }
-    let output = with_gpus(folder.path(), &arguments, &planted).output().unwrap();
+    let output = with_gpus(folder.path(), &arguments, &faults).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{said}");
     let summary: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let gpus = summary["gpus"]["gpus"].as_array().unwrap();
     let indices: Vec<_> = gpus.iter().map(|gpu| gpu["index"].as_u64().unwrap()).collect();
     assert_eq!(indices, [1, 0, 2]);
-    // Nothing is computed, so nothing passes, on the first two alike.
+    // The stand-in computes nothing, so nothing passes on the first two GPUs.
     let failed = |at: usize| gpus[at]["failed"].as_u64().unwrap();
     assert!(failed(0) > 50 && failed(0) == failed(1), "{gpus:?}");
     assert_eq!(gpus[0]["memory"]["errors"], 0);
     assert_eq!(gpus[0]["memory"]["patterns"].as_array().unwrap().len(), 6);
-    // The highest bit of one word, in the patterns that have it.
+    // The highest bit of one word, in the patterns that set it.
     let memory = &gpus[1]["memory"];
     assert_eq!(memory["errors"], 3);
     assert_eq!(memory["examples"][0]["bits"], serde_json::json!([63]));
@@ -107,10 +107,12 @@ fn what_is_planted_on_one_gpu_is_named() {
         ("gpu-bits-differ", "GPU 0, GPU 1 (stand-in) differ in the bits of"),
         (
             "gpu-slower",
+            // words: allow(behind)
             "GPU 0 (stand-in) is slower than its siblings: its memory copy is 100.0 % behind",
         ),
         ("gpu-memory-test", "memory of GPU 0 (stand-in) does not hold what is written: 3 words"),
         ("gpu-kernels-fail", "checks fail on GPU 0 (stand-in)"),
+        // words: allow(come to)
         ("gpu-check-ended", "the check of GPU 2 (stand-in) did not come to its end"),
     ] {
         let of_rule: Vec<_> = findings.iter().filter(|finding| finding["rule"] == rule).collect();
@@ -119,7 +121,7 @@ fn what_is_planted_on_one_gpu_is_named() {
         assert!(title.contains(words), "no {words} in {title}");
     }
 
-    // Before it is timed and after that, each process sees what all programs do on its GPU.
+    // Each process records the other processes on its GPU before and after the timing.
     let conditions = summary["bench"]["conditions"].as_array().unwrap().iter();
     let on_gpus = |at: &str| {
         let of = |of: &serde_json::Value| of[at]["gpus"].as_array().unwrap().len();
@@ -127,9 +129,9 @@ fn what_is_planted_on_one_gpu_is_named() {
     };
     assert_eq!([on_gpus("before"), on_gpus("after")], [3, 3], "{summary}");
 
-    // Each GPU has its rows, and a run with several is read, written again and compared as others are.
+    // Each GPU has its rows; a run with several GPUs can be loaded, rendered and compared.
     let run = folder.path().join("run");
-    // What is between GPUs is measured without the one that ended.
+    // The fabric is measured without the GPU whose process crashed.
     assert_eq!(summary["gpus"]["fabric"]["gpus"], serde_json::json!([1, 0]));
     for file in [
         "parity.csv",

@@ -1,7 +1,7 @@
-//! `--download`: a model comes from the hub into the cache whole or not at all, by a server that plays the hub.
+//! `--download`: a model is downloaded from a stand-in hub into the cache completely or not at all.
 
-#![allow(clippy::unwrap_used)] // Test helpers beside the tests.
-#![cfg(unix)] // The cache has links in it.
+#![allow(clippy::unwrap_used)] // Test helpers may unwrap.
+#![cfg(unix)] // The cache contains symbolic links.
 
 mod support;
 
@@ -20,31 +20,31 @@ use tempfile::{TempDir, tempdir};
 
 const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
 const NAME: &str = "org/name";
-/// What git calls the content "{}\n" (`git hash-object`).
+/// A content and its git object id (`git hash-object`).
 const SMALL: (&str, &str) = ("{}\n", "0967ef424bce6791893e9a57bb952f80fd536e93");
 
-/// What the server does with the next request for a file.
+/// The server's fault on the next request for a file.
 #[derive(Clone, Copy)]
 enum Fault {
-    /// The connection ends after so many bytes.
+    /// The connection closes after this number of bytes.
     Drop(usize),
-    /// So many bytes come, and no more of them for a while.
+    /// The server sends this number of bytes and then pauses.
     Stall(usize),
-    /// A byte is another one.
+    /// One byte is wrong.
     OtherByte,
 }
 
-/// GGUF files of the model: one, and one in two parts. What is in them is no matter of the hub's.
+/// GGUF files of the model: one single file, and one split into two parts. Their content is arbitrary.
 const GGUF: [&str; 3] =
     ["m-Q8_0.gguf", "big/m-Q4_0-00001-of-00002.gguf", "big/m-Q4_0-00002-of-00002.gguf"];
-/// A model that wants an account.
+/// A gated model, which needs a token.
 const SECRET: &str = "/api/models/org/secret/revision/main";
 
 #[derive(Default)]
 struct Hub {
     files: HashMap<String, Vec<u8>>,
     faults: Mutex<HashMap<String, Fault>>,
-    /// Path, first byte, and who is asking.
+    /// Path, first byte, and authorization header.
     asked: Mutex<Vec<(String, usize, Option<String>)>>,
 }
 
@@ -108,7 +108,7 @@ impl Hub {
     }
 }
 
-/// A hub with one model on it, and a cache beside it.
+/// A hub with one model, and an empty cache.
 struct World {
     folder: TempDir,
     hub: Arc<Hub>,
@@ -147,7 +147,7 @@ fn world() -> World {
         let path = format!("/api/models/{NAME}/revision/{revision}");
         hub.files.insert(path, listed.to_string().into_bytes());
     }
-    // More than any disk has, of which no byte is there.
+    // A file larger than any disk, without content.
     siblings.retain(|file| file["rfilename"] == GGUF[0]);
     siblings[0]["size"] = json!(1u64 << 60);
     let huge = json!({ "id": "org/huge", "sha": COMMIT, "siblings": siblings }).to_string();
@@ -179,7 +179,7 @@ impl World {
         std::mem::take(&mut self.hub.asked.lock().unwrap())
     }
 
-    /// `logits` of the model's name, with these variables.
+    /// `logits` for the model's name with these environment variables.
     fn command(&self, more: &[&str], variables: &[(&str, &str)]) -> Command {
         self.command_of(NAME, more, variables)
     }
@@ -211,7 +211,7 @@ impl World {
         }
     }
 
-    /// What is said of a download that is no model that runs.
+    /// The error of a download that gives no usable model.
     fn said(&self, name: &str, variables: &[(&str, &str)]) -> String {
         let output = self.command_of(name, &["--download"], variables).output().unwrap();
         assert!(!output.status.success());
@@ -224,7 +224,7 @@ impl World {
 }
 
 #[test]
-fn a_model_comes_as_the_hubs_tools_lay_it_out() {
+fn download_uses_the_hub_cache_layout() {
     let world = world();
     let absent = world.run(&[], &[]).unwrap_err();
     assert!(absent.contains("the cache has no model org/name"), "{absent}");
@@ -244,7 +244,7 @@ fn a_model_comes_as_the_hubs_tools_lay_it_out() {
     }
     assert!(held.join("blobs").join(SMALL.1).is_file());
     assert!(!snapshot.join("pytorch_model.bin").exists());
-    // What is here is not asked for again, and without the switch nothing is.
+    // Cached files are not requested again, and without `--download` nothing is.
     world.run(&["--download"], &[]).unwrap();
     assert_eq!(world.asked().len(), 1);
     world.run(&[], &[]).unwrap();
@@ -258,7 +258,7 @@ fn a_model_comes_as_the_hubs_tools_lay_it_out() {
 }
 
 #[test]
-fn a_dropped_connection_is_taken_up_where_it_ended() {
+fn dropped_connection_resumes() {
     let world = world();
     world.fault("model.safetensors", Fault::Drop(50_000));
     world.run(&["--download"], &[]).unwrap();
@@ -272,8 +272,8 @@ fn a_dropped_connection_is_taken_up_where_it_ended() {
 }
 
 #[test]
-fn what_is_another_file_than_the_hub_says_leaves_no_model() {
-    // One is known by its SHA-256, the other by what git calls it.
+fn hash_mismatch_leaves_no_model() {
+    // The hub lists one file by its SHA-256 and the other by its git object id.
     for name in ["model.safetensors", "generation_config.json"] {
         let world = world();
         world.fault(name, Fault::OtherByte);
@@ -286,23 +286,23 @@ fn what_is_another_file_than_the_hub_says_leaves_no_model() {
 }
 
 #[test]
-fn what_is_no_hub_is_named() {
+fn rejects_endpoint_that_is_no_hub() {
     let world = world();
     let mirror = format!("{}/mirror", world.endpoint);
     let said = world.run(&["--download"], &[("HF_ENDPOINT", &mirror)]).unwrap_err();
     let words = format!("error: {mirror}/api/models/org/name/revision/main?blobs=true: ");
     assert!(said.starts_with(&words) && said.contains("404"), "{said}");
-    // A page that is no list of files, as a proxy's sign-in is.
+    // The response is not a file list, like the sign-in page of a proxy.
     let page = format!("{}/{NAME}/resolve/{COMMIT}/config.json#", world.endpoint);
     let said = world.run(&["--download"], &[("HF_ENDPOINT", &page)]).unwrap_err();
     assert!(said.contains("does not list a model's files"), "{said}");
 }
 
 #[test]
-fn one_gguf_file_of_a_revision_comes_by_its_name_or_its_type() {
+fn gguf_file_is_selected_by_name_or_type() {
     let world = world();
     let snapshot = world.held().join("snapshots").join(COMMIT);
-    // That it is none is said of it when it is there.
+    // The file is downloaded and then rejected, because it is not GGUF.
     let said = world.said("org/name:Q8_0", &[]);
     assert!(said.contains("m-Q8_0.gguf: is no GGUF file"), "{said}");
     let fetched = |world: &World| -> Vec<String> {
@@ -311,7 +311,7 @@ fn one_gguf_file_of_a_revision_comes_by_its_name_or_its_type() {
     };
     assert_eq!(fetched(&world), [format!("/{NAME}/resolve/{COMMIT}/{}", GGUF[0])]);
     assert!(!snapshot.join("config.json").exists());
-    // All parts of one, and the reference of a revision.
+    // All parts of a split file, from a revision given by its reference.
     let said = world.said(&format!("org/name@refs/pr/3:{}", GGUF[1]), &[]);
     assert!(said.contains("-00001-of-00002.gguf: is no GGUF file"), "{said}");
     assert_eq!(fs::read_to_string(world.held().join("refs/refs/pr/3")).unwrap(), COMMIT);
@@ -320,7 +320,7 @@ fn one_gguf_file_of_a_revision_comes_by_its_name_or_its_type() {
         assert!(text.starts_with(&format!("what is in {name}")), "{name}");
     }
     assert_eq!(fetched(&world).len(), 2);
-    // By its commit, from what is here.
+    // A revision given by its commit gets no file in `refs`.
     let said = world.said(&format!("org/name@{COMMIT}:q8_0"), &[]);
     assert!(said.contains("is no GGUF file"), "{said}");
     assert!(!world.held().join("refs").join(COMMIT).exists());
@@ -332,7 +332,7 @@ fn one_gguf_file_of_a_revision_comes_by_its_name_or_its_type() {
 }
 
 #[test]
-fn what_cannot_be_had_is_said_before_a_byte_of_it_comes() {
+fn unavailable_files_fail_before_download() {
     let world = world();
     let said = world.said("org/huge:Q8_0", &[]);
     assert!(said.contains("free") && said.contains("are to be written"), "{said}");
@@ -346,7 +346,7 @@ fn what_cannot_be_had_is_said_before_a_byte_of_it_comes() {
 }
 
 #[test]
-fn a_download_that_was_killed_goes_on_where_it_ended() {
+fn killed_download_resumes() {
     let world = world();
     world.fault("model.safetensors", Fault::Stall(60_000));
     let mut child = world.command(&["--download"], &[]).stderr(Stdio::null()).spawn().unwrap();
@@ -358,7 +358,7 @@ fn a_download_that_was_killed_goes_on_where_it_ended() {
     };
     let begun = Instant::now();
     while part().is_none_or(|bytes| bytes < 50_000) {
-        assert!(begun.elapsed() < Duration::from_secs(60), "nothing came");
+        assert!(begun.elapsed() < Duration::from_secs(60), "no byte was downloaded");
         std::thread::sleep(Duration::from_millis(20));
     }
     child.kill().unwrap();

@@ -1,6 +1,6 @@
-//! Commands that are interrupted, or have no time or no room: what they leave, and what they say about it.
+//! Interrupted commands and commands without time or disk space: their files and messages.
 #![cfg(target_os = "linux")]
-#![allow(clippy::unwrap_used)] // Test helpers beside the tests.
+#![allow(clippy::unwrap_used)] // Test helpers may unwrap.
 
 mod support;
 
@@ -15,7 +15,7 @@ fn begun(folder: &Path, arguments: &[&str], file: &str) -> Child {
     let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let since = Instant::now();
     while !folder.join(file).exists() {
-        assert!(since.elapsed() < Duration::from_secs(120), "{file} never came");
+        assert!(since.elapsed() < Duration::from_secs(120), "{file} was never written");
         std::thread::sleep(Duration::from_millis(5));
     }
     child
@@ -45,7 +45,7 @@ fn interrupted_check_names_its_folder_and_the_next_one_explains_it() {
         told.contains("hint: it has an interrupted run: `firstlight check --report run`"),
         "{told}"
     );
-    // The report of what is there is short on the terminal.
+    // The terminal shows a short report of the incomplete run.
     let (out, _) = expect(here, &["check", "--report", "run"], 1);
     assert!(out.lines().count() < 12 && out.contains("wrote run/report.html"), "{out}");
 }
@@ -62,12 +62,12 @@ fn killed_synth_leaves_a_file_that_the_next_one_recognises() {
         folder.read_dir().unwrap().map(|entry| entry.unwrap().file_name()).collect()
     };
     assert_eq!(names(&here.join("m")), ["model.part"]);
-    // Right after a write another process may still be at it.
+    // Shortly after a write, another process may still be writing.
     let small = ["model", "synth", "granite-rope-mini", "m"];
     std::thread::sleep(Duration::from_secs(3));
     let (_, told) = expect(here, &small, 0);
     assert!(told.contains("removed m/model.part, which an interrupted synth left"), "{told}");
-    // Files of anything else are left alone.
+    // Foreign files are not changed.
     refuses(here, &small, &["m: is not empty"]);
 }
 
@@ -96,7 +96,7 @@ fn as_root(folder: &Path, script: &str) -> Option<std::process::Output> {
     run(script)
 }
 
-/// A disk with too little space is reported before anything is computed, and a full one with what helps.
+/// Too little disk space is reported before anything is computed; a full disk is reported with a hint.
 #[test]
 fn small_disk_is_refused_with_a_hint_about_space() {
     let folder = tempdir().unwrap();

@@ -1,5 +1,5 @@
 //! The files for Kubernetes against the schemas that it publishes. `cargo xtask test` names the program that has them.
-#![allow(clippy::unwrap_used)] // Helpers of tests may unwrap as tests do.
+#![allow(clippy::unwrap_used)] // Test helpers may unwrap.
 
 mod support;
 
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use tempfile::tempdir;
 
-/// What the program says of a file; an error where it is not what the schemas want. No key may be unknown to them.
+/// Validates a file against the Kubernetes schemas and returns the validator's output. Unknown keys are errors.
 fn judged(file: &Path) -> Result<String, String> {
     let program = PathBuf::from(std::env::var_os("FIRSTLIGHT_KUBERNETES_VALIDATE").unwrap());
     let output = Command::new(program).arg("--strict").arg(file).output().unwrap();
@@ -17,7 +17,7 @@ fn judged(file: &Path) -> Result<String, String> {
 }
 
 #[test]
-fn emitted_and_published_files_are_what_the_schemas_want() {
+fn manifests_match_kubernetes_schemas() {
     let folder = tempdir().unwrap();
     for (kind, resources) in [
         ("kubernetes-job", &["service", "job"][..]),
@@ -30,7 +30,7 @@ fn emitted_and_published_files_are_what_the_schemas_want() {
         for resource in resources {
             assert!(said.contains(&format!("passed for resource {resource}/")), "{kind}: {said}");
         }
-        // The same with a slip of the pen is refused, or the above proves nothing.
+        // The same file with a typo is rejected, which shows that the validation works.
         let text = std::fs::read_to_string(&file).unwrap();
         let slip = text.replace("containers:", "containerz:");
         std::fs::write(&file, slip).unwrap();

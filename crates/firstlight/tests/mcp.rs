@@ -1,6 +1,6 @@
 //! `mcp`: the SDK's own client starts the server as a child process, lists its tools and calls them.
 
-#![allow(clippy::unwrap_used)] // Test helpers beside the tests.
+#![allow(clippy::unwrap_used)] // Test helpers may unwrap.
 
 mod support;
 
@@ -36,7 +36,7 @@ fn block_on<T>(work: impl Future<Output = T>) -> T {
 }
 
 #[test]
-fn a_client_lists_and_calls_the_tools() {
+fn client_lists_and_calls_tools() {
     let folder = tempdir().unwrap();
     let venv = environment(
         folder.path(),
@@ -77,7 +77,7 @@ fn a_client_lists_and_calls_the_tools() {
         .await;
         assert!(verified.structured_content.unwrap().to_string().contains("rmsnorm"));
 
-        // A run that is not there is an error of the tool, in the command's own words.
+        // A missing run is a tool error with the command's message.
         let absent = call(&client, "report", json!({"run": "absent"})).await;
         assert_eq!(absent.is_error, Some(true));
         assert!(format!("{:?}", absent.content).contains("absent"));
@@ -86,7 +86,7 @@ fn a_client_lists_and_calls_the_tools() {
 }
 
 #[test]
-fn changes_are_refused_unless_allowed() {
+fn refuses_changes_unless_allowed() {
     let folder = tempdir().unwrap();
     block_on(async {
         let reader = client(folder.path(), &[]).await;
@@ -106,7 +106,7 @@ fn changes_are_refused_unless_allowed() {
 
 /// Without the cancellation, every case of every op runs, which takes minutes, and its answer is printed.
 #[test]
-fn a_cancelled_call_ends_without_an_answer() {
+fn cancelled_call_returns_no_answer() {
     let folder = tempdir().unwrap();
     let mut server = command(folder.path(), &["mcp"])
         .stdin(Stdio::piped())
@@ -121,7 +121,7 @@ fn a_cancelled_call_ends_without_an_answer() {
     ] {
         writeln!(server.stdin.as_mut().unwrap(), "{message}").unwrap();
     }
-    // The end of its input ends the server, once every call has ended.
+    // The server exits after end of input and the end of every call.
     let output = server.wait_with_output().unwrap();
     assert!(output.status.success(), "{}", output.status);
     let printed = String::from_utf8(output.stdout).unwrap();

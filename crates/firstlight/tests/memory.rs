@@ -1,8 +1,7 @@
-//! The memory a model takes is known before it is loaded: predicted within 5 % of what it then takes, and refused with
-//! numbers where it is not there.
+//! Memory of a model is predicted within 5 % before it is loaded; a model that does not fit is refused with the numbers.
 
-#![allow(clippy::unwrap_used)] // Test helpers beside the tests.
-#![cfg(target_os = "linux")] // Elsewhere a process does not tell what it took.
+#![allow(clippy::unwrap_used)] // Test helpers may unwrap.
+#![cfg(target_os = "linux")] // The peak memory of a process is read only on Linux.
 
 mod support;
 
@@ -19,8 +18,8 @@ fn draw(name: &str, keys: &[(&str, Value)], folder: &Path) {
     synth(config, &folder.join("m"), &SynthOptions::default()).unwrap();
 }
 
-/// Runs a model beside which the program's own code is small, of which more or less is in memory, and holds what was
-/// predicted against what the kernel counted.
+/// Compares the predicted memory with the peak that the kernel counted. The model has to be large, because the resident part of
+/// the program's code varies.
 fn check(folder: &Path, arguments: &[&str]) {
     let line = ["run", "m", "-n", "2", "--dtype", "f32", "--ids"];
     let ran = run(folder, &[&line, arguments].concat(), 0);
@@ -32,7 +31,7 @@ fn check(folder: &Path, arguments: &[&str]) {
 }
 
 #[test]
-fn the_peak_is_predicted_within_5_percent() {
+fn peak_memory_is_predicted_within_5_percent() {
     let folder = tempdir().unwrap();
     let keys = [
         ("vocab_size", json!(40_000)),
@@ -57,10 +56,10 @@ fn the_peak_is_predicted_within_5_percent() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused_with_numbers() {
+fn refuses_model_that_does_not_fit() {
     let folder = tempdir().unwrap();
     let here = folder.path();
-    // A context as long as no memory, of a model that is small.
+    // A small model with a context that no memory can hold.
     let layers = 48;
     let keys = [
         ("max_position_embeddings", json!(16_000_000)),

@@ -1,4 +1,4 @@
-//! `doctor --model`: a config.json leads to layers, kernels and bytes; what is missing is named before anything runs.
+//! `doctor --model`: layers, kernels and bytes from a config.json; missing kernels are named before anything runs.
 
 mod support;
 
@@ -14,7 +14,7 @@ const KIMI: &str = r#"{"architectures": ["KimiLinearForCausalLM"], "model_type":
     "num_shared_experts": 1, "tie_word_embeddings": false, "model_max_length": 1048576}"#;
 
 #[test]
-fn a_folder_and_its_config_say_the_same() {
+fn folder_and_config_give_equal_reports() {
     let folder = tempdir().unwrap();
     let model = folder.path().join("kimi");
     std::fs::create_dir(&model).unwrap();
@@ -24,7 +24,7 @@ fn a_folder_and_its_config_say_the_same() {
     let report = json(folder.path(), &["doctor", "--model", "kimi", "--venv", venv], 1);
     let by_file =
         json(folder.path(), &["doctor", "--model", "kimi/config.json", "--venv", venv], 1);
-    // What is free changes from one run to the next; all else is the config's.
+    // Free memory changes between runs; the other fields depend only on the config.
     for part in ["architecture", "layers", "kernels"] {
         assert_eq!(report["model"][part], by_file["model"][part]);
     }
@@ -53,13 +53,13 @@ fn a_folder_and_its_config_say_the_same() {
         let unbroken = shown.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(unbroken.contains(words), "no {words} in\n{shown}");
     }
-    // Without --model the report is what it was.
+    // Without --model the report has no model section.
     let plain = json(folder.path(), &["doctor", "--venv", venv], 0);
     assert!(plain.get("model").is_none());
 }
 
 #[test]
-fn what_is_no_model_is_one_sentence() {
+fn rejects_non_models() {
     let folder = tempdir().unwrap();
     refuses(folder.path(), &["doctor", "--model", "absent"], &["absent", "does not exist"]);
     std::fs::create_dir(folder.path().join("empty")).unwrap();

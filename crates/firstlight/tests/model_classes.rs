@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 #[test]
-fn sampled_classes_have_equal_logits_or_are_refused_with_the_reason() {
+fn sampled_classes_match_or_are_refused() {
     let python = std::env::var_os("FIRSTLIGHT_TRANSFORMERS_PYTHON").map(PathBuf::from);
     let python = python.expect("FIRSTLIGHT_TRANSFORMERS_PYTHON is not set: run `cargo xtask test`");
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");

@@ -1,5 +1,4 @@
-// What programs do with OpenAI's client for JavaScript and with the AI SDK, against the server whose address is given. Run in a
-// folder that has them.
+// OpenAI's client for JavaScript and the AI SDK against the server whose address is given. Run in a folder with their packages.
 
 import assert from "node:assert/strict";
 import { createRequire } from "node:module";
@@ -35,7 +34,7 @@ for await (const chunk of stream) {
 assert.deepEqual(texts, whole.choices.map((choice) => choice.message.content));
 assert.equal(usage.total_tokens, whole.usage.total_tokens);
 
-// Calls, by the client's own way to collect a stream.
+// Tool calls with the client's stream helper.
 const place = { type: "object", properties: { place: { enum: ["Ulm", "Bonn"] } }, required: ["place"], additionalProperties: false };
 const tools = [{ type: "function", function: { name: "weather", parameters: place } }];
 const calling = { ...asked, max_tokens: 200, tools, tool_choice: "required" };
@@ -62,7 +61,7 @@ const weather = tool({ description: "weather", inputSchema: z.object({ place: z.
 const used = await generateText({ model, prompt: "rain?", maxOutputTokens: 200, toolChoice: "required", tools: { weather } });
 assert.match(used.toolResults[0].output, /^none in (Ulm|Bonn)$/);
 
-// Responses, by the client and by the AI SDK, which sends nothing else to OpenAI.
+// The Responses API with the client and with the AI SDK, which uses it by default.
 const input = { model: "mini", input: "hello", max_output_tokens: 6, temperature: 0 };
 const response = await client.responses.create(input);
 assert.equal(response.status, "incomplete");

@@ -1,6 +1,6 @@
-//! `firstlight op`: tensors in, tensors out, and every mistake named.
+//! `firstlight op`: input and output tensors, and an error for each invalid input.
 
-#![allow(clippy::unwrap_used)] // Test helpers beside the tests.
+#![allow(clippy::unwrap_used)] // Test helpers may unwrap.
 
 mod support;
 
@@ -61,7 +61,7 @@ fn attention(folder: &Path) -> PathBuf {
 }
 
 #[test]
-fn results_never_replace_what_they_are_made_from() {
+fn results_do_not_overwrite_inputs() {
     let folder = tempdir().unwrap();
     let input = attention(folder.path());
     let before = std::fs::read(&input).unwrap();
@@ -75,8 +75,8 @@ fn results_never_replace_what_they_are_made_from() {
 }
 
 #[test]
-#[cfg(target_os = "linux")] // The stand-in for a GPU is found by the loader's path.
-fn an_op_that_no_gpu_kernel_takes_runs_on_the_processor_and_says_so() {
+#[cfg(target_os = "linux")] // The stand-in for a GPU is found by LD_LIBRARY_PATH.
+fn op_without_gpu_kernel_falls_back_to_cpu() {
     let folder = tempdir().unwrap();
     attention(folder.path());
     let line = ["op", "attention", "in.safetensors", "-o", "out.safetensors", "--json"];
@@ -87,7 +87,7 @@ fn an_op_that_no_gpu_kernel_takes_runs_on_the_processor_and_says_so() {
         let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
         (document, output.status.code())
     };
-    // Its tensors are float32, which no kernel for GPUs multiplies.
+    // The tensors are float32, for which there is no GPU kernel.
     let (ran, status) = run(&[]);
     assert_eq!((ran["device"]["backend"].as_str(), status), (Some("cpu"), Some(0)), "{ran}");
     assert_eq!(ran["device"]["unused_gpu"], "stand-in");
@@ -98,7 +98,7 @@ fn an_op_that_no_gpu_kernel_takes_runs_on_the_processor_and_says_so() {
 }
 
 #[test]
-fn an_op_agrees_with_its_own_float64_reference() {
+fn op_matches_its_float64_reference() {
     let folder = tempdir().unwrap();
     attention(folder.path());
     let common =
@@ -136,7 +136,7 @@ fn packed_sequences_with_64_bit_offsets_work() {
 }
 
 #[test]
-fn every_mistake_names_the_tensor_and_what_was_wanted() {
+fn errors_name_tensor_and_expected_value() {
     let folder = tempdir().unwrap();
     let check = |tensors: &[(&str, &[usize], &[f32])], extra: &[&str], words: &[&str]| {
         write(&folder.path().join("bad.safetensors"), tensors);
@@ -166,7 +166,7 @@ fn every_mistake_names_the_tensor_and_what_was_wanted() {
 }
 
 #[test]
-fn unusable_files_are_one_sentence_with_a_hint() {
+fn unusable_file_is_one_line_error_with_hint() {
     let folder = tempdir().unwrap();
     let whole = std::fs::read(attention(folder.path())).unwrap();
     let op = |file: &'static str| ["op", "attention", file, "-o", "out.safetensors"];
@@ -185,7 +185,7 @@ fn unusable_files_are_one_sentence_with_a_hint() {
 
 #[test]
 #[cfg(target_os = "linux")]
-fn no_space_left_is_one_sentence_and_leaves_nothing() {
+fn full_disk_is_one_line_error_and_leaves_nothing() {
     let folder = tempdir().unwrap();
     attention(folder.path());
     let (_, err) =
@@ -203,7 +203,7 @@ fn no_space_left_is_one_sentence_and_leaves_nothing() {
 }
 
 #[test]
-fn an_op_without_a_file_shows_its_table() {
+fn op_without_file_prints_its_table() {
     let folder = tempdir().unwrap();
     for op in ops::OPS {
         let name = op.spec().name;

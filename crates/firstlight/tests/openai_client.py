@@ -1,4 +1,4 @@
-"""What programs do with OpenAI's client, against the server whose address is given."""
+"""OpenAI's client against the server whose address is given."""
 
 import asyncio
 import sys
@@ -20,7 +20,7 @@ def refused(kind, words, call):
         raise AssertionError(f"wanted {kind.__name__}: {words}")
 
 
-# Whole and streamed answers are the same, with what was counted.
+# Whole and streamed answers and their usage are equal.
 assert [model.id for model in client.models.list()] == ["mini"]
 whole = client.chat.completions.create(messages=TALK, n=2, **SAME)
 assert [choice.index for choice in whole.choices] == [0, 1]
@@ -44,14 +44,14 @@ assert len(plain.data[0].embedding) == len(both.data[0].embedding) > 1
 assert max(abs(a - b) for a, b in zip(plain.data[0].embedding, both.data[0].embedding)) < 1e-5
 refused(openai.BadRequestError, "dimensions", lambda: client.embeddings.create(model="mini", input="a", dimensions=3))
 
-# The client's own way to collect a stream.
+# The client's stream helper.
 with client.chat.completions.stream(messages=TALK, **SAME) as stream:
     kinds = {event.type for event in stream}
     final = stream.current_completion_snapshot
 assert kinds >= {"chunk", "content.delta"}, kinds
 assert final.choices[0].message.content == texts[0]
 
-# Log probabilities, and stops.
+# Log probabilities and stop strings.
 likely = client.chat.completions.create(
     messages=TALK, model="mini", temperature=0, max_completion_tokens=4, logprobs=True, top_logprobs=3
 )
@@ -66,13 +66,13 @@ cut = client.completions.create(prompt="hello", stop=stop, **SAME).choices[0]
 assert (cut.text, cut.finish_reason) == (text[: text.index(stop)], "stop")
 ids = client.completions.create(prompt=[104, 101, 108, 108, 111], **SAME)
 assert ids.choices[0].text == text
-# `echo` puts the prompt before each answer, streamed or whole.
+# `echo` prepends the prompt to each answer, streamed or whole.
 echoed = client.completions.create(prompt=["hello", [104, 105]], echo=True, n=2, **SAME)
 assert [choice.text[:2] for choice in echoed.choices] == ["he", "he", "hi", "hi"]
 assert echoed.choices[0].text == "hello" + text
 pieces = client.completions.create(prompt="hello", echo=True, stream=True, **SAME)
 assert "".join(chunk.choices[0].text for chunk in pieces) == "hello" + text
-# A bias of -100 bans a token, one of 100 forces it, and a small one changes what is nearly as likely.
+# A bias of -100 bans a token, 100 forces it, and a small bias selects a token of nearly the same probability.
 plain = dict(model="mini", prompt="hello", temperature=0, max_tokens=8)
 first = client.completions.create(logprobs=1, **plain).choices[0]
 letter = next(token for token in first.logprobs.tokens if len(token) == 1 and token.isascii())
@@ -86,13 +86,13 @@ if len(second) == 1 and second.isascii():
     assert one(gap - 0.01).text == best and one(gap + 0.01).text == second
     # Log probabilities are those before the bias.
     assert abs(one(gap + 0.01).logprobs.token_logprobs[0] - likely[second]) < 1e-4
-# With `echo` the tokens of the prompt have log probabilities too; without an answer they are all there is.
+# With `echo` the prompt tokens have log probabilities too, also without completion tokens.
 scored = client.completions.create(logprobs=2, echo=True, **plain).choices[0]
 assert scored.text == "hello" + first.text and scored.logprobs.tokens[:5] == list("hello")
 assert scored.logprobs.token_logprobs[5:] == first.logprobs.token_logprobs and scored.logprobs.text_offset[:6] == [0, 1, 2, 3, 4, 5]
 assert scored.logprobs.token_logprobs[0] is None and scored.logprobs.top_logprobs[0] is None
 for at in range(1, 5):
-    # What the model says of the token after a prefix is what it says of it in the whole prompt.
+    # The log probability of a prompt token equals that of the same token after its prefix.
     one = client.completions.create(model="mini", prompt="hello"[:at], temperature=0, max_tokens=1, logprobs=20, echo=False).choices[0]
     known = one.logprobs.top_logprobs[0].get("hello"[at])
     assert known is None or abs(known - scored.logprobs.token_logprobs[at]) < 1e-4, (at, known)
@@ -102,7 +102,7 @@ alone = client.completions.create(logprobs=2, echo=True, **plain | {"max_tokens"
 assert alone.choices[0].text == "hello" and alone.choices[0].finish_reason == "length" and alone.usage.completion_tokens == 0
 assert alone.choices[0].logprobs.token_logprobs == scored.logprobs.token_logprobs[:5]
 assert client.completions.create(echo=True, **plain | {"max_tokens": 0}).choices[0].text == "hello"
-# As lm-evaluation-harness asks: token ids, several prompts, one token more.
+# The request of lm-evaluation-harness: token ids, several prompts, one more token.
 both = client.completions.create(**plain | {"prompt": [[104, 101, 108], [104, 105]], "max_tokens": 1}, logprobs=1, echo=True, seed=1234)
 assert [len(choice.logprobs.token_logprobs) for choice in both.choices] == [4, 3]
 streamed = list(client.completions.create(logprobs=2, echo=True, stream=True, **plain))
@@ -112,7 +112,7 @@ extra = client.completions.create(
 )
 assert extra.usage.completion_tokens == 30
 
-# Mistakes are the exceptions that programs catch.
+# Errors are the client's exceptions.
 other = openai.OpenAI(base_url=URL, api_key="open", max_retries=0)
 refused(openai.AuthenticationError, "Bearer", lambda: other.models.list())
 ask = lambda **more: client.completions.create(**{"model": "mini", "prompt": "x", **more})
@@ -124,7 +124,7 @@ refused(openai.NotFoundError, "gpt-4", lambda: client.models.retrieve("gpt-4"))
 assert client.models.retrieve("mini").id == "mini"
 
 
-# Many at once, and some that are left alone.
+# Many requests at once, some of which are cancelled.
 async def many():
     async with openai.AsyncOpenAI(base_url=URL, api_key=KEY, max_retries=0) as several:
         async def one(number):

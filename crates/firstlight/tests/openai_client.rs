@@ -1,5 +1,5 @@
-//! OpenAI's and Anthropic's own clients, the AI SDK, Codex and pages in Chromium against `firstlight serve`: what they send by themselves, how they
-//! read answers, streams and errors.
+//! The clients of OpenAI and Anthropic, the AI SDK, Codex and pages in Chromium against `firstlight serve`: their requests, and how they
+//! parse answers, streams and errors.
 //!
 //! `cargo xtask test` installs them. It names the Python that has OpenAI's in FIRSTLIGHT_OPENAI_PYTHON, the folder that has those of
 //! npm in FIRSTLIGHT_NPM_CLIENTS, the program of Codex in FIRSTLIGHT_CODEX and the folder that has Chromium in FIRSTLIGHT_BROWSER.
@@ -35,13 +35,13 @@ const ARGUMENTS: [&str; 6] =
     ["--served-model-name", "mini", "--api-key", "sesame", "--max-model-len", "512"];
 
 #[test]
-fn openais_client_is_answered() {
+fn serves_openai_client() {
     let folder = model::model("kimi-linear-mini");
     run_python("openai_client.py", &client::Server::start(folder.path(), &ARGUMENTS));
 }
 
 #[test]
-fn each_field_of_openais_client_is_treated_as_the_table_says() {
+fn openai_fields_match_the_table() {
     let folder = model::ending("granite-moe-mini");
     run_python("openai_fields.py", &client::Server::start(folder.path(), &ARGUMENTS));
 }
@@ -49,7 +49,7 @@ fn each_field_of_openais_client_is_treated_as_the_table_says() {
 const ANSWER: &str = "It does not rain in Ulm.";
 
 /// A model that calls a function, and answers once the last message is a tool's: then the prompt ends with the first half of the
-/// script. Of each message the model reads the end only.
+/// script. The prompt has only the end of each message.
 fn agent(function: &str, arguments: &str) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let model = folder.path().join("m");
@@ -74,33 +74,33 @@ fn weather() -> tempfile::TempDir {
 }
 
 #[test]
-fn openais_client_calls_tools() {
+fn openai_client_calls_tools() {
     let folder = weather();
     let arguments = [&ARGUMENTS[..4], &["--max-model-len", "4096"]].concat();
     run_python("tools_client.py", &client::Server::start(folder.path(), &arguments));
 }
 
 #[test]
-fn responses_are_what_openais_client_reads() {
+fn openai_client_parses_responses() {
     let folder = weather();
     let arguments = [&ARGUMENTS[..4], &["--max-model-len", "4096"]].concat();
     run_python("responses_client.py", &client::Server::start(folder.path(), &arguments));
 }
 
 #[test]
-fn messages_are_what_anthropics_client_reads() {
+fn anthropic_client_parses_messages() {
     let folder = weather();
     let arguments = [&ARGUMENTS[..4], &["--max-model-len", "4096"]].concat();
     run_python("anthropic_client.py", &client::Server::start(folder.path(), &arguments));
 }
 
-/// Codex reads what the model calls, runs it, and sends the result back.
+/// Codex parses the model's call, runs it and returns the result.
 #[test]
-fn codex_runs_the_commands_of_the_model() {
+fn codex_runs_model_commands() {
     let codex = std::env::var_os("FIRSTLIGHT_CODEX");
     let codex = codex.expect("FIRSTLIGHT_CODEX is not set: run `cargo xtask test`");
     let folder = agent("exec_command", r#"{"cmd": "echo it works > made.txt"}"#);
-    // Codex sends some 20,000 characters of instructions.
+    // Codex sends about 20,000 characters of instructions.
     let template = folder.path().join("m/chat_template.jinja");
     let short = std::fs::read_to_string(&template).unwrap().replace("-9000", "-20");
     std::fs::write(&template, short).unwrap();
@@ -141,9 +141,9 @@ fn run_node(script: &str, variable: &str, arguments: &[String]) {
     assert!(said.ends_with("all of it\n"), "{said}");
 }
 
-/// A model of random weights, whose calls are required of it.
+/// A model of random weights with a required tool call.
 #[test]
-fn npms_clients_are_answered() {
+fn serves_npm_clients() {
     let folder = model::ending("granite-moe-mini");
     let template =
         concat!(env!("CARGO_MANIFEST_DIR"), "/../models/tests/templates/granite-4.0.jinja");
@@ -154,9 +154,9 @@ fn npms_clients_are_answered() {
     client::wait(|| server.is_free());
 }
 
-/// A page of this machine, a page of another site and one that has a key.
+/// A local page, a page of another site and a page with an API key.
 #[test]
-fn browser_pages_of_other_origins_get_what_cors_allows() {
+fn browser_obeys_cors_policy() {
     let folder = tempfile::tempdir().unwrap();
     support::scripted::say(&folder.path().join("m"), ANSWER, &["<|im_end|>"]);
     let template = "{%- for message in messages -%}{{ message.content }}{%- endfor -%}[assistant]";

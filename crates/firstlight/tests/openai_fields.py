@@ -1,6 +1,6 @@
-"""Each field that OpenAI's client can send, alone, against the server whose address is given.
+"""Each field of OpenAI's client, one per request, against the server whose address is given.
 
-The fields are those of the client's own types: a field that a later version adds fails here until the server treats it.
+The fields are those of the client's types: a field that a later version adds fails here until the server handles it.
 """
 
 import sys
@@ -16,7 +16,7 @@ WEATHER = {"name": "weather", "description": "tells", "parameters": {"type": "ob
 SCHEMA = {"type": "object", "properties": {"a": {"type": "boolean"}}, "required": ["a"], "additionalProperties": False}
 JSON = {"name": "answer", "description": "whether", "strict": True, "schema": SCHEMA}
 
-# A value that asks for something, and the code of the error where it is refused.
+# A value that changes the answer, and the error code if the server refuses it.
 TEXT = {
     "frequency_penalty": (0.5, None),
     "logit_bias": ({"104": -100}, None),
@@ -65,7 +65,7 @@ COMPLETION = TEXT | {
     "prompt": ("x", None),
     "suffix": ("end", "unsupported_value"),
 }
-# vLLM's own, which clients send in `extra_body`.
+# vLLM's fields, which clients send in `extra_body`.
 EXTRA = {
     "top_k": (5, None),
     "min_p": (0.1, None),
@@ -85,7 +85,7 @@ EXTRA = {
     "length_penalty": (1.0, None),
     "skip_special_tokens": (False, "unsupported_value"),
 }
-# Fields of one message that clients send back from an answer.
+# Fields of a message that clients return from an answer.
 MESSAGE = {
     "annotations": ([], None),
     "audio": (None, None),
@@ -119,7 +119,7 @@ def check(values, params, ask):
         assert got == want, f"{name}: {got}, wanted {want}"
 
 
-# Fields that mean something with another one only.
+# Fields that need another field.
 NEEDS = {"stream_options": {"stream": True}, "top_logprobs": {"logprobs": True}}
 
 

@@ -1,4 +1,4 @@
-//! What `verify` and `bench` say of a Python environment that they cannot use: exit 2 and one sentence with a hint.
+//! `verify` and `bench` with an unusable Python environment: exit 2 and a one-line error with a hint.
 
 mod support;
 
@@ -6,7 +6,7 @@ use support::refuses;
 use tempfile::tempdir;
 
 #[test]
-fn an_environment_that_cannot_be_used_is_one_sentence() {
+fn unusable_environment_is_one_line_error() {
     let folder = tempdir().unwrap();
     let nothing = folder.path().join("empty");
     std::fs::create_dir(&nothing).unwrap();
@@ -20,7 +20,7 @@ fn an_environment_that_cannot_be_used_is_one_sentence() {
         check(&["--python", "true"], &["the Python process ended with status 0"]);
         check(&["--only", "torch"], &["there is no Python environment to run peers in"]);
         check(&["--peer", "attention=a:b"], &["there is no Python environment"]);
-        check(&["--python", "python3", "--only", "nobody"], &["no peer is called `nobody`"]);
+        check(&["--python", "python3", "--only", "absent"], &["no peer is called `absent`"]);
         check(&["--python", "python3", "--peer", "a:b"], &["`a:b` names no function"]);
         check(&["--python", "python3", "--peer", "softmax=a:b"], &["there is no op `softmax`"]);
     }

@@ -1,4 +1,4 @@
-//! `firstlight plan`: what it prints, and how it ends.
+//! `firstlight plan`: its output and exit status.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -9,7 +9,7 @@ fn plan(arguments: &[&str]) -> Output {
     command.output().expect("firstlight runs")
 }
 
-/// The same on a machine whose programs are those of one folder: a Python by its file, and a uv that answers as told.
+/// The same on a machine whose PATH is one folder, with a stand-in `python` file and a stand-in uv with these cases.
 fn plan_with(folder: &Path, python: &str, uv: &str, arguments: &[&str]) -> Output {
     use std::os::unix::fs::PermissionsExt;
     let bin = folder.join("bin");
@@ -30,7 +30,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn a_plan_fits_80_columns_and_ends_well() {
+fn plan_fits_80_columns() {
     let output = plan(&["--for", "granite-a10", "--machine", "a10"]);
     let out = text(&output.stdout);
     assert_eq!(output.status.code(), Some(0), "{out}{}", text(&output.stderr));
@@ -46,7 +46,7 @@ fn a_plan_fits_80_columns_and_ends_well() {
 }
 
 #[test]
-fn a_refusal_is_a_finding_and_json_is_a_document() {
+fn refusal_is_a_finding_in_text_and_json() {
     let output = plan(&["torch", "--machine", "jetson-orin"]);
     let out = text(&output.stdout);
     assert_eq!(output.status.code(), Some(1), "{out}");
@@ -60,7 +60,7 @@ fn a_refusal_is_a_finding_and_json_is_a_document() {
 }
 
 #[test]
-fn names_that_are_misspelt_are_suggested() {
+fn suggests_corrections_of_misspelt_names() {
     for (arguments, words) in [
         (&["--machine", "gh20"][..], "did you mean `gh200`?"),
         (&["--for", "granite-a1", "--machine", "a10"], "did you mean `granite-a10`?"),
@@ -75,7 +75,7 @@ fn names_that_are_misspelt_are_suggested() {
 }
 
 #[test]
-fn a_model_s_config_says_which_kernels_to_plan_for() {
+fn model_config_selects_kernels() {
     let folder = tempfile::tempdir().expect("a folder");
     let config = r#"{"model_type": "mamba2", "architectures": ["Mamba2ForCausalLM"], "num_hidden_layers": 2,
         "hidden_size": 1024, "vocab_size": 1000, "state_size": 128, "num_heads": 32, "head_dim": 64, "expand": 2,
@@ -89,7 +89,7 @@ fn a_model_s_config_says_which_kernels_to_plan_for() {
 }
 
 #[test]
-fn a_plan_is_written_in_another_tool_s_words() {
+fn plan_is_written_in_formats_of_other_tools() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("plan.toml");
     let path = file.to_str().expect("UTF-8");
@@ -100,7 +100,7 @@ fn a_plan_is_written_in_another_tool_s_words() {
     assert_eq!(plan.target.name, "cpu-x86_64");
 }
 
-/// Writes the plan of these arguments in a format, and gives the file and its text without the comment above it.
+/// Writes the plan of these arguments in a format. Returns the file and its text without the comment above it.
 fn written(folder: &Path, format: &str, arguments: &[&str]) -> (String, String) {
     let path = folder.join(format).to_str().expect("UTF-8").to_owned();
     let output = plan(&[arguments, &["--emit", format, "-o", &path]].concat());
@@ -111,14 +111,14 @@ fn written(folder: &Path, format: &str, arguments: &[&str]) -> (String, String) 
 }
 
 #[test]
-fn r4_07_a_profile_is_written_planned_for_and_written_the_same() {
+fn r4_07_profile_round_trips() {
     let (first, second) = (tempfile::tempdir().expect("a"), tempfile::tempdir().expect("b"));
     let asked = ["flash-attn", "--machine", "h200"];
     let (file, body) = written(first.path(), "profile.yaml", &asked);
     assert!(body.contains("flash_attn_version: ") && body.contains("cuda_version: "), "{body}");
     let asked = ["--for", &file, "--machine", "h200"];
     assert_eq!(written(second.path(), "profile.yaml", &asked).1, body);
-    // It is pinned, not asked for anew: an older torch stays the older one.
+    // The version is pinned: an older torch stays older.
     let older = "torch_version: 2.8.0\ncuda_version: '12.8'\n";
     std::fs::write(&file, older).expect("writes");
     let (_, again) = written(second.path(), "profile.yaml", &asked);
@@ -130,7 +130,7 @@ fn r4_07_a_profile_is_written_planned_for_and_written_the_same() {
 }
 
 #[test]
-fn a_plan_that_was_written_is_looked_at_again() {
+fn written_plan_is_checked() {
     let folder = tempfile::tempdir().expect("a folder");
     let asked = ["--for", "granite-a10", "--machine", "a10"];
     let (file, _) = written(folder.path(), "plan.toml", &asked);
@@ -140,7 +140,7 @@ fn a_plan_that_was_written_is_looked_at_again() {
     assert_eq!(output.status.code(), Some(0), "{}{}", text(&output.stdout), text(&output.stderr));
     assert!(text(&output.stdout).contains("plan for a10"));
 
-    // A version that is not what the tables have is a finding, and a machine on which it cannot be is a refusal.
+    // A version that differs from the tables is a finding, and an impossible machine is a refusal.
     let written = std::fs::read_to_string(&file).expect("a file");
     let planned = setup::emit::read_plan(&written).expect("a plan");
     let torch = planned.packages.iter().find(|package| package.name == "torch").expect("torch");
@@ -158,11 +158,11 @@ fn a_plan_that_was_written_is_looked_at_again() {
     assert!(out.contains("these cannot all hold"), "{out}");
 
     let output = plan(&["--from", &file, "torch"]);
-    assert_eq!(output.status.code(), Some(2), "a plan is not planned for something else");
+    assert_eq!(output.status.code(), Some(2), "--from takes no packages");
 }
 
 #[test]
-fn a_plan_for_this_machine_takes_a_python_that_is_here() {
+fn plan_uses_an_installed_python() {
     let folder = tempfile::tempdir().expect("a folder");
     let json = |python: &str, uv: &str, arguments: &[&str]| -> facts::InstallPlan {
         let output = plan_with(folder.path(), python, uv, arguments);
@@ -173,7 +173,7 @@ fn a_plan_for_this_machine_takes_a_python_that_is_here() {
     assert_eq!(json("python3.11", "", &["torch", "--json"]).python, "3.11");
     std::fs::remove_dir_all(folder.path().join("bin")).expect("removes");
 
-    // One that nothing is published for is no help: what is taken instead is said, with the way to it.
+    // No wheels are published for Python 3.8: the plan names the version it uses instead and how to install it.
     let uv = "*find*) exit 2 ;;\n*only-downloads*) echo 'cpython-3.12.16-linux' ;;\n";
     let plan = json("python3.8", uv, &["torch", "--json"]);
     assert_eq!(plan.python, "3.12");
@@ -182,7 +182,7 @@ fn a_plan_for_this_machine_takes_a_python_that_is_here() {
     };
     assert!(plan.warnings.iter().any(said), "{:?}", plan.warnings);
 
-    // One that uv cannot get either ends it before anything is locked.
+    // If uv cannot install the version either, the command fails before it locks anything.
     let uv = "*find*) exit 2 ;;\n*only-installed*) echo 'cpython-3.8.1-linux' ;;\n*compile*) echo compiled >&2; exit 1 ;;\n";
     let output = plan_with(folder.path(), "python3.8", uv, &["torch", "--lock"]);
     let error = text(&output.stderr);
@@ -193,10 +193,10 @@ fn a_plan_for_this_machine_takes_a_python_that_is_here() {
 }
 
 #[test]
-fn a_package_that_does_not_exist_is_an_error_that_names_it() {
+fn missing_package_is_named() {
     let folder = tempfile::tempdir().expect("a folder");
     let asked = ["nopkg-xyz", "--machine", "a10"];
-    // As uv 0.13.9 says it.
+    // The message of uv 0.13.9.
     let uv = "*compile*) echo 'error: No solution found when resolving dependencies' >&2\n\
               echo '  cause: Because nopkg-xyz was not found in the package registry and firstlight-plan depends on nopkg-xyz, we can conclude that your requirements are unsatisfiable.' >&2\n\
               exit 1 ;;\n";
@@ -207,7 +207,7 @@ fn a_package_that_does_not_exist_is_an_error_that_names_it() {
         error.contains("there is no package `nopkg-xyz` on https://pypi.org/simple"),
         "{error}"
     );
-    // Without a network nobody knows, and that is said.
+    // Without a network the plan reports that it cannot tell.
     let uv = "*compile*) echo 'error: Request failed' >&2; echo '  cause: Failed to fetch: `https://pypi.org/simple/nopkg-xyz/`' >&2\n\
               echo '  cause: dns error' >&2; exit 2 ;;\n";
     let output = plan_with(folder.path(), "python3.11", uv, &asked);
@@ -221,7 +221,7 @@ fn a_package_that_does_not_exist_is_an_error_that_names_it() {
 }
 
 #[test]
-fn a_gpu_is_planned_for_by_its_name_or_its_compute_capability() {
+fn gpu_is_selected_by_name_or_compute_capability() {
     let json = |arguments: &[&str]| -> facts::InstallPlan {
         let output = plan(&[&["torch", "--json"], arguments].concat());
         let error = text(&output.stderr);
@@ -239,9 +239,9 @@ fn a_gpu_is_planned_for_by_its_name_or_its_compute_capability() {
     let versions = |plan: &facts::InstallPlan| -> Vec<String> {
         plan.packages.iter().map(|it| format!("{} {}", it.name, it.version)).collect()
     };
-    assert_eq!(versions(&any), versions(&named), "a name adds nothing but itself");
+    assert_eq!(versions(&any), versions(&named), "the name changes no version");
     assert_eq!(json(&["--gpu", "9.0", "--arch", "aarch64"]).target.arch, "aarch64");
-    // A driver of CUDA 12 bounds the choice.
+    // A driver of CUDA 12 limits the choice.
     let old = json(&["--gpu", "8.0", "--driver", "550.54.14"]);
     assert!(old.cuda.as_deref().is_some_and(|cuda| cuda.starts_with("12.")), "{:?}", old.cuda);
     for (arguments, words) in [
@@ -261,7 +261,7 @@ fn a_gpu_is_planned_for_by_its_name_or_its_compute_capability() {
 }
 
 #[test]
-fn the_matrix_of_a_machine_is_what_a_plan_finds_for_it() {
+fn matrix_matches_the_plan() {
     let matrix = |arguments: &[&str]| -> facts::SupportMatrix {
         let mut command = Command::new(env!("CARGO_BIN_EXE_firstlight"));
         let output =
@@ -288,7 +288,7 @@ fn the_matrix_of_a_machine_is_what_a_plan_finds_for_it() {
 
 /// Row D8.
 #[test]
-fn cuda_is_honoured_or_refused_by_name() {
+fn cuda_option_is_applied_or_refused() {
     for (cuda, words) in [("99", "expected a CUDA release such as 12.8"), ("12", "such as 12.8")] {
         let output = plan(&["torch", "--machine", "h100", "--cuda", cuda]);
         assert_eq!(output.status.code(), Some(2));
@@ -305,7 +305,7 @@ fn cuda_is_honoured_or_refused_by_name() {
 
 /// Row D8.
 #[test]
-fn writing_a_plan_says_what_was_written() {
+fn reports_the_written_plan() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("plan.toml");
     let name = path.to_str().expect("UTF-8");
@@ -320,7 +320,7 @@ fn writing_a_plan_says_what_was_written() {
 
 /// Row D8.
 #[test]
-fn an_engine_is_planned_with_its_torch_and_cuda() {
+fn engine_is_planned_with_its_torch_and_cuda() {
     for engine in ["sglang", "vllm"] {
         let output = plan(&[engine, "--machine", "a100", "--json"]);
         let plan: facts::InstallPlan = serde_json::from_slice(&output.stdout).expect("a plan");
@@ -336,7 +336,7 @@ fn an_engine_is_planned_with_its_torch_and_cuda() {
 
 /// Row D8.
 #[test]
-fn without_a_gpu_the_next_step_is_a_plan_for_a_named_machine() {
+fn no_gpu_suggests_the_machine_option() {
     if Path::new("/proc/driver/nvidia").exists() {
         return;
     }

@@ -1,5 +1,5 @@
-//! `ps`: a recorded machine's processes with what is wrong among them, and one sentence where no driver lists any.
-#![allow(clippy::unwrap_used)] // Helpers of tests may unwrap as tests do.
+//! `ps`: the processes of a recorded machine with findings, and a one-line error without a driver.
+#![allow(clippy::unwrap_used)] // Test helpers may unwrap.
 
 mod support;
 
@@ -7,7 +7,7 @@ use std::path::Path;
 use support::{expect, json, refuses};
 use tempfile::tempdir;
 
-/// An A10 with three copies of one program, an engine left behind, and a process of a container.
+/// An A10 with three copies of one program, an orphaned engine, and a process of a container.
 fn recorded(folder: &Path) {
     let write = |path: &str, text: &str| {
         let path = folder.join(path);
@@ -53,7 +53,7 @@ fn recorded(folder: &Path) {
 }
 
 #[test]
-fn processes_are_joined_with_what_the_system_knows() {
+fn gpu_processes_are_joined_with_procfs_data() {
     let folder = tempdir().unwrap();
     recorded(folder.path());
     let report = json(folder.path(), &["ps", "--recorded", "."], 1);
@@ -83,12 +83,12 @@ fn processes_are_joined_with_what_the_system_knows() {
         "20 h",
         "6324 MiB",
     ] {
-        // A table and a paragraph break lines where they must.
+        // Tables and paragraphs are wrapped.
         let unbroken = shown.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(unbroken.contains(words), "no {words} in\n{shown}");
     }
     assert!(!shown.contains("leak"), "{shown}");
-    // Commands and addresses stay whole, so that they survive being copied.
+    // Commands and URLs are not wrapped, so that they can be copied.
     let whole = |line: &str| line.contains("  fix  ") || line.contains("  see  ");
     let long: Vec<&str> =
         shown.lines().filter(|line| line.chars().count() > 80 && !whole(line)).collect();
@@ -96,7 +96,7 @@ fn processes_are_joined_with_what_the_system_knows() {
 }
 
 #[test]
-fn a_quiet_gpu_is_good_and_no_driver_is_one_sentence() {
+fn idle_gpu_passes_and_missing_driver_fails() {
     let folder = tempdir().unwrap();
     recorded(folder.path());
     let nvml = std::fs::read_to_string(folder.path().join("nvml")).unwrap();
@@ -123,7 +123,7 @@ fn a_quiet_gpu_is_good_and_no_driver_is_one_sentence() {
 }
 
 #[test]
-fn stopping_is_never_a_guess() {
+fn stop_needs_an_exact_process() {
     let folder = tempdir().unwrap();
     recorded(folder.path());
     refuses(

@@ -1,7 +1,7 @@
-//! `ps` and `ps --stop` on real processes, which a driver made for tests lists: who is who, who was left behind, and
-//! that exactly one process is ended.
-#![cfg(target_os = "linux")] // Handles of processes and /proc are Linux's.
-#![allow(clippy::unwrap_used)] // Helpers of tests may unwrap as tests do.
+//! `ps` and `ps --stop` on real processes listed by a stand-in NVML: their identity, orphans, and that exactly one process is
+//! stopped.
+#![cfg(target_os = "linux")] // pidfd and /proc exist only on Linux.
+#![allow(clippy::unwrap_used)] // Test helpers may unwrap.
 
 mod support;
 
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use support::fake_driver::{libcuda, with_driver};
 use tempfile::{TempDir, tempdir};
 
-/// A place of its own for each test: a program whose name no other test has, and the driver's list.
+/// The folder of one test, with a program of a unique name and the list of the stand-in NVML.
 struct World {
     folder: TempDir,
     program: PathBuf,
@@ -34,10 +34,10 @@ impl World {
     fn new() -> Self {
         let folder = tempdir().unwrap();
         let program = folder.path().join("serve-model");
-        // A script, so that the command line is a program and its script, as Python's are. `deaf` ignores TERM.
+        // A script, so that the command line is an interpreter and its script, like Python's. `deaf` ignores SIGTERM.
         std::fs::write(
             &program,
-            // It says its number once it is ready, and ends by itself when the test's folder goes.
+            // The script writes its process id once it runs, and exits when the test's folder is removed.
             "[ \"$1\" = deaf ] && trap '' TERM\necho $$ > \"$2.new\"; mv \"$2.new\" \"$2\"\n\
              while [ -e \"$2\" ]; do sleep 0.05; done\n",
         )
@@ -66,7 +66,7 @@ impl World {
         Running(child)
     }
 
-    /// Tells the driver that a process has memory.
+    /// Makes the driver list memory of a process.
     fn hold(&self, pid: u32, mib: u64, how: &str) {
         let mut list =
             std::fs::OpenOptions::new().create(true).append(true).open(self.list()).unwrap();
@@ -93,8 +93,8 @@ impl World {
         serde_json::from_slice(&output.stdout).unwrap()
     }
 
-    /// Runs the command on a terminal of its own and types an answer to each question.
-    fn on_a_terminal(&self, arguments: &[&str], answers: &str) -> String {
+    /// Runs the command on a separate pseudo-terminal and types an answer to each question.
+    fn run_on_terminal(&self, arguments: &[&str], answers: &str) -> String {
         let typed = self.command(arguments);
         let line: Vec<String> = std::iter::once(typed.get_program())
             .chain(typed.get_args())
@@ -133,7 +133,7 @@ fn rules(report: &Value) -> Vec<&str> {
 }
 
 #[test]
-fn a_process_is_joined_with_what_the_system_knows_of_it() {
+fn gpu_process_is_joined_with_procfs_data() {
     let world = World::new();
     let process = world.start("willing", "one");
     world.hold(process.0.id(), 6324, "");
@@ -157,7 +157,7 @@ fn a_process_is_joined_with_what_the_system_knows_of_it() {
 }
 
 #[test]
-fn copies_of_one_program_are_told() {
+fn reports_copies_of_one_program() {
     let world = World::new();
     let copies = [world.start("willing", "one"), world.start("willing", "two")];
     for copy in &copies {
@@ -171,8 +171,7 @@ fn copies_of_one_program_are_told() {
     }
 }
 
-/// Takes over what its children leave, as the first process of a machine does, and starts a server that starts a worker
-/// and ends.
+/// A subreaper, like process 1, that starts a server, which starts a worker and exits.
 const REAPER: &str = r#"
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -190,7 +189,7 @@ int main(int count, char **words) {
 "#;
 
 #[test]
-fn a_worker_whose_server_is_gone_is_told_and_stopped() {
+fn orphaned_worker_is_reported_and_stopped() {
     let world = World::new();
     let source = world.path().join("reaper.c");
     std::fs::write(&source, REAPER).unwrap();
@@ -216,6 +215,7 @@ fn a_worker_whose_server_is_gone_is_told_and_stopped() {
     let report = world.json(&["ps"], 1);
     assert_eq!(rules(&report), ["stale-process"], "{report:#}");
     let finding = &report["findings"][0];
+    // words: allow(behind)
     assert!(finding["title"].as_str().unwrap().contains("was left behind by its program"));
     assert_eq!(finding["fix"][0], format!("firstlight ps --stop {pid}"));
     let stopped = world.json(&["ps", "--stop", &pid.to_string(), "--yes"], 0);
@@ -227,7 +227,7 @@ fn zombie(pid: u32) -> bool {
 }
 
 #[test]
-fn a_zombie_that_keeps_memory_names_its_parent() {
+fn zombie_holding_memory_names_its_parent() {
     let world = World::new();
     let mut process = world.start("willing", "one");
     let pid = process.0.id();
@@ -246,7 +246,7 @@ fn a_zombie_that_keeps_memory_names_its_parent() {
 }
 
 #[test]
-fn stopping_ends_that_process_alone_and_its_memory_is_seen_to_come_back() {
+fn stop_ends_one_process_and_waits_for_its_memory() {
     let world = World::new();
     let (mut one, mut other) = (world.start("willing", "one"), world.start("willing", "two"));
     world.hold(one.0.id(), 6000, "");
@@ -261,11 +261,11 @@ fn stopping_ends_that_process_alone_and_its_memory_is_seen_to_come_back() {
 }
 
 #[test]
-fn memory_that_does_not_come_back_is_not_called_so() {
+fn unreleased_memory_is_reported() {
     let world = World::new();
     let mut process = world.start("willing", "one");
     let pid = process.0.id().to_string();
-    // The driver keeps it while its zombie is there, and this test does not collect it.
+    // The driver keeps the memory as long as the zombie exists, which this test does not reap.
     world.hold(process.0.id(), 700, "kept");
     let (output, shown) = world.run(&["ps", "--stop", &pid, "--yes"]);
     assert_eq!(output.status.code(), Some(1), "{shown}");
@@ -275,7 +275,7 @@ fn memory_that_does_not_come_back_is_not_called_so() {
 }
 
 #[test]
-fn a_deaf_process_is_killed_only_when_that_was_said() {
+fn process_ignoring_sigterm_is_killed_only_with_kill() {
     let world = World::new();
     let mut deaf = world.start("deaf", "one");
     world.hold(deaf.0.id(), 100, "");
@@ -290,25 +290,25 @@ fn a_deaf_process_is_killed_only_when_that_was_said() {
 }
 
 #[test]
-fn on_a_terminal_it_asks_before_each_signal() {
+fn terminal_asks_before_each_signal() {
     let world = World::new();
     let mut deaf = world.start("deaf", "one");
     world.hold(deaf.0.id(), 100, "");
     let pid = deaf.0.id().to_string();
     let arguments = ["ps", "--stop", &pid, "--grace", "0.3"];
-    let shown = world.on_a_terminal(&arguments, "n\n");
+    let shown = world.run_on_terminal(&arguments, "n\n");
     assert!(shown.contains("stop process") && shown.contains("nothing was stopped"), "{shown}");
     assert!(alive(&mut deaf));
-    let shown = world.on_a_terminal(&arguments, "y\nno\n");
+    let shown = world.run_on_terminal(&arguments, "y\nno\n");
     assert!(shown.contains("kill it (unsaved work is lost)?"), "{shown}");
     assert!(alive(&mut deaf), "{shown}");
-    let shown = world.on_a_terminal(&arguments, "y\ny\n");
+    let shown = world.run_on_terminal(&arguments, "y\ny\n");
     assert!(shown.contains("ended on KILL; its GPU memory was freed (100 MiB)"), "{shown}");
     assert!(!alive(&mut deaf));
 }
 
 #[test]
-fn what_is_not_there_not_listed_or_not_asked_is_left_alone() {
+fn unlisted_or_unconfirmed_process_is_not_stopped() {
     let world = World::new();
     let (mut listed, mut unlisted) = (world.start("willing", "one"), world.start("willing", "two"));
     world.hold(listed.0.id(), 100, "");
@@ -323,12 +323,12 @@ fn what_is_not_there_not_listed_or_not_asked_is_left_alone() {
     assert!(alive(&mut listed) && alive(&mut unlisted));
 }
 
-/// Another user's process is refused also to root; this can be set up only by root, as CI is.
+/// Root is refused another user's process too; only root, as in CI, can set this up.
 #[test]
-fn a_process_of_another_user_is_refused() {
+fn refuses_process_of_another_user() {
     let own = std::fs::metadata("/proc/self").map(|it| std::os::unix::fs::MetadataExt::uid(&it));
     if own.unwrap() != 0 {
-        // Process 1 is root's, and a user may not signal it.
+        // Process 1 belongs to root.
         let world = World::new();
         world.hold(1, 100, "");
         let (output, shown) = world.run(&["ps", "--stop", "1", "--yes"]);
@@ -352,11 +352,11 @@ fn a_process_of_another_user_is_refused() {
 }
 
 #[test]
-fn a_driver_that_falls_silent_makes_no_memory_come_back() {
+fn stop_is_refused_if_driver_lists_no_processes() {
     let world = World::new();
     let mut process = world.start("willing", "one");
     world.hold(process.0.id(), 100, "");
-    // The processes of a GPU whose driver tells nothing about it are not known, which is not the same as none.
+    // If the driver does not list the processes of a GPU, they are unknown, which differs from none.
     let pid = process.0.id().to_string();
     let mut command = world.command(&["ps", "--stop", &pid, "--yes"]);
     command.env("FAKE_NVML_REFUSE", "1");

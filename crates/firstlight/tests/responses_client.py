@@ -1,4 +1,4 @@
-"""What programs do with OpenAI's client and /v1/responses, against a scripted model that calls a tool, then answers."""
+"""OpenAI's client and /v1/responses against a scripted model that calls a tool and then answers."""
 
 import json
 import sys
@@ -32,7 +32,7 @@ def events(stream):
     return all
 
 
-# A call, its result, and the answer: the items are sent back by the client.
+# A call, its result and the answer; the client returns the items.
 called = client.responses.create(**ASK, instructions="be brief", store=False, metadata={"app": "test"})
 assert called.status == "completed" and called.metadata == {"app": "test"} and called.store is False
 assert called.instructions == "be brief" and called.tools[0].name == "weather"
@@ -46,11 +46,11 @@ usage = answered.usage
 assert usage.total_tokens == usage.input_tokens + usage.output_tokens and usage.output_tokens == len(ANSWER)
 refused(openai.NotFoundError, "response_not_found", lambda: client.responses.retrieve(called.id))
 
-# The same with what the server keeps.
+# The same with responses stored on the server.
 first = client.responses.create(**ASK)
 second = client.responses.create(**{**ASK, "input": [result]}, previous_response_id=first.id)
 assert second.output_text == ANSWER and second.previous_response_id == first.id
-# The later conversation has the earlier one in it.
+# The later conversation contains the earlier one.
 assert second.usage.input_tokens > first.usage.input_tokens
 kept = client.responses.retrieve(second.id)
 assert kept.output == second.output and kept.id == second.id
@@ -61,10 +61,10 @@ refused(openai.NotFoundError, "response_not_found", lambda: client.responses.ret
 refused(openai.NotFoundError, "response_not_found", lambda: client.responses.delete(first.id))
 after = lambda id: client.responses.create(**{**ASK, "input": [result]}, previous_response_id=id)
 refused(openai.BadRequestError, "previous_response_not_found", lambda: after(first.id))
-# A response outlives the one that it continues.
+# A response stays valid after the response that it continues is deleted.
 assert after(second.id).output_text == ANSWER
 
-# Streams: each event of the client's own types, in OpenAI's order.
+# Streams: events of the client's types, in OpenAI's order.
 streamed = events(client.responses.create(**ASK, stream=True))
 kinds = [event.type for event in streamed]
 deltas = "".join(event.delta for event in streamed if event.type == "response.function_call_arguments.delta")
@@ -92,7 +92,7 @@ assert (cut.status, cut.incomplete_details.reason, cut.output_text) == ("incompl
 streamed = events(client.responses.create(**{**ASK, "input": items}, max_output_tokens=5, stream=True))
 assert streamed[-1].type == "response.incomplete" and streamed[-1].response.output[0].status == "incomplete"
 
-# Log probabilities, and a tool that is called by a text.
+# Log probabilities, and a custom tool with text input.
 likely = client.responses.create(
     **{**ASK, "input": items}, max_output_tokens=2, top_logprobs=2, include=["message.output_text.logprobs"]
 )
@@ -115,7 +115,7 @@ assert short < 150, short
 long = client.chat.completions.create(**talk, extra_body={"min_tokens": 150}).usage.completion_tokens
 assert long >= 150, long
 
-# A form, and what cannot be done.
+# Structured output, and unsupported requests.
 form = {"format": {"type": "json_schema", "name": "answer", "schema": {"enum": ["yes"]}}}
 assert client.responses.create(model="mini", input="x", text=form).output_text == '"yes"'
 ask = lambda **more: client.responses.create(**{"model": "mini", "input": "x", **more})
@@ -126,7 +126,7 @@ refused(openai.BadRequestError, "context_length_exceeded", lambda: ask(input="x"
 refused(openai.NotFoundError, "model_not_found", lambda: ask(model="gpt-4"))
 refused(openai.BadRequestError, "missing_required_parameter", lambda: client.responses.create(model="mini"))
 
-# Each field alone.
+# Each field in a separate request.
 NEUTRAL = {
     "include": ["reasoning.encrypted_content"],
     "max_tool_calls": 3,

@@ -1,6 +1,6 @@
-//! `firstlight synth`, `logits` and `run`: a model's folder in, logits or text out, and every mistake named.
+//! `firstlight synth`, `logits` and `run`: logits or text of a model folder, and an error for each invalid input.
 
-#![allow(clippy::unwrap_used)] // Test helpers beside the tests.
+#![allow(clippy::unwrap_used)] // Test helpers may unwrap.
 
 #[path = "../../models/tests/logits/gguf/writer.rs"]
 mod gguf;
@@ -20,7 +20,7 @@ fn logits(path: &Path) -> (Vec<usize>, Vec<f32>) {
     (tensor.shape().to_vec(), values.collect())
 }
 
-/// Draws a shape and gives the logits of some tokens.
+/// Returns the logits of some tokens and the JSON report.
 fn run(folder: &Path, arguments: &[&str]) -> (Vec<f32>, serde_json::Value) {
     let line =
         [&["logits", "m", "--ids", "5,1,5,300,2", "-o", "out.safetensors"], arguments].concat();
@@ -31,7 +31,7 @@ fn run(folder: &Path, arguments: &[&str]) -> (Vec<f32>, serde_json::Value) {
 }
 
 #[test]
-fn a_random_model_gives_the_same_logits_in_chunks_and_says_which_kernels_ran() {
+fn chunked_logits_are_equal_and_kernels_are_reported() {
     for (name, kernels) in [
         ("granite-moe-mini", ["attention.", "conv1d.", "linear.f32", "ssd."]),
         ("kimi-linear-mini", ["attention.", "conv1d.", "linear.f32", "kda."]),
@@ -53,7 +53,7 @@ fn a_random_model_gives_the_same_logits_in_chunks_and_says_which_kernels_ran() {
 }
 
 #[test]
-fn shapes_are_listed_and_mistakes_named() {
+fn lists_shapes_and_reports_invalid_arguments() {
     let folder = tempdir().unwrap();
     let here = folder.path();
     let (listed, _) = expect(here, &["synth"], 0);
@@ -82,7 +82,7 @@ fn shapes_are_listed_and_mistakes_named() {
 }
 
 #[test]
-fn a_model_continues_texts_and_says_what_it_took() {
+fn generates_text_and_reports_time_and_memory() {
     for name in ["granite-moe-mini", "kimi-linear-mini"] {
         let folder = tempdir().unwrap();
         let here = folder.path();
@@ -115,7 +115,7 @@ fn a_model_continues_texts_and_says_what_it_took() {
         {
             assert!(told.contains(words), "no `{words}` in {told}");
         }
-        // A prompt is read twice only to verify.
+        // The prompt is prefilled a second time only with --verify.
         let once = json(here, &line[..line.len() - 1], 0);
         assert_eq!(once["answers"], ran["answers"]);
         assert!(once["agree"].is_null() && once["prompt_read_again_ms"].is_null(), "{once}");
@@ -124,17 +124,17 @@ fn a_model_continues_texts_and_says_what_it_took() {
             counts.map(|count| count.as_u64().unwrap()).sum::<u64>()
         };
         assert!(launched(&once) < launched(&ran), "{once}");
-        // Several at once are each what it is alone.
+        // Each answer of a batch equals the answer of its prompt alone.
         let both = json(here, &[&line[..], &["-p", "x"]].concat(), 0);
         assert_eq!(both["answers"][0], *answer);
         assert_eq!(both["answers"][1]["prompt_tokens"], 1);
         assert!(both["percent_of_bandwidth_limit"].is_null());
-        // A token that was chosen ends the answer where it is said to, and is not part of it.
+        // A stop id ends the answer and is not part of it.
         let third = answer["tokens"][2].to_string();
         let stopped = json(here, &[&line[..], &["--stop-ids", &third]].concat(), 0);
         assert_eq!(stopped["answers"][0]["ended"], "stop id");
         assert!(stopped["answers"][0]["tokens"].as_array().unwrap().len() <= 2);
-        // One token alone has no decoding to measure or to check.
+        // A single token has no decode step to measure or check.
         let one = json(here, &["run", "m", "--ids", "7", "-n", "1", "--dtype", "f32"], 0);
         assert!(
             one["tokens_per_second"].is_null() && one["decode_and_prefill_difference"].is_null()
@@ -143,7 +143,7 @@ fn a_model_continues_texts_and_says_what_it_took() {
 }
 
 #[test]
-fn answers_follow_the_models_template_and_mistakes_are_named() {
+fn applies_chat_template_and_reports_invalid_arguments() {
     let folder = tempdir().unwrap();
     let here = folder.path();
     expect(here, &["synth", "granite-rope-mini", "m"], 0);
@@ -152,10 +152,11 @@ fn answers_follow_the_models_template_and_mistakes_are_named() {
         let (_, err) = expect(here, arguments, 2);
         assert!(err.lines().nth(1).unwrap().contains(hint), "no `{hint}` in {err}");
     };
+    // words: allow(in place of)
     hints(&["run", "m", "--chat", "hi"], "there is no chat template", "use -p in place of --chat");
     let nan = ["run", "m", "-p", "x", "--temperature", "nan"];
     hints(&nan, "the temperature is NaN, expected 0 or more", "0.7 is a usual value");
-    // Before the model is even looked for.
+    // Sampling options are checked before the model is opened.
     hints(&["run", "absent", "-p", "x", "--top-p=2"], "top-p is 2", "0.9 is a usual value");
     hints(&["run", "absent", "-p", "x"], "absent/config.json", "check the path");
     hints(&["run", "m"], "there is no prompt", "-p TEXT");
@@ -204,17 +205,17 @@ fn answers_follow_the_models_template_and_mistakes_are_named() {
 }
 
 #[test]
-fn a_model_fits_or_does_not() {
+fn fit_reports_whether_a_model_fits() {
     let folder = tempdir().unwrap();
     let here = folder.path();
     let drawn = json(here, &["synth", "granite-moe-mini", "m"], 0);
     let fits = json(here, &["fit", "m", "--context", "2048", "--batch", "4"], 0);
     let memory = &fits["model"]["memory"];
-    // Counted from the headers, to the last parameter.
+    // The parameters are counted exactly, from the file headers.
     assert_eq!(memory["parameters"]["value"], drawn["parameters"]);
     assert_eq!((&memory["context_tokens"], &memory["sequences"]), (&2048.into(), &4.into()));
     assert_eq!(memory["fits"], true, "{fits}");
-    // What run itself takes is told beside it.
+    // The report also has the memory of firstlight's engine.
     let engine = &fits["engine"];
     let peak = ["weights", "states", "caches"]
         .map(|part| engine[format!("{part}_bytes")].as_u64().unwrap())
@@ -224,12 +225,12 @@ fn a_model_fits_or_does_not() {
     let (said, _) = expect(here, &["fit", "m", "--context", "2048"], 0);
     assert!(said.contains("for firstlight run on the processor"), "{said}");
     assert_eq!(said.matches("fits").count(), 1, "one verdict: {said}");
-    // Half a million times a million bytes of cache are more than any machine has.
+    // A billion sequences fit no machine.
     let (said, _) = expect(here, &["fit", "m", "--batch", "1000000000"], 1);
     for words in ["does not fit, ", "model-memory"] {
         assert!(said.contains(words), "no `{words}` in {said}");
     }
-    // Without any file: as wide as `synth` would write it, and as narrow as `quantize` would.
+    // A shape without files is counted in the dtype of `synth`, or quantized as by `quantize`.
     let shape = json(here, &["fit", "granite-moe-mini"], 0);
     assert_eq!(shape["model"]["memory"]["parameters"]["value"], drawn["parameters"]);
     expect(here, &["quantize", "m", "narrow", "--to", "int4"], 0);
@@ -240,11 +241,11 @@ fn a_model_fits_or_does_not() {
     let narrow = bytes("granite-moe-mini", &["--weights", "int4"]);
     assert!(narrow < bytes("granite-moe-mini", &[]));
     assert_eq!(narrow, bytes("m", &["--weights", "int4"]));
-    // Files have the two numbers of each packed tensor's shape besides.
+    // Files also store the two integers of each packed tensor's shape.
     let shapes = bytes("narrow", &[]) - narrow;
     assert!(shapes.is_multiple_of(2 * 8) && shapes < narrow / 100, "{shapes}");
     refuses(here, &["fit", "n"], &["n does not exist"]);
-    // A context beyond the model's own is refused with the limit, and not cut to it.
+    // A context longer than the model's is refused with the limit, not truncated.
     let far = ["fit", "m", "--context", "100000000000"];
     refuses(here, &far, &["--context 100000000000", "longest context is 4096"]);
     let config = here.join("m/config.json");
@@ -253,7 +254,7 @@ fn a_model_fits_or_does_not() {
 }
 
 #[test]
-fn weights_that_are_not_all_there_do_not_fit() {
+fn fit_rejects_incomplete_weights() {
     let folder = tempdir().unwrap();
     let here = folder.path();
     expect(here, &["synth", "granite-moe-mini", "m"], 0);
@@ -274,9 +275,9 @@ fn weights_that_are_not_all_there_do_not_fit() {
         r#"{"metadata": {"total_size": 99}, "weight_map": {"a": "model-1-of-2.safetensors"}}"#;
     std::fs::write(here.join("m/model.safetensors.index.json"), index).unwrap();
     refuses(here, &["fit", "m"], &["m/model-1-of-2.safetensors is missing", "expected 99 bytes"]);
-    // The config alone may be asked about before anything is downloaded.
+    // A config.json without weights is enough.
     json(here, &["fit", "m/config.json"], 0);
-    // What no engine runs is counted all the same, and the reason is told.
+    // An unsupported model is counted too, and the reason is reported.
     let config = std::fs::read_to_string(here.join("m/config.json")).unwrap();
     std::fs::write(here.join("m/config.json"), config.replace("\"silu\"", "\"gelu\"")).unwrap();
     let (said, _) = expect(here, &["fit", "m/config.json"], 0);
@@ -286,11 +287,11 @@ fn weights_that_are_not_all_there_do_not_fit() {
     }
 }
 
-/// `synth` in a shell that lets no file be longer than so many blocks of 512 bytes.
+/// `synth` in a shell that limits each file to `blocks` blocks of 512 bytes.
 #[cfg(unix)]
 fn synth_within(folder: &Path, blocks: u32, model: &str) -> std::process::Output {
     let firstlight = env!("CARGO_BIN_EXE_firstlight");
-    // A signal that is ignored stays so in the program, whose write then fails as on a full disk.
+    // The program inherits the ignored SIGXFSZ, so its write fails as on a full disk.
     let script = format!(
         "trap '' XFSZ; ulimit -f {blocks}; exec {firstlight} synth granite-hybrid-mini {model}"
     );
@@ -299,7 +300,7 @@ fn synth_within(folder: &Path, blocks: u32, model: &str) -> std::process::Output
 
 #[test]
 #[cfg(unix)]
-fn a_model_that_cannot_be_written_whole_leaves_nothing() {
+fn failed_synth_leaves_no_file() {
     let folder = tempdir().unwrap();
     let here = folder.path();
     let left = || std::fs::read_dir(here).unwrap().count();
@@ -308,12 +309,12 @@ fn a_model_that_cannot_be_written_whole_leaves_nothing() {
     assert_eq!(failed.status.code(), Some(2), "{said}");
     assert!(said.contains("model.safetensors: File too large"), "{said}");
     assert!(said.contains("free some space") && !said.contains("permissions"), "{said}");
-    assert_eq!(left(), 0, "the folders that were made are gone too");
-    // A folder that was there stays, empty.
+    assert_eq!(left(), 0, "the created folders are removed too");
+    // An existing folder stays, empty.
     std::fs::create_dir(here.join("m")).unwrap();
     assert_eq!(synth_within(here, 100, "m").status.code(), Some(2));
     assert_eq!(std::fs::read_dir(here.join("m")).unwrap().count(), 0);
-    // More than any disk has: said with numbers, before anything is written.
+    // A model larger than any disk is refused with the numbers before anything is written.
     let config = models::shape("kimi-linear-48b-a3b").unwrap();
     let config = config.with("vocab_size", serde_json::json!(16_000_000));
     let config = config.with("hidden_size", serde_json::json!(65_536));
@@ -325,7 +326,7 @@ fn a_model_that_cannot_be_written_whole_leaves_nothing() {
 
 #[test]
 #[cfg(target_os = "linux")]
-fn a_model_that_is_stopped_leaves_nothing() {
+fn interrupted_synth_leaves_no_file() {
     let folder = tempdir().unwrap();
     let here = folder.path();
     let mut synth = support::command(here, &["synth", "granite-4.0-h-micro", "m", "--layers", "6"]);
@@ -349,7 +350,7 @@ fn a_model_that_is_stopped_leaves_nothing() {
 }
 
 #[test]
-fn a_gguf_file_is_run_counted_and_explained_as_a_folder_is() {
+fn gguf_file_works_like_a_model_folder() {
     use gguf::Kind;
     let folder = tempdir().unwrap();
     let here = folder.path();
@@ -362,7 +363,7 @@ fn a_gguf_file_is_run_counted_and_explained_as_a_folder_is() {
         json(here, &["logits", "m.gguf", "--ids", "5,1,5,300,2", "-o", "out.safetensors"], 0);
         let (_, values) = logits(&here.join("out.safetensors"));
         let furthest = whole.iter().zip(&values).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
-        // Rows of 64 and 96 columns are no K blocks: what stays as it was has the same logits.
+        // Rows of 64 and 96 columns are not whole K-quant blocks, so those tensors stay unquantized and keep their logits.
         match kind {
             Kind::Q8_0 | Kind::Q4_0 | Kind::Mxfp4 => {
                 assert!(furthest > 1e-5, "{kind:?}: {furthest}")
@@ -378,7 +379,7 @@ fn a_gguf_file_is_run_counted_and_explained_as_a_folder_is() {
             fits["model"]["memory"]["weights_bytes"]["source"].as_str().unwrap().to_owned();
         assert!(source.contains("the header of m.gguf"), "{source}");
     }
-    assert!(smallest < fits_of_floats(here), "nothing was kept small");
+    assert!(smallest < fits_of_floats(here), "no weights stayed quantized");
     let ran = json(here, &["run", "m.gguf", "--ids", "1,2,3", "-n", "4", "--verify"], 0);
     assert_eq!(ran["agree"], true, "{ran}");
     refuses(here, &["run", "m.gguf", "-p", "a text"], &["m.gguf", "has no vocabulary"]);
@@ -387,7 +388,7 @@ fn a_gguf_file_is_run_counted_and_explained_as_a_folder_is() {
     refuses(here, &["run", "m.gguf", "--ids", "1"], &["m.gguf is truncated"]);
 }
 
-/// What the engine takes of a folder in bfloat16.
+/// Weight bytes of the engine for the model folder.
 fn fits_of_floats(folder: &Path) -> u64 {
     let fits = json(folder, &["fit", "m", "--context", "100"], 0);
     fits["engine"]["weights_bytes"].as_u64().unwrap()

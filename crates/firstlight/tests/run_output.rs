@@ -1,6 +1,6 @@
-//! `firstlight run`: standard output is the text of the model alone, whichever way the prompt is given.
+//! `firstlight run`: standard output has only the model's text, for every source of the prompt.
 
-#![allow(clippy::unwrap_used)] // Test helpers beside the tests.
+#![allow(clippy::unwrap_used)] // Test helpers may unwrap.
 
 mod support;
 
@@ -20,7 +20,7 @@ fn piped(folder: &Path, arguments: &[&str], input: &str) -> Output {
 }
 
 #[test]
-fn text_is_on_standard_output_and_the_rest_on_standard_error() {
+fn text_goes_to_stdout_and_the_rest_to_stderr() {
     let folder = tempdir().unwrap();
     let here = folder.path();
     expect(here, &["model", "synth", "granite-rope-mini", "m"], 0);
@@ -42,13 +42,13 @@ fn text_is_on_standard_output_and_the_rest_on_standard_error() {
     for name in ["--max-tokens", "--n-predict", "--tokens", "--max-new-tokens"] {
         assert_eq!(expect(here, &["run", "m", "-p", "x", name, "4", "-q"], 0).0, text, "{name}");
     }
-    // Several texts are told apart.
+    // Several texts are numbered.
     let (out, _) = expect(here, &["run", "m", "-p", "x", "-p", "y", "-n", "4"], 0);
     assert!(out.starts_with(&format!("[0] {text}[1] ")), "{out}");
 }
 
 #[test]
-fn prompt_is_an_argument_or_standard_input() {
+fn prompt_is_an_argument_or_stdin() {
     let folder = tempdir().unwrap();
     let here = folder.path();
     expect(here, &["model", "synth", "granite-rope-mini", "m"], 0);
@@ -75,7 +75,7 @@ fn prompt_is_an_argument_or_standard_input() {
     assert_eq!(of(&["run", "m", "a text"], ""), answered);
     assert_eq!(of(&["run", "m"], "a text\n"), answered);
     assert_eq!(of(&["run", "m", "-p", "-"], "a text\n"), continued);
-    // A template that cannot be read is not passed over.
+    // A template that cannot be parsed is an error.
     std::fs::write(here.join("m/chat_template.jinja"), "{% if %}").unwrap();
     expect(here, &["run", "m", "a text"], 2);
     refuses(here, &["run", "m"], &["there is no prompt"]);

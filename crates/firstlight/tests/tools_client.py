@@ -1,4 +1,4 @@
-"""A program that calls tools with OpenAI's client: a model that calls `weather`, and answers once it has the result."""
+"""Tool calls with OpenAI's client, and a model that calls `weather` and answers after the result."""
 
 import json
 import sys
@@ -11,7 +11,7 @@ TOOLS = [{"type": "function", "function": {"name": "weather", "parameters": PARA
 SAME = {"model": "mini", "temperature": 0, "max_tokens": 200, "tools": TOOLS}
 talk = [{"role": "user", "content": "Is it raining in Ulm?"}]
 
-# A call, made by itself, required, and named.
+# A call with tool_choice auto, required and named.
 for choice in ["auto", "required", {"type": "function", "function": {"name": "weather"}}]:
     whole = client.chat.completions.create(messages=talk, tool_choice=choice, **SAME).choices[0]
     (call,) = whole.message.tool_calls
@@ -19,7 +19,7 @@ for choice in ["auto", "required", {"type": "function", "function": {"name": "we
     assert call.function.name == "weather", call
     assert json.loads(call.function.arguments) == {"place": "Ulm"}, call
 
-# The client's own way to collect a stream, and the events that it makes of the pieces.
+# The client's stream helper and its events.
 with client.chat.completions.stream(messages=talk, **SAME) as stream:
     kinds = [event.type for event in stream]
     final = stream.get_final_completion().choices[0]
@@ -29,7 +29,7 @@ assert kinds.count("tool_calls.function.arguments.done") == 1, kinds
 assert collected.function.arguments == call.function.arguments, collected
 assert final.finish_reason == "tool_calls", final
 
-# The message goes back as the client has it, with the result.
+# The client returns the message with the result.
 result = {"role": "tool", "tool_call_id": call.id, "content": "no rain"}
 talk += [whole.message.model_dump(), result]
 answer = client.chat.completions.create(messages=talk, **SAME).choices[0]

@@ -1,6 +1,6 @@
-//! `--tp`: a model split over processes gives what one process gives, and none of them outlives another.
+//! `--tp`: tensor parallel ranks give the results of one process, and no rank outlives another.
 #![cfg(target_os = "linux")] // Processes are found in /proc.
-#![allow(clippy::unwrap_used)] // Helpers of tests may unwrap as tests do.
+#![allow(clippy::unwrap_used)] // Test helpers may unwrap.
 
 mod support;
 
@@ -20,12 +20,12 @@ fn model(shape: &str) -> TempDir {
 }
 
 #[test]
-fn ranks_choose_the_tokens_of_one_process() {
+fn tensor_parallel_tokens_equal_one_process() {
     for (shape, dtype) in [("granite-hybrid-mini", "f32"), ("kimi-linear-mini", "f32")] {
         let folder = model(shape);
         let run = |tp: &str| {
             let arguments = ["run", "model", "--ids", "5,9,260,17", "-n", "12", "--dtype", dtype];
-            // A random model would say the same token again and again; draws are from the same logits.
+            // Sampled, because a random model repeats one token under greedy decoding; the logits are the same.
             let rest = ["--backend", "cpu", "--temperature", "1", "--seed", "3", "--tp", tp];
             json(folder.path(), &[&arguments[..], &rest].concat(), 0)
         };
@@ -43,7 +43,7 @@ fn ranks_choose_the_tokens_of_one_process() {
     }
 }
 
-/// One process of a job that torchrun would have started.
+/// One rank with the environment variables of torchrun.
 fn launched(folder: &Path, rank: usize, port: u16, pp: &str) -> Child {
     let arguments = ["run", "model", "--ids", "5,9,260,17", "-n", "12", "--dtype", "f32", "--json"];
     let mut command = command(folder, &[&arguments[..], &["--pp", pp]].concat());
@@ -55,7 +55,7 @@ fn launched(folder: &Path, rank: usize, port: u16, pp: &str) -> Child {
 }
 
 #[test]
-fn layers_are_shared_out_over_processes() {
+fn layers_are_divided_over_processes() {
     let folder = model("kimi-linear-mini");
     let run = |pp: &str| {
         let arguments = ["run", "model", "--ids", "5,9,260,17", "-n", "12", "--dtype", "f32"];
@@ -67,7 +67,7 @@ fn layers_are_shared_out_over_processes() {
     let both = ["run", "model", "--ids", "1", "--pp", "2", "--tp", "2"];
     let (_, said) = expect(folder.path(), &both, 2);
     assert!(said.starts_with("error: the argument '--pp <N>' cannot be used with '--tp <N>'"));
-    // The processes of a launcher, which may be on as many hosts. Its own store has the port before.
+    // The ranks of a launcher, which may be on several hosts. The launcher's own store uses the port before.
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let both = [1, 0].map(|rank| launched(folder.path(), rank, free - 1, "2"));
     let [other, first] = both.map(|process| process.wait_with_output().unwrap());
@@ -84,7 +84,7 @@ fn layers_are_shared_out_over_processes() {
 }
 
 #[test]
-fn logits_and_speeds_come_of_all_ranks() {
+fn logits_and_speeds_use_all_ranks() {
     let folder = model("granite-hybrid-mini");
     let logits = |name: &str, tp: &str| {
         let arguments = ["model", "logits", "model", "--ids", "5,9,260,17", "-o", name, "--tp", tp];
@@ -104,7 +104,7 @@ fn logits_and_speeds_come_of_all_ranks() {
 }
 
 #[test]
-fn a_split_is_predicted_or_refused_in_a_sentence() {
+fn tensor_parallel_memory_is_predicted_or_refused() {
     let folder = model("granite-hybrid-mini");
     let weights = |tp: &str| {
         let fit = json(folder.path(), &["fit", "model", "--tp", tp], 0);
@@ -119,9 +119,9 @@ fn a_split_is_predicted_or_refused_in_a_sentence() {
 }
 
 #[test]
-fn a_split_over_gpus_is_held_against_the_one_with_the_least() {
+fn fit_uses_the_gpu_with_the_least_free_memory() {
     let folder = model("granite-hybrid-mini");
-    // What this process holds of GPU 0.
+    // The GPU memory of this process on GPU 0.
     let held = folder.path().join("held");
     std::fs::write(&held, format!("{} 1000\n", std::process::id())).unwrap();
     let fit = |tp: &str, batch: &str, gpus: &str, status: i32| {
@@ -137,19 +137,19 @@ fn a_split_over_gpus_is_held_against_the_one_with_the_least() {
     let ((one, free), (two, least)) = (fit("1", "1", "2", 0), fit("2", "1", "2", 0));
     assert!(two < one * 3 / 4, "{two} of {one}");
     assert!(free.is_some() && free == least, "{free:?} {least:?}");
-    // Too many sequences for one of them, and too few GPUs to say.
+    // Too many sequences for one of the GPUs, and too few GPUs for a verdict.
     assert_eq!(fit("2", "100000000", "2", 1).1, least);
     assert_eq!(fit("2", "1", "1", 0).1, None);
 }
 
-/// A command that goes on for long, and its ranks.
+/// A long-running command and its ranks.
 fn long(folder: &Path) -> (Child, Vec<u32>) {
     let arguments = ["run", "model", "--ids", "5,9", "-n", "4000", "--backend", "cpu", "--tp", "4"];
     let mut command = command(folder, &arguments);
     let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let until = Instant::now() + Duration::from_secs(60);
     let mut ranks = Vec::new();
-    // The lines are laid when a rank has a thread that waits for its input.
+    // The ranks are connected once each has a thread that waits for input.
     while ranks.len() != 3 || ranks.iter().any(|rank| threads(*rank) <= 2) {
         assert!(Instant::now() < until, "there are {ranks:?}");
         std::thread::sleep(Duration::from_millis(20));
@@ -159,7 +159,7 @@ fn long(folder: &Path) -> (Child, Vec<u32>) {
 }
 
 #[test]
-fn a_rank_that_is_killed_ends_all_and_is_named() {
+fn killed_rank_ends_all_and_is_named() {
     let folder = model("kimi-linear-mini");
     let (child, ranks) = long(folder.path());
     kill(ranks[1]);
@@ -179,13 +179,13 @@ fn a_rank_that_is_killed_ends_all_and_is_named() {
     assert!(took < Duration::from_secs(10), "{took:?}");
 }
 
-/// `logits` of a model over two GPUs that compute nothing, where the environment has these settings; what is said of values is left
-/// out.
+/// Runs `logits` with the settings `behaviour` over two stand-in GPUs, which compute nothing. Returns standard error without the notices
+/// about values.
 fn on_gpus(folder: &Path, behaviour: &[(&str, &str)]) -> String {
     let arguments = ["model", "logits", "model", "--ids", "5,9", "-o", "out", "--backend", "cuda"];
     let rest = ["--dtype", "bf16", "--tp", "2"];
     let mut command = with_gpu(folder, &[&arguments[..], &rest].concat(), behaviour);
-    // No NCCL of this machine.
+    // NCCL installations of this machine are hidden.
     command.env("PATH", "").env("HOME", folder).env("FAKE_NCCL_CALLS", folder.join("calls"));
     let output = command.env_remove("NCCL_NVLS_ENABLE").output().unwrap();
     let err = String::from_utf8(output.stderr).unwrap();
@@ -194,7 +194,7 @@ fn on_gpus(folder: &Path, behaviour: &[(&str, &str)]) -> String {
 }
 
 #[test]
-fn gpus_are_joined_by_the_nccl_that_is_here() {
+fn gpus_use_the_installed_nccl() {
     let folder = model("granite-hybrid-mini");
     let library = nccl(folder.path());
     let named = library.to_str().unwrap();
@@ -205,10 +205,10 @@ fn gpus_are_joined_by_the_nccl_that_is_here() {
         let calls = calls.lines().filter_map(|line| line.strip_prefix(rank));
         calls.filter(|call| !call.starts_with("destroy")).collect()
     };
-    // Joined, warmed up, two sums a layer, and the logits.
+    // One init, two warm-up calls, two all-reduces for each of four layers, and the logits.
     assert_eq!((of("0 ").len(), of("0 ")), (1 + 2 + 2 * 4 + 1, of("1 ")), "{calls}");
 
-    // Of two that are here the first is taken, and the other one told of.
+    // Two NCCL libraries are installed: the first is used, and the other is reported.
     let places = ["venv", ".local"].map(|prefix| {
         let wheel = format!("{prefix}/lib/python3.12/site-packages/nvidia/nccl/lib");
         let wheel = folder.path().join(wheel);
@@ -224,7 +224,7 @@ fn gpus_are_joined_by_the_nccl_that_is_here() {
 }
 
 #[test]
-fn what_keeps_gpus_apart_is_one_sentence() {
+fn nccl_and_gpu_errors_are_one_line() {
     let folder = model("granite-hybrid-mini");
     let check = |behaviour: &[(&str, &str)], words: &str| {
         let err = on_gpus(folder.path(), behaviour);

@@ -1,6 +1,6 @@
-//! Command lines that are wrong, or of another program: one sentence, and a hint that helps.
+//! Invalid command lines and those of other programs: a one-line error and a hint.
 
-#![allow(clippy::unwrap_used)] // Test helpers beside the tests.
+#![allow(clippy::unwrap_used)] // Test helpers may unwrap.
 
 mod support;
 
@@ -8,7 +8,7 @@ use support::{expect, json, refuses};
 use tempfile::tempdir;
 
 #[test]
-fn options_of_other_programs_are_answered_with_what_does_the_same_here() {
+fn foreign_options_get_the_equivalent_as_hint() {
     let folder = tempdir().unwrap();
     for (line, sentence, hint) in [
         ("run m -ngl 99", "'-ngl'", "--backend cpu"),
@@ -56,7 +56,7 @@ fn options_of_other_programs_are_answered_with_what_does_the_same_here() {
 }
 
 #[test]
-fn names_of_other_programs_with_the_same_meaning_are_taken() {
+fn accepts_names_of_other_programs() {
     let folder = tempdir().unwrap();
     let here = folder.path();
     expect(here, &["model", "synth", "granite-rope-mini", "m"], 0);
@@ -89,14 +89,14 @@ fn names_of_other_programs_with_the_same_meaning_are_taken() {
         let status = support::run(here, &words).status.code();
         assert!(matches!(status, Some(0 | 1)), "{line}: {status:?}");
     }
-    // Without a GPU it is refused as a GPU, and not as a word.
+    // An unknown backend is rejected by the argument parser.
     let (_, err) = expect(here, &["run", "m", "-p", "x", "--backend", "abacus"], 2);
     assert!(err.contains("possible values"), "{err}");
 }
 
-/// Section 5 of the first hour: one name for one thing, wherever a command has it.
+/// Options of the same meaning have the same name in every command.
 #[test]
-fn options_have_the_same_name_in_every_command() {
+fn options_have_one_name_in_all_commands() {
     let folder = tempdir().unwrap();
     let here = folder.path();
     let help = |command: &str| {
@@ -125,7 +125,7 @@ fn options_have_the_same_name_in_every_command() {
             assert!(help(command).contains(option), "{command} has no {option}");
         }
     }
-    // The other names of the same things are aliases, which help does not list.
+    // The former names are aliases, which the help does not list.
     for command in ["check", "verify", "bench", "plan", "fit", "doctor", "run", "chat", "serve"] {
         let help = help(command);
         for other in
@@ -137,7 +137,7 @@ fn options_have_the_same_name_in_every_command() {
 }
 
 #[test]
-fn run_limits_the_context_by_the_name_that_vllm_has() {
+fn run_accepts_max_model_len() {
     let folder = tempdir().unwrap();
     let here = folder.path();
     expect(here, &["model", "synth", "granite-rope-mini", "m"], 0);

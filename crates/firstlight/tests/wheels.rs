@@ -1,9 +1,9 @@
-//! Published wheels as doctor reads them: their GPU code against NVIDIA's own reader, against GPUs of the field, their
-//! symbols against a torch that fits and one that does not, their metadata against what is installed.
+//! Published wheels as doctor reads them: GPU code compared with cuobjdump and with real GPUs, symbols compared with a
+//! matching and a mismatching torch, and metadata compared with the installed packages.
 //!
 //! `cargo xtask test` fetches the wheels and names their folder in FIRSTLIGHT_WHEELS.
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
-#![allow(clippy::unwrap_used)] // Helpers of tests may unwrap as tests do.
+#![allow(clippy::unwrap_used)] // Test helpers may unwrap.
 
 mod support;
 
@@ -33,7 +33,7 @@ impl World {
                 std::os::unix::fs::symlink(entry.path(), world.site(&name)).unwrap();
             }
         }
-        // What these wheels require beside torch.
+        // The dependencies of these wheels other than torch.
         world.dist("numpy", "2.1.3");
         world.dist("pillow", "11.0.0");
         world.dist("packaging", "24.2");
@@ -50,7 +50,7 @@ impl World {
         std::fs::write(path, text).unwrap();
     }
 
-    /// A torch by its name and version alone, as its metadata tells.
+    /// A torch that has only metadata.
     fn torch(self, version: &str, cuda: &str, requires: &[String]) -> Self {
         let info = format!("torch-{version}.dist-info");
         let requires: String =
@@ -64,7 +64,7 @@ impl World {
             "__version__ = '{version}+cu{label}'\ncuda: Optional[str] = '{cuda}'\nhip: Optional[str] = None\n"
         );
         self.write("torch/version.py", &text);
-        // torch's other modules are not here: a package that changes its path may have any.
+        // torch's other modules are missing; a package that changes `__path__` may have any module.
         self.write("torch/__init__.py", "__path__.append(somewhere)\n");
         self
     }
@@ -74,7 +74,7 @@ impl World {
         self.write(&format!("{name}-{version}.dist-info/METADATA"), &text);
     }
 
-    /// What doctor says with this GPU: compute capability and name.
+    /// Doctor's report with this GPU, given as compute capability and name.
     fn doctor(&self, gpu: &str) -> Value {
         let venv = self.0.path().join("venv");
         let arguments = ["doctor", "--json", "--venv", venv.to_str().unwrap()];
@@ -84,7 +84,7 @@ impl World {
         serde_json::from_slice(&output.stdout).unwrap()
     }
 
-    /// `rule severity` of every finding about the environment that is worth more than a nod.
+    /// `rule severity` of the findings about the environment, without two expected ones.
     fn findings(&self, gpu: &str) -> Vec<String> {
         let report = self.doctor(gpu);
         let mut lines: Vec<String> = report["findings"]
@@ -94,7 +94,7 @@ impl World {
             .map(|it| {
                 format!("{} {}", it["rule"].as_str().unwrap(), it["severity"].as_str().unwrap())
             })
-            // The torch of this test brings no libraries, so it cannot load libcudart before they are opened.
+            // The torch of this test has no libraries, so it cannot load libcudart first.
             .filter(|line| line != "cuda-versions info" && line != "missing-cuda-library info")
             .collect();
         lines.sort();
@@ -121,7 +121,7 @@ fn images(report: &Value, file: &str) -> BTreeSet<String> {
     images.map(name).collect()
 }
 
-/// The same by NVIDIA's reader, relocatable code included, and whether it came to the file's end.
+/// The images that cuobjdump lists, relocatable code included, and whether it read the file without an error.
 fn by_cuobjdump(file: &str) -> (BTreeSet<String>, bool) {
     let site = wheels().join("site");
     let output = Command::new(site.join("nvidia/cu13/bin/cuobjdump"))
@@ -139,7 +139,7 @@ fn by_cuobjdump(file: &str) -> (BTreeSet<String>, bool) {
 }
 
 #[test]
-fn gpu_code_is_what_nvidia_s_reader_lists() {
+fn gpu_code_matches_cuobjdump() {
     let world =
         World::with(&["bitsandbytes", "torchvision", "xformers"]).torch("2.5.1", "12.1", &[]);
     let report = world.doctor("9.0 NVIDIA H200");
@@ -149,7 +149,7 @@ fn gpu_code_is_what_nvidia_s_reader_lists() {
         set(&names.join(" "))
     };
     for (file, expect) in [
-        // Its PTX stands with the code for the device linker, from where the driver links it at run time.
+        // Its PTX is in the relocatable code, which the driver links at run time.
         (
             "bitsandbytes/libbitsandbytes_cuda118.so",
             &cubins("60 70 75 80 86 89 90") | &set("sm_90.ptx"),
@@ -172,8 +172,8 @@ fn gpu_code_is_what_nvidia_s_reader_lists() {
         assert_eq!(images(&report, file), expect, "{file}");
         assert_eq!(by_cuobjdump(file), (expect, true), "{file}");
     }
-    // Its own cpp_lib.json says what it was built for: 6.0+PTX 7.0 7.5 8.0+PTX 9.0a by CUDA 12.1. NVIDIA's reader stops
-    // inside it; what it lists until then is a part of the truth.
+    // Its cpp_lib.json lists its targets: 6.0+PTX 7.0 7.5 8.0+PTX 9.0a by CUDA 12.1. cuobjdump fails inside the file, so its
+    // images are a subset.
     let xformers = images(&report, "xformers/_C.so");
     assert_eq!(xformers, &cubins("60 70 75 80 90a") | &set("sm_60.ptx sm_80.ptx"));
     assert!(by_cuobjdump("xformers/_C.so").0.is_subset(&xformers));
@@ -185,7 +185,7 @@ fn gpu_code_is_what_nvidia_s_reader_lists() {
 }
 
 #[test]
-fn what_runs_on_which_gpu() {
+fn wheels_match_gpu_capabilities() {
     const PTX_ONLY: &str = "no-kernel-image info";
     let none: &[&str] = &[];
     for (cuda, gpu, expect) in [
@@ -213,7 +213,7 @@ const OLD: &str = "_ZN3c105ErrorC2ENS_14SourceLocationESs";
 const NEW: &str =
     "_ZN3c105ErrorC2ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE";
 
-/// A torch whose libraries export these symbols, beside torchvision's libcudart under its own name.
+/// A torch whose libraries export these symbols, and torchvision's libcudart under its soname.
 fn with_exports(exports: &[String]) -> World {
     let world = World::with(&["xformers", "torchvision.libs"]).torch("2.5.1", "12.1", &[]);
     let lib = world.site("torch/lib");
@@ -244,7 +244,7 @@ fn with_exports(exports: &[String]) -> World {
     }
     needs.push(lib.join("libcudart.so.12").display().to_string());
     link(&empty, &world.site(TORCH), &needs);
-    // Only what a distribution lists is its own.
+    // A file belongs to a distribution only if RECORD lists it.
     let files = names.map(|name| format!("torch/lib/lib{name}.so,,\n")).concat();
     let record = format!("torch/version.py,,\n{TORCH},,\n{files}torch/lib/libcudart.so.12,,\n");
     world.write("torch-2.5.1.dist-info/RECORD", &record);
@@ -252,7 +252,7 @@ fn with_exports(exports: &[String]) -> World {
 }
 
 #[test]
-fn symbols_against_a_torch_that_fits_and_one_of_the_other_abi() {
+fn symbols_match_only_the_torch_of_their_abi() {
     let file = wheels().join("site/xformers/_C.so");
     let listed = Command::new("nm").args(["-D", "--undefined-only"]).arg(file).output().unwrap();
     let listed = String::from_utf8(listed.stdout).unwrap();
@@ -278,7 +278,7 @@ fn symbols_against_a_torch_that_fits_and_one_of_the_other_abi() {
 }
 
 #[test]
-fn metadata_without_the_wheel() {
+fn metadata_is_read_without_the_wheel() {
     let report = std::fs::read_to_string(wheels().join("torch.json")).unwrap();
     let report: Value = serde_json::from_str(&report).unwrap();
     let torch = &report["install"][0]["metadata"];
@@ -289,7 +289,7 @@ fn metadata_without_the_wheel() {
         .iter()
         .map(|line| line.as_str().unwrap().to_string())
         .collect();
-    // What PyPI's torch 2.11.0 is: CUDA 13.0.2 and triton 3.6.0, on Linux only.
+    // PyPI's torch 2.11.0 requires CUDA 13.0.2 and triton 3.6.0, on Linux only.
     assert!(requires.contains(&"triton==3.6.0; platform_system == \"Linux\"".to_string()));
     assert!(
         requires.iter().any(|line| line.starts_with("cuda-toolkit[") && line.contains("==13.0.2"))
@@ -322,7 +322,7 @@ fn metadata_without_the_wheel() {
     );
     let broken = installed("3.6.0", "82.0.1");
     assert!(broken.len() == 1 && broken[0].contains("setuptools<82"), "{broken:?}");
-    // xformers and torchvision are pinned to one torch, and say so in two ways of writing it.
+    // xformers and torchvision pin one torch version, in two notations.
     let world = World::with(&["xformers", "torchvision"]).torch("2.11.0", "13.0", &[]);
     let report = world.doctor("9.0 NVIDIA H200")["findings"].to_string();
     for words in [

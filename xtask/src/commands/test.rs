@@ -145,7 +145,7 @@ const OUTSIDE: &[Outside] = &[
             "openai_client",
             "--",
             "--skip",
-            "npms",
+            "npm_clients",
             "--skip",
             "codex",
             "--skip",
@@ -174,7 +174,7 @@ const OUTSIDE: &[Outside] = &[
     Outside {
         name: "npm's clients",
         get: |_, target| one("FIRSTLIGHT_NPM_CLIENTS", wheels::npm_clients(target)?),
-        tests: &["--test", "openai_client", "npms"],
+        tests: &["--test", "openai_client", "npm_clients"],
         without: "npm's clients were not tested; they need Node 18 or newer, npm and its registry",
     },
     Outside {

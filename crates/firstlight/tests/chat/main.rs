@@ -1,6 +1,6 @@
 //! `firstlight chat`: through a pipe and in a terminal.
 
-#![allow(clippy::unwrap_used)] // Test helpers beside the tests.
+#![allow(clippy::unwrap_used)] // Test helpers may unwrap.
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -12,11 +12,11 @@ use std::process::{Output, Stdio};
 use support::{expect, json, refuses};
 use tempfile::{TempDir, tempdir};
 
-/// A template in which every turn goes on where the last answer ended.
+/// A template that appends each turn to the end of the previous answer, so that the KV cache stays valid.
 const TEMPLATE: &str = "{% for m in messages %}{% if m.role == 'robot' or 'REFUSE' in m.content %}{{ raise_exception('not this') }}\
     {% endif %}<{{ m.role }}>{{ m.content }}</>{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}";
 
-fn drawn(name: &str) -> TempDir {
+fn model_folder(name: &str) -> TempDir {
     let folder = tempdir().unwrap();
     expect(folder.path(), &["synth", name, "m"], 0);
     std::fs::write(folder.path().join("m/chat_template.jinja"), TEMPLATE).unwrap();
@@ -46,10 +46,10 @@ fn answers(folder: &Path, arguments: &[&str], lines: &str) -> Vec<Value> {
 }
 
 #[test]
-fn each_turn_is_answered_as_if_everything_were_read_anew() {
+fn cached_turns_equal_full_prefill() {
     let mut kept = 0;
     for name in ["granite-rope-mini", "kimi-linear-mini"] {
-        let folder = drawn(name);
+        let folder = model_folder(name);
         let here = folder.path();
         for choice in [&[][..], &["--temperature", "1"]] {
             let lines = ["hi", "and then? \\\n", "  third"];
@@ -61,14 +61,14 @@ fn each_turn_is_answered_as_if_everything_were_read_anew() {
                 answers.iter().zip(["hi", "and then? \n", "  third"]).enumerate()
             {
                 said += &format!("<user>{message}</><assistant>");
-                // What `run` makes of the same text, with the seed of that turn.
+                // `run` gets the same text and the seed of that turn.
                 let seed = turn.to_string();
                 let fresh = ["run", "m", "-p", &said, "-n", "7", "--dtype", "f32", "--seed", &seed];
                 let fresh = json(here, &[&fresh, choice].concat(), 0);
                 assert_eq!(answer["tokens"], fresh["answers"][0]["tokens"], "{name}, turn {turn}");
                 assert_eq!(answer["prompt_tokens"], fresh["answers"][0]["prompt_tokens"]);
                 assert_eq!(answer["text"], fresh["answers"][0]["text"]);
-                // Bytes that are no text are shown as other characters, and then there is nothing to go on from.
+                // Invalid UTF-8 is replaced in the text, so the cached tokens do not match the next prompt.
                 let bytes: Vec<u64> =
                     answer["text"].as_str().unwrap().bytes().map(u64::from).collect();
                 let tokens: Vec<u64> = answer["tokens"]
@@ -80,18 +80,18 @@ fn each_turn_is_answered_as_if_everything_were_read_anew() {
                 assert_eq!(answer["kept_tokens"], read, "{name}, turn {turn}: {answer}");
                 kept += read;
                 said += &format!("{}</>", answer["text"].as_str().unwrap());
-                // The last token of an answer at its limit is read with the next message.
+                // The last token of an answer that reached its limit is prefilled with the next message.
                 let said_so = bytes == tokens;
                 read = if said_so { answer["prompt_tokens"].as_u64().unwrap() + 6 } else { 0 };
             }
         }
     }
-    assert!(kept > 100, "only {kept} tokens were not read again");
+    assert!(kept > 100, "only {kept} tokens were cached");
 }
 
 #[test]
-fn a_conversation_can_begin_anew_and_be_told_how_to_answer() {
-    let folder = drawn("granite-rope-mini");
+fn reset_clears_turns_and_keeps_system_message() {
+    let folder = model_folder("granite-rope-mini");
     let here = folder.path();
     let lines = "hi\n/reset\nhi\n/system x\n\nhi\n/reset\nhi\n/exit\nhi\n";
     let tokens: Vec<u64> = answers(here, &["-n", "2"], lines)
@@ -104,8 +104,8 @@ fn a_conversation_can_begin_anew_and_be_told_how_to_answer() {
 }
 
 #[test]
-fn what_is_shown_is_an_answer_and_a_line_behind_it() {
-    let folder = drawn("granite-rope-mini");
+fn prints_answer_and_status_line() {
+    let folder = model_folder("granite-rope-mini");
     let here = folder.path();
     let lines = "hi\n/help\n/system\n/system be brief\n/system\n/reset\nno\n";
     let output = chat(here, &["-n", "9"], lines);
@@ -132,7 +132,7 @@ fn what_is_shown_is_an_answer_and_a_line_behind_it() {
     ] {
         assert!(text.contains(words), "no `{words}` in {text}");
     }
-    // An answer ends where a text says so, which is not shown.
+    // A stop string ends the answer and is not printed.
     let answer = &answers(here, &["-n", "9"], "hi\n")[0];
     let text = answer["text"].as_str().unwrap();
     let last: String = text.chars().rev().take(2).collect();
@@ -145,8 +145,8 @@ fn what_is_shown_is_an_answer_and_a_line_behind_it() {
 }
 
 #[test]
-fn mistakes_are_named_and_do_not_end_the_conversation() {
-    let folder = drawn("granite-rope-mini");
+fn errors_do_not_end_the_conversation() {
+    let folder = model_folder("granite-rope-mini");
     let here = folder.path();
     let said = |output: &Output| String::from_utf8(output.stderr.clone()).unwrap();
     let output = chat(here, &["-n", "2"], "/sytem x\nREFUSE\nhi\n");
@@ -161,14 +161,14 @@ fn mistakes_are_named_and_do_not_end_the_conversation() {
     ] {
         assert!(said(&output).contains(words), "no `{words}` in {}", said(&output));
     }
-    // As JSON it takes the place of the answer.
+    // With `--json` the error is printed instead of the answer.
     let output = chat(here, &["--json", "-n", "2"], "REFUSE\nhi\n");
     assert_eq!(output.status.code(), Some(1));
     let lines = String::from_utf8(output.stdout).unwrap();
     let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert!(lines[1]["error"].as_str().unwrap().contains("not this"), "{lines:?}");
     assert_eq!((lines.len(), &lines[2]["ended"]), (3, &"limit".into()));
-    // An answer that fills the context is ended there, and the next message has no room.
+    // An answer ends at the end of the context, and the next message does not fit.
     let output = chat(here, &["--context", "64"], "hi\nmore\n/reset\nhi\n");
     assert_eq!(output.status.code(), Some(1));
     let text = said(&output);
@@ -195,7 +195,7 @@ fn mistakes_are_named_and_do_not_end_the_conversation() {
     assert!(err.contains("hint: download the tokenizer"), "{err}");
 }
 
-/// Types at the command in a terminal: each step waits for a text, and types then.
+/// Runs the command in a terminal. Each step waits for a text and then types an input.
 #[cfg(unix)]
 fn typed(folder: &Path, arguments: &[&str], steps: &[(&str, &str)]) -> String {
     let line = [
@@ -221,10 +221,10 @@ fn typed(folder: &Path, arguments: &[&str], steps: &[(&str, &str)]) -> String {
 
 #[test]
 #[cfg(unix)]
-fn in_a_terminal_ctrl_c_stops_an_answer_and_ctrl_d_ends() {
-    let folder = drawn("granite-rope-mini");
+fn terminal_ctrl_c_stops_answer_and_ctrl_d_exits() {
+    let folder = model_folder("granite-rope-mini");
     let here = folder.path();
-    // Without a limit an answer takes seconds: there is time to stop it, and the same question can be asked again from the history.
+    // Without a limit an answer takes seconds, long enough to stop it. The history then repeats the question.
     let shown = typed(
         here,
         &[],
@@ -253,16 +253,16 @@ fn in_a_terminal_ctrl_c_stops_an_answer_and_ctrl_d_ends() {
 
 #[test]
 #[cfg(unix)]
-fn in_a_terminal_two_ctrl_c_end() {
-    let folder = drawn("granite-rope-mini");
+fn terminal_two_ctrl_c_exit() {
+    let folder = model_folder("granite-rope-mini");
     let steps = [("Ctrl-D ends", ""), ("> ", "\\x03"), ("Ctrl-C again", ""), ("> ", "\\x03")];
     let shown = typed(folder.path(), &[], &steps);
     assert!(shown.contains("Ctrl-C again, Ctrl-D or /exit quits"), "{shown}");
 }
 
 #[test]
-fn a_split_model_says_what_a_whole_one_says() {
-    let folder = drawn("kimi-linear-mini");
+fn tensor_parallel_answers_equal_one_process() {
+    let folder = model_folder("kimi-linear-mini");
     let said = |tp: &str| {
         let how = ["-n", "7", "--temperature", "1", "--backend", "cpu", "--tp", tp];
         let answers = answers(folder.path(), &how, "hi\nand then?\n");

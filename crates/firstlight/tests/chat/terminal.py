@@ -1,5 +1,5 @@
-"""Types at a program in a terminal of 80 columns: arguments are the program and its own; standard input has a line for each step,
-a text that is waited for, a tab, and what is typed then, in Python's escapes. Prints what the terminal showed."""
+"""Runs a program in a pseudo-terminal of 80 columns and prints the terminal's output. The arguments are the program and its arguments.
+Each line of standard input has a text to wait for, a tab, and the input to type, with Python's escapes."""
 
 import fcntl
 import os
@@ -21,7 +21,7 @@ shown = b""
 
 
 def wait(text, start):
-    """Reads until the text is there behind the start, and gives where it ends; the end of everything without one."""
+    """Reads until the text occurs after `start` and returns its end. Without a text, reads to the end of the output."""
     global shown
     deadline = time.monotonic() + 60
     while text is None or text not in shown[start:]:

@@ -1,7 +1,7 @@
-//! Healthy environments, one file each, and for each a twin that is spoilt by one change: the rule it tempts finds the twin,
-//! so silence about the healthy one is worth something.
+//! Healthy environments, one file each, and for each a twin that is broken by one change. The rule finds the twin, so it
+//! would also find the healthy environment if that were broken.
 //!
-//! A new one is a file here with a `pub(super) const PAIR`, named after what it shows, the `mod` line and the line in
+//! To add one, add a file with a `pub(super) const PAIR`, named after its subject, the `mod` line and the line in
 //! [`HEALTHY`].
 
 mod apple_silicon;
@@ -19,7 +19,7 @@ mod empty_on_gpu;
 mod family_cubin_b300;
 mod family_cubin_gb10;
 mod family_cubin_not_onward;
-mod flash_attention_beside_turing;
+mod flash_attention_with_turing;
 mod gh200_arm_wheels;
 mod h200_cuda_wheels;
 mod jetson_nvidia_wheel;
@@ -51,7 +51,7 @@ mod working_folder;
 
 use crate::judge::Pair;
 
-/// Every healthy environment: machines, then drivers and GPU code, then files, then records and shells.
+/// Every healthy environment: machines, then drivers and GPU code, then files, then metadata and shells.
 pub(crate) const HEALTHY: &[Pair] = &[
     empty_on_gpu::PAIR,
     cpu_torch_without_gpu::PAIR,
@@ -67,7 +67,7 @@ pub(crate) const HEALTHY: &[Pair] = &[
     family_cubin_gb10::PAIR,
     family_cubin_not_onward::PAIR,
     triton_second_ptxas::PAIR,
-    flash_attention_beside_turing::PAIR,
+    flash_attention_with_turing::PAIR,
     compat_on_data_centre_gpu::PAIR,
     driver_mounted_in_container::PAIR,
     worker_in_container::PAIR,

@@ -1,29 +1,29 @@
-//! Judging one pair of environments: the rule has to be found in the broken one, with its evidence, and not in the
-//! healthy one, in which nothing may be an error.
+//! Checks of one pair of environments: doctor finds the rule with its evidence in the broken one, and no error in the
+//! healthy one.
 
 use crate::world::{Report, World};
 use facts::Severity;
 
-/// A broken environment and a healthy one that differ in as little as makes the difference.
+/// A broken and a healthy environment with a minimal difference.
 pub(crate) struct Pair {
     /// The name of its file.
     pub(crate) name: &'static str,
-    /// The rule that finds it.
+    /// The rule that finds the broken environment.
     pub(crate) rule: &'static str,
-    /// How it is found.
-    pub(crate) found: Found,
-    /// The words it shows as, by which `explain` leads to the rule; empty where nothing is said.
+    /// How the rule finds it.
+    pub(crate) found: Detection,
+    /// The error message of the row, by which `explain` finds the rule; empty if there is none.
     pub(crate) says: &'static str,
-    /// Files of site-packages that this system's loader opens in this order: the last one fails with those words in
-    /// the broken environment, and all open in the healthy one. Empty where no loader shows the row.
+    /// Files of site-packages that this system's loader opens in this order: the last one fails with the message in
+    /// the broken environment, and all load in the healthy one. Empty if the loader does not show the row.
     pub(crate) opens: &'static [&'static str],
-    /// Other rules that find errors in the broken environment, each true there.
+    /// Other rules that correctly find errors in the broken environment.
     pub(crate) also: &'static [&'static str],
     /// Builds the broken environment, or the healthy one.
     pub(crate) build: fn(Twin) -> World,
 }
 
-/// Which environment of a pair is built.
+/// The environment of a pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Twin {
     Broken,
@@ -31,7 +31,7 @@ pub(crate) enum Twin {
 }
 
 impl Twin {
-    /// One value for the broken environment, another for the healthy one.
+    /// The value of this environment.
     pub(crate) fn pick<T>(self, broken: T, healthy: T) -> T {
         match self {
             Self::Broken => broken,
@@ -39,32 +39,32 @@ impl Twin {
         }
     }
 
-    /// A change to the broken environment alone.
+    /// Applies a change only to the broken environment.
     pub(crate) fn broken(self, world: World, change: impl FnOnce(World) -> World) -> World {
         if self == Self::Broken { change(world) } else { world }
     }
 }
 
-/// How a pair is found.
-pub(crate) enum Found {
-    /// In the files: a finding of this severity, of which one piece of evidence names this.
+/// How a rule finds the broken environment of a pair.
+pub(crate) enum Detection {
+    /// By its files: a finding of this severity, with this text in its evidence.
     Files(Severity, &'static str),
-    /// By its words, which what `explain` looks at in the environment confirms.
+    /// By its error message, which `explain` confirms by the environment.
     Words,
 }
 
-/// What a pair leaves out.
+/// The default values of a pair.
 pub(crate) const PAIR: Pair = Pair {
     name: "",
     rule: "",
-    found: Found::Words,
+    found: Detection::Words,
     says: "",
     opens: &[],
     also: &[],
     build: |_| World::on("x86-cpu"),
 };
 
-/// What is wrong with a pair.
+/// The problems of a pair.
 pub(crate) fn judge(pair: &Pair) -> Vec<String> {
     let mut problems = Vec::new();
     broken(pair, &mut |what| problems.push(format!("{} (broken): {what}", pair.name)));
@@ -80,7 +80,7 @@ fn broken(pair: &Pair, problem: &mut dyn FnMut(String)) {
             problem(format!("{rule} is an error as well: {:?}", titles(&report, rule)));
         }
     }
-    if let Found::Files(severity, evidence) = pair.found {
+    if let Detection::Files(severity, evidence) = pair.found {
         let own = report.findings.iter().filter(|finding| finding.rule == pair.rule);
         let shows = |finding: &facts::Finding| {
             finding.severity == severity
@@ -105,7 +105,7 @@ fn broken(pair: &Pair, problem: &mut dyn FnMut(String)) {
     }
 }
 
-/// The words lead to the rule first, and the environment agrees.
+/// Checks that `explain` ranks the rule first and the environment confirms it.
 fn explains(pair: &Pair, words: &str, report: &Report, problem: &mut dyn FnMut(String)) {
     let matches = diagnose::explain(words, &report.machine, &report.envs);
     let first =
@@ -121,8 +121,8 @@ fn healthy(pair: &Pair, problem: &mut dyn FnMut(String)) {
     for rule in report.rules(Severity::Error) {
         problem(format!("{rule} is an error: {:?}", titles(&report, rule)));
     }
-    // Nor may the rule find it, as bad as it is or worse.
-    if let Found::Files(severity, _) = pair.found {
+    // The rule may not find the healthy environment with the same or a higher severity.
+    if let Detection::Files(severity, _) = pair.found {
         let own = report.findings.iter().filter(|finding| finding.rule == pair.rule);
         for finding in own.filter(|finding| finding.severity <= severity) {
             problem(format!("{:?}: {}", finding.severity, finding.title));

@@ -1,10 +1,10 @@
-//! The corpus: for each row of the catalogue of known failures a broken environment and a healthy twin of it, and healthy
-//! environments that tempt a rule, each with a spoilt twin that shows that the temptation is real. They are built of
-//! tiny compiled libraries, GPU code written byte by byte and records of distributions, on recorded machines, and
-//! judged by what `firstlight doctor` and `firstlight explain` are made of; where the row can be had for real, this
-//! system's dynamic loader opens the same files.
+//! The corpus has a broken environment and a healthy twin for each row of the catalogue of known failures. It also has
+//! healthy environments that look like a failure, each with a broken twin that the rule finds. They consist of small
+//! compiled libraries, synthetic GPU code and metadata of distributions, on recorded machines. The code of
+//! `firstlight doctor` and `firstlight explain` checks them, and this system's dynamic loader opens the files of rows that
+//! it can reproduce.
 //!
-//! Linux only: what is judged are ELF files.
+//! Linux only, because the libraries are ELF files.
 #![cfg(target_os = "linux")]
 
 #[path = "../support/mod.rs"]
@@ -25,8 +25,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use support::library;
 
-/// Judges every pair, as many at a time as there are cores, and gives what is wrong with each.
-fn wrong(pairs: &[&Pair]) -> Vec<String> {
+/// Checks every pair, one per core at a time, and returns the problems.
+fn problems_of(pairs: &[&Pair]) -> Vec<String> {
     let (next, problems) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     let work = || {
         while let Some(pair) = pairs.get(next.fetch_add(1, Ordering::Relaxed)) {
@@ -44,23 +44,23 @@ fn wrong(pairs: &[&Pair]) -> Vec<String> {
 }
 
 #[test]
-fn every_row_of_the_catalogue_is_found_where_it_is_broken_and_nowhere_else() {
+fn catalogue_rows_are_found_only_in_broken_environments() {
     let numbers: BTreeSet<u32> = ROWS.iter().map(|(row, _)| *row).collect();
     assert_eq!(numbers, (1..=31).collect(), "a row of the catalogue has no environments");
     let pairs: Vec<&Pair> = ROWS.iter().map(|(_, pair)| pair).collect();
-    let problems = wrong(&pairs);
+    let problems = problems_of(&pairs);
     assert!(problems.is_empty(), "{} problems:\n{}", problems.len(), problems.join("\n"));
 }
 
 #[test]
-fn no_healthy_environment_has_an_error() {
+fn healthy_environments_have_no_errors() {
     assert!(HEALTHY.len() >= 20, "{}", HEALTHY.len());
-    let problems = wrong(&HEALTHY.iter().collect::<Vec<_>>());
+    let problems = problems_of(&HEALTHY.iter().collect::<Vec<_>>());
     assert!(problems.is_empty(), "{} problems:\n{}", problems.len(), problems.join("\n"));
 }
 
 #[test]
-fn the_lists_are_the_folders() {
+fn lists_match_the_folders() {
     let files = |folder: &str| -> BTreeSet<String> {
         let folder =
             std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corpus").join(folder);

@@ -1,6 +1,6 @@
-//! Remedies of the corpus are carried out, and may not make an environment worse: what they remove is removed, and what they
-//! install comes from the healthy twin, which plays the index.
-#![allow(clippy::unwrap_used)] // Helpers of tests may unwrap as tests do.
+//! Remedies of the corpus may not make an environment worse. The test removes the packages that a remedy removes, and takes
+//! the packages that it installs from the healthy twin.
+#![allow(clippy::unwrap_used)] // Test helpers may unwrap.
 
 use crate::judge::{Pair, Twin};
 use crate::world::{Report, World};
@@ -25,15 +25,15 @@ fn offered(twin: &World, spec: &str) -> Option<String> {
     wanted.contains(&version).then(|| name.to_owned())
 }
 
-/// Carries out one remedy; `None` where its packages are not in the twin.
-fn carry_out(world: &World, twin: &World, all: &[FixAction]) -> Option<()> {
+/// Applies one remedy; `None` if its packages are not in the twin.
+fn apply_remedy(world: &World, twin: &World, all: &[FixAction]) -> Option<()> {
     let offers = |action: &FixAction| match action {
         FixAction::Uninstall(_) => Some(Vec::new()),
         FixAction::Install(install) => {
             install.specs.iter().map(|spec| offered(twin, spec)).collect::<Option<Vec<String>>>()
         }
     };
-    // Nothing is changed by half.
+    // All packages have to be available before anything is changed.
     let offered: Vec<Vec<String>> = all.iter().map(offers).collect::<Option<_>>()?;
     for (action, names) in all.iter().zip(offered) {
         match action {
@@ -44,7 +44,7 @@ fn carry_out(world: &World, twin: &World, all: &[FixAction]) -> Option<()> {
     Some(())
 }
 
-/// How many remedies of a pair's broken environment were carried out, and what each of them made worse.
+/// The number of applied remedies of a pair's broken environment, and the findings that each added.
 fn run(pair: &Pair) -> (usize, Vec<String>) {
     let (mut ran, mut worse) = (0, Vec::new());
     let number = (pair.build)(Twin::Broken).doctor().findings.len();
@@ -53,7 +53,7 @@ fn run(pair: &Pair) -> (usize, Vec<String>) {
         let before = world.doctor();
         let finding = &before.findings[index];
         let Ok(all) = actions(&finding.remedy) else { continue };
-        if carry_out(&world, &twin, &all).is_none() {
+        if apply_remedy(&world, &twin, &all).is_none() {
             continue;
         }
         ran += 1;
@@ -68,7 +68,7 @@ fn run(pair: &Pair) -> (usize, Vec<String>) {
 }
 
 #[test]
-fn no_remedy_that_runs_here_makes_an_environment_worse() {
+fn remedies_add_no_findings() {
     let pairs = ROWS.iter().map(|(_, pair)| pair).chain(HEALTHY);
     let results: Vec<(usize, Vec<String>)> = pairs.map(run).collect();
     let ran: usize = results.iter().map(|(ran, _)| ran).sum();

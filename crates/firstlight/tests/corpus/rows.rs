@@ -1,7 +1,7 @@
 //! The catalogue of known failures: for each row at least one pair of environments, one file each.
 //!
-//! A new pair is a file here with a `pub(super) const PAIR`, named after the row and what it shows, the `mod` line and the
-//! line in [`ROWS`]. `found` says which way the row is found: in the files, or by its words where no file shows it alone.
+//! To add a pair, add a file with a `pub(super) const PAIR`, named after the row and its subject, the `mod` line and the
+//! line in [`ROWS`]. `found` states how the row is found: by files, or by its error message if no file shows it.
 
 mod row_01_new_abi;
 mod row_02_old_abi;
@@ -45,7 +45,7 @@ use crate::judge::Pair;
 use crate::library::Library;
 use crate::world::World;
 
-/// Row of the catalogue, and its pair.
+/// Rows of the catalogue and their pairs.
 pub(crate) const ROWS: &[(u32, Pair)] = &[
     (1, row_01_new_abi::PAIR),
     (2, row_02_old_abi::PAIR),
@@ -88,15 +88,15 @@ pub(crate) const ROWS: &[(u32, Pair)] = &[
 
 /// torch's extension: opening it is what `import torch` does.
 pub(crate) const TORCH: &str = "torch/_C.cpython-312-x86_64-linux-gnu.so";
-/// flash-attn's.
+/// flash-attn's extension.
 pub(crate) const FLASH: &str = "flash_attn_2_cuda.cpython-312-x86_64-linux-gnu.so";
 
-/// c10::Error's constructor by the new C++ ABI, and by the old.
+/// c10::Error's constructor in the new and in the old C++ ABI.
 pub(crate) const NEW: &str =
     "_ZN3c105ErrorC2ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE";
 pub(crate) const OLD: &str = "_ZN3c105ErrorC2ENS_14SourceLocationESs";
 
-/// An A10 with a torch whose libc10.so exports one symbol, and flash-attn that asks it for another.
+/// An A10 with a torch whose libc10.so exports one symbol, and a flash-attn that needs another.
 pub(crate) fn extension(torch: &str, exported: &str, wanted: &str) -> World {
     let c10 = Library::named("libc10.so");
     World::on("a10")
@@ -105,7 +105,7 @@ pub(crate) fn extension(torch: &str, exported: &str, wanted: &str) -> World {
         .library(FLASH, &Library::new().linked_with(&c10).wants(&[wanted]))
 }
 
-/// flash-attn, linked with a system library as it is described here.
+/// flash-attn, linked with this version of a system library.
 pub(crate) fn linked_with(world: World, library: &Library, wanted: &str) -> World {
     world
         .dist("flash_attn", "2.8.3", &[FLASH])

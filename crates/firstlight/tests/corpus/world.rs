@@ -1,6 +1,6 @@
 //! One machine with one Python environment: a recorded machine's files, changed and added to, which `probe` reads and
 //! `diagnose` judges as `firstlight doctor` has it done, and whose libraries the dynamic loader can open.
-#![allow(clippy::unwrap_used)] // Helpers of tests may unwrap as tests do.
+#![allow(clippy::unwrap_used)] // Test helpers may unwrap.
 
 mod environment;
 mod machine;
@@ -11,25 +11,25 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use tempfile::TempDir;
 
-/// Where the environment lies on its machine.
+/// The path of the environment on its machine.
 const VENV: &str = "home/user/venv";
 
 pub(crate) struct World {
     folder: TempDir,
     processor: &'static str,
-    /// The environment's folder and its Python, as `3.12`.
+    /// The environment's folder and its Python version, such as `3.12`.
     venv: String,
     python: String,
     installer: &'static str,
     vars: Vec<(String, String)>,
     working_folder: PathBuf,
-    /// Whether `--venv` names the environment; it is looked for otherwise.
+    /// Whether `--venv` names the environment; otherwise doctor searches for it.
     named: bool,
     libraries: Vec<(String, Library)>,
     model: Option<PathBuf>,
 }
 
-/// What doctor says of a world.
+/// Doctor's report about a world.
 pub(crate) struct Report {
     pub(crate) machine: facts::Machine,
     pub(crate) envs: Vec<facts::PyEnv>,
@@ -47,7 +47,7 @@ impl Report {
 }
 
 impl World {
-    /// A recorded machine of crates/probe/fixtures with an empty environment of Python 3.12 made by pip.
+    /// A recorded machine of crates/probe/fixtures with an empty venv of Python 3.12 and pip.
     pub(crate) fn on(machine: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../probe/fixtures");
@@ -68,7 +68,7 @@ impl World {
         world.python("3.12")
     }
 
-    /// A machine for x86-64 with Ubuntu 22.04 and this GPU.
+    /// An x86-64 machine with Ubuntu 22.04 and this GPU.
     pub(crate) fn with_gpu(name: &str, capability: &str, driver: &str, cuda: &str) -> Self {
         Self::on("a10").gpu(name, capability).driver(driver, cuda)
     }
@@ -77,12 +77,12 @@ impl World {
         self.folder.path().join("root").join(path)
     }
 
-    /// A variable's value on the recorded machine, and on the disk that holds it.
+    /// The environment variables, with `root` as the root of the recorded machine.
     fn values(&self, root: &str) -> impl Iterator<Item = (&str, String)> {
         self.vars.iter().map(move |(name, value)| (name.as_str(), value.replace('~', root)))
     }
 
-    /// What `firstlight doctor` does: probe reads the files, diagnose judges the facts.
+    /// Runs the steps of `firstlight doctor`: probe reads the files, diagnose checks the facts.
     pub(crate) fn doctor(&self) -> Report {
         let source = probe::Source::recorded(self.folder.path()).unwrap().without_vars();
         let source = source.with_working_folder(&self.working_folder);
@@ -120,10 +120,10 @@ impl World {
         Report { machine, envs, findings }
     }
 
-    /// What the loader of this system says to files of site-packages opened in this order, by a Python without its own
-    /// packages.
+    /// The messages of this system's loader when a Python without packages opens the files of site-packages in this
+    /// order.
     pub(crate) fn open(&self, files: &[&str]) -> Vec<String> {
-        // The files were written for the recorded machine's processor; those that are opened are for this one.
+        // The files are for the recorded machine's processor, so copies for this processor are opened.
         if files.is_empty() {
             return Vec::new();
         }

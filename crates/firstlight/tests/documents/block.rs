@@ -10,10 +10,10 @@ const FILES: [&str; 6] = ["text", "json", "toml", "yaml", "nginx", "jinja"];
 const PROGRAMS: [&str; 11] =
     ["$", "firstlight", "cargo", "pip", "python", "python3", "uvx", "uv", "curl", "srun", "docker"];
 
-/// What a comment such as `<!-- test exit: 2 -->` says about the block below it.
+/// The options of a comment such as `<!-- test exit: 2 -->` for the block below it.
 #[derive(Debug, Default, Clone, PartialEq)]
 pub struct Options {
-    /// What the block needs to run here: names that `needs::missing` knows.
+    /// Requirements of the block, by the names of `needs::missing`.
     pub needs: Vec<String>,
     /// Exit status of each command in order, `None` for `any`; 0 for those not listed.
     pub exits: Vec<Option<i32>>,
@@ -21,7 +21,7 @@ pub struct Options {
     pub varies: Vec<String>,
     /// Commands that are run first and not shown.
     pub setup: Vec<String>,
-    /// A file in the repository that has the output, for what only other machines print.
+    /// A file in the repository with the output, recorded on another machine.
     pub recorded: Option<String>,
     /// The test that runs this block instead.
     pub elsewhere: Option<String>,
@@ -175,7 +175,7 @@ pub fn blocks(page: &str) -> Result<Vec<Block>, Vec<Mistake>> {
     if mistakes.is_empty() { Ok(blocks) } else { Err(mistakes) }
 }
 
-/// Why a line outside of blocks has code that no test sees.
+/// The reason why a line outside of blocks has untested code.
 fn unseen(line: &str) -> Option<&'static str> {
     let lower = line.to_ascii_lowercase();
     if line.contains("```") {

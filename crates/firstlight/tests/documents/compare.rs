@@ -34,7 +34,7 @@ pub fn patterns(varies: &[String]) -> Result<Vec<(String, Regex)>, String> {
     varies.iter().map(pattern).collect()
 }
 
-/// Whether `documented` is what was printed. A line `...` stands for any lines. With patterns, white space is compared as one
+/// Whether `documented` equals `printed`. A line `...` matches any lines. With patterns, white space is compared as one
 /// space, because a value of another length moves line breaks and columns.
 pub fn matches(documented: &[String], printed: &[String], patterns: &[(String, Regex)]) -> bool {
     let unit = |lines: &[String]| -> Vec<String> {
@@ -61,7 +61,7 @@ pub fn matches(documented: &[String], printed: &[String], patterns: &[(String, R
     in_order(&parts, &unit(printed))
 }
 
-/// Whether the first part starts `whole`, the last one ends it, and the others lie between them in order.
+/// Whether the first part starts `whole`, the last one ends it, and the others occur between them in order.
 fn in_order(parts: &[Vec<String>], whole: &[String]) -> bool {
     let Some((first, rest)) = parts.split_first() else { return whole.is_empty() };
     let Some((last, middle)) = rest.split_last() else { return first == whole };
@@ -81,7 +81,7 @@ fn trimmed(lines: &[String]) -> &[String] {
     &lines[..end]
 }
 
-/// What the page should show: what was printed, with as many lines around `...` as the page has now.
+/// The new output of the page: the printed lines, with as many lines around `...` as the page has now.
 pub fn updated(documented: &[String], printed: &[String]) -> Vec<String> {
     let printed = trimmed(printed);
     let trailing = &documented[trimmed(documented).len()..];
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_hides_its_own_values_only() {
+    fn pattern_hides_only_its_values() {
         check("took 1.2 s here", "took 33 ms here", &["time"], true);
         check("took 1.2 s here", "took 33 ms there", &["time"], false);
         check("took 1.2 s, 3 MB", "took 33 ms, 4 MB", &["time"], false);
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn an_update_keeps_the_lines_around_an_elision() {
+    fn update_keeps_lines_around_an_elision() {
         let lines = |text: &str| text.lines().map(str::to_owned).collect::<Vec<_>>();
         let check = |documented: &str, printed: &str, wanted: &str| {
             assert_eq!(updated(&lines(documented), &lines(printed)), lines(wanted));

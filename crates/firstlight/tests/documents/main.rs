@@ -15,8 +15,8 @@
 //! -->
 //! ```
 //!
-//! In an output, a line `...` stands for any lines. `FIRSTLIGHT_DOCUMENTS=write cargo test -p firstlight --test documents`
-//! replaces outputs that differ; `FIRSTLIGHT_DOCUMENTS_SLOW=1` also runs what takes minutes.
+//! In an output, a line `...` matches any lines. `FIRSTLIGHT_DOCUMENTS=write cargo test -p firstlight --test documents`
+//! replaces outputs that differ; `FIRSTLIGHT_DOCUMENTS_SLOW=1` also runs blocks that take minutes.
 
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, unreachable_pub)] // Test helpers.
@@ -86,7 +86,7 @@ fn pages() -> Vec<PathBuf> {
     found
 }
 
-/// A page that is not listed above, after a page was added, is checked here.
+/// Checks the pages that are not listed above.
 #[test]
 fn unlisted_pages_of_the_book() {
     let root = root();
@@ -175,7 +175,7 @@ fn reason_not_to_run(page: &str, block: &Block) -> Result<Option<String>, String
     Ok((!reasons.is_empty() && options.recorded.is_none()).then(|| reasons.join("; ")))
 }
 
-/// Whether a test gives the page to the program `file`: one in the same folder names both.
+/// Whether a test runs the program `file` on the page: a source file in the same folder names both.
 fn runs_page(file: &str, page: &str) -> bool {
     let path = root().join(file);
     let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { return false };
@@ -186,7 +186,7 @@ fn runs_page(file: &str, page: &str) -> bool {
     path.is_file() && folder.read_dir().is_ok_and(|mut entries| entries.any(names_both))
 }
 
-/// How many blocks no test runs; each has its reason in the option `by-hand`. A new one is a decision.
+/// The number of blocks that no test runs; each has its reason in the option `by-hand`.
 const BY_HAND: usize = 12;
 
 #[test]
@@ -201,7 +201,7 @@ fn blocks_run_by_hand_are_counted() {
 }
 
 #[test]
-fn block_run_elsewhere_is_given_to_that_test() {
+fn block_run_elsewhere_names_a_test_that_runs_it() {
     assert!(runs_page("crates/python/tests/page.py", "docs/book/src/python.md"));
     for (file, page) in [
         ("crates/python/tests/page.py", "docs/book/src/serving.md"),

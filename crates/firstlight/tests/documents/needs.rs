@@ -1,4 +1,4 @@
-//! What a block needs of the machine, and whether it is here.
+//! Requirements of blocks, and whether this machine has them.
 
 use std::net::{TcpStream, ToSocketAddrs};
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use std::time::Duration;
 const PROGRAMS: [&str; 10] =
     ["curl", "uv", "uvx", "pipx", "openssl", "srun", "mpirun", "torchrun", "docker", "nginx"];
 
-/// What is set to also run the blocks that take minutes.
+/// The environment variable that enables blocks that take minutes.
 pub const SLOW: &str = "FIRSTLIGHT_DOCUMENTS_SLOW";
 /// A Python with the package `openai`; `cargo xtask test` sets it.
 pub const OPENAI: &str = "FIRSTLIGHT_OPENAI_PYTHON";

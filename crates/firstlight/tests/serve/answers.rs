@@ -1,4 +1,4 @@
-//! What clients get.
+//! Answers of `/v1/completions` and `/v1/chat/completions`, and the status endpoints.
 
 use crate::client::Server;
 use crate::model::model;
@@ -6,7 +6,7 @@ use crate::support::json as run;
 use serde_json::{Value, json};
 use std::path::Path;
 
-/// The tokens of a completion as text: bytes spelled out, so that no two are alike.
+/// The text of a token in log probabilities, with bytes escaped so that it is unique.
 fn spelled(token: u64) -> String {
     match u8::try_from(token) {
         Ok(byte) if byte.is_ascii() => char::from(byte).to_string(),
@@ -15,7 +15,7 @@ fn spelled(token: u64) -> String {
     }
 }
 
-/// Ids of `firstlight run`, and the text.
+/// The token texts and the text of `firstlight run`.
 fn ran(folder: &Path, arguments: &[&str]) -> (Vec<String>, Value) {
     let ran = run(folder, &[&["run", "m", "--dtype", "f32"], arguments].concat(), 0);
     let answer = &ran["answers"][0];
@@ -24,7 +24,7 @@ fn ran(folder: &Path, arguments: &[&str]) -> (Vec<String>, Value) {
 }
 
 #[test]
-fn greedy_answers_are_those_of_run() {
+fn greedy_answers_equal_run() {
     for name in ["kimi-linear-mini", "granite-moe-mini"] {
         let folder = model(name);
         let server = Server::start(folder.path(), &[]);
@@ -37,7 +37,7 @@ fn greedy_answers_are_those_of_run() {
             .iter()
             .map(|text| ran(folder.path(), &["-p", text, "-n", "12", "--stop-ids", "511"]))
             .collect();
-        // Alone, and all of them in one request.
+        // Separately, and all of them in one request.
         let all = ask(json!(texts));
         for (at, (text, (ids, said))) in texts.iter().zip(&wanted).enumerate() {
             for choice in [&ask(json!(text))["choices"][0], &all["choices"][at]] {
@@ -53,7 +53,7 @@ fn greedy_answers_are_those_of_run() {
             json!({ "prompt_tokens": bytes, "completion_tokens": 48, "total_tokens": bytes + 48,
                 "prompt_tokens_details": { "cached_tokens": 0 } })
         );
-        // Ids, one list and several.
+        // Prompts of token ids: one list, and several lists.
         let (ids, _) = ran(folder.path(), &["--ids", "1,2,300", "-n", "12", "--stop-ids", "511"]);
         assert_eq!(ask(json!([1, 2, 300]))["choices"][0]["logprobs"]["tokens"], json!(ids));
         assert_eq!(ask(json!([[5], [1, 2, 300]]))["choices"][1]["logprobs"]["tokens"], json!(ids));
@@ -61,7 +61,7 @@ fn greedy_answers_are_those_of_run() {
     }
 }
 
-/// The parts of each choice of a stream, joined: its text, its log probabilities, why it ended.
+/// The joined chunks of each choice of a stream: text, log probabilities, finish reason.
 fn joined(events: &[Value], chat: bool) -> Vec<(String, Vec<Value>, Value)> {
     let mut all: Vec<(String, Vec<Value>, Value)> = Vec::new();
     for event in events {
@@ -71,7 +71,7 @@ fn joined(events: &[Value], chat: bool) -> Vec<(String, Vec<Value>, Value)> {
                 all.resize(index + 1, (String::new(), Vec::new(), Value::Null));
             }
             let (text, chances, finish) = &mut all[index];
-            assert!(finish.is_null(), "nothing comes behind the end: {events:?}");
+            assert!(finish.is_null(), "a chunk follows the finish reason: {events:?}");
             let said = if chat { &choice["delta"]["content"] } else { &choice["text"] };
             text.push_str(said.as_str().unwrap());
             let key = if chat { "content" } else { "token_logprobs" };
@@ -83,7 +83,7 @@ fn joined(events: &[Value], chat: bool) -> Vec<(String, Vec<Value>, Value)> {
 }
 
 #[test]
-fn streams_are_the_whole_answers_in_parts() {
+fn streamed_chunks_equal_the_whole_answer() {
     let folder = model("kimi-linear-mini");
     let server = Server::start(folder.path(), &["--served-model-name", "mini"]);
     let chat = json!({ "messages": [{ "role": "user", "content": "hi" }] });
@@ -133,7 +133,7 @@ fn streams_are_the_whole_answers_in_parts() {
                 assert_eq!((chances, !chances.is_empty()), (&wanted, logprobs), "{path}");
                 assert!(!text.contains('q') && !text.contains("zz"));
             }
-            // One seed is several answers, and the same ones again.
+            // With one seed, the choices differ from each other and repeat in the next request.
             assert_ne!(parts[0].0, parts[1].0);
             assert_eq!(
                 server.ask(path, &{
@@ -150,20 +150,20 @@ fn streams_are_the_whole_answers_in_parts() {
 }
 
 #[test]
-fn an_answer_ends_before_its_stop_string_and_its_slot_is_free() {
+fn stop_string_ends_answer_and_frees_slot() {
     let folder = model("kimi-linear-mini");
     let server = Server::start(folder.path(), &[]);
     let body = |stop: Value| json!({ "prompt": "hello", "max_tokens": 200, "temperature": 1.0, "seed": 3, "stop": stop, "ignore_eos": true });
     let whole = server.ask("/v1/completions", &body(json!([])));
     let text = whole["choices"][0]["text"].as_str().unwrap();
     assert_eq!(whole["usage"]["completion_tokens"], 200);
-    // Letters that came one after the other: a stop string of two tokens.
-    let letters: Vec<(usize, char)> = text.char_indices().collect();
-    let pair = letters.windows(2).find(|pair| {
+    // The stop string is two adjacent characters, which are two tokens.
+    let characters: Vec<(usize, char)> = text.char_indices().collect();
+    let pair = characters.windows(2).find(|pair| {
         pair.iter().all(|(_, c)| c.is_ascii_graphic())
             && text.find(&format!("{}{}", pair[0].1, pair[1].1)) == Some(pair[0].0)
     });
-    let pair = pair.unwrap_or_else(|| panic!("no two letters in {text}"));
+    let pair = pair.unwrap_or_else(|| panic!("no two adjacent ASCII characters in {text}"));
     let stop = format!("{}{}", pair[0].1, pair[1].1);
     let stopped = server.ask("/v1/completions", &body(json!([stop, "never this"])));
     let choice = &stopped["choices"][0];
@@ -171,7 +171,7 @@ fn an_answer_ends_before_its_stop_string_and_its_slot_is_free() {
     assert_eq!(choice["finish_reason"], "stop");
     assert!(stopped["usage"]["completion_tokens"].as_u64().unwrap() < 200);
     server.wait_until_free();
-    // A token that ends it is a stop as well.
+    // A stop token also has the finish reason `stop`.
     let by_id = json!({ "prompt": "hello", "max_tokens": 200, "temperature": 1.0, "seed": 3, "logprobs": 0, "stop_token_ids": (0..512).collect::<Vec<u32>>() });
     let ended = server.ask("/v1/completions", &by_id);
     assert_eq!(
@@ -181,7 +181,7 @@ fn an_answer_ends_before_its_stop_string_and_its_slot_is_free() {
 }
 
 #[test]
-fn probabilities_are_ordered_and_those_of_the_whole_distribution() {
+fn logprobs_are_sorted_and_normalized() {
     let folder = model("kimi-linear-mini");
     let server = Server::start(folder.path(), &[]);
     let body = json!({ "messages": [{ "role": "user", "content": "hi" }], "max_tokens": 8, "temperature": 0, "logprobs": true, "top_logprobs": 20 });
@@ -193,7 +193,7 @@ fn probabilities_are_ordered_and_those_of_the_whole_distribution() {
         let logs: Vec<f64> = top.iter().map(|one| one["logprob"].as_f64().unwrap()).collect();
         assert_eq!(logs.len(), 20);
         assert!(logs.windows(2).all(|pair| pair[0] >= pair[1]), "{logs:?}");
-        // The likeliest is taken; twenty of 512 are not all there is, nor nothing.
+        // The chosen token has the highest probability; the top 20 of 512 add up to more than 0 and less than 1.
         assert_eq!(
             (&entry["token"], &entry["bytes"], &entry["logprob"]),
             (&top[0]["token"], &top[0]["bytes"], &top[0]["logprob"])
@@ -208,7 +208,7 @@ fn probabilities_are_ordered_and_those_of_the_whole_distribution() {
             .collect();
         assert_eq!(entry["token"], String::from_utf8_lossy(&bytes).into_owned());
     }
-    // Temperature changes what is drawn and not what is told.
+    // The temperature does not change the reported log probabilities.
     let warm = json!({ "prompt": "hello", "max_tokens": 1, "temperature": 1.5, "seed": 4, "logprobs": 20 });
     let cold = json!({ "prompt": "hello", "max_tokens": 1, "temperature": 0, "logprobs": 20 });
     let top = |body: &Value| {
@@ -222,7 +222,7 @@ fn probabilities_are_ordered_and_those_of_the_whole_distribution() {
 }
 
 #[test]
-fn what_the_server_says_of_itself_is_so() {
+fn status_endpoints_match_the_server() {
     let folder = model("granite-moe-mini");
     let server = Server::start(
         folder.path(),
@@ -272,7 +272,7 @@ fn what_the_server_says_of_itself_is_so() {
         ));
         assert_eq!((answer.status, &answer.json()["status"]), (200, &json!("ready")), "{path}");
     }
-    // A page for people, which asks nobody else.
+    // The start page loads no external resource.
     let page = server.get("/");
     assert_eq!((page.status, page.header("content-type")), (200, Some("text/html; charset=utf-8")));
     assert!(page.header("content-security-policy").unwrap().starts_with("default-src 'none'"));
@@ -286,7 +286,7 @@ fn what_the_server_says_of_itself_is_so() {
     for key in asked {
         assert!(health.as_object().unwrap().contains_key(key), "the page shows {key}: {health}");
     }
-    // Text, tokens, and text again.
+    // Tokenizing and detokenizing gives the same text.
     let text = "hé <|reserved_token_300|>!";
     let tokens = server.ask("/tokenize", &json!({ "prompt": text, "return_token_strs": true }));
     assert_eq!(tokens["tokens"], json!([104, 195, 169, 32, 300, 33]));
@@ -298,7 +298,7 @@ fn what_the_server_says_of_itself_is_so() {
         server.ask("/detokenize", &json!({ "tokens": tokens["tokens"] })),
         json!({ "prompt": text })
     );
-    // A conversation is the tokens that it is answered from.
+    // `/tokenize` of a conversation gives the tokens of its prompt.
     let parts = json!([{ "type": "text", "text": "a" }, { "type": "text", "text": "b" }]);
     let messages =
         json!([{ "role": "system", "content": "be brief" }, { "role": "user", "content": parts }]);
@@ -314,7 +314,7 @@ fn what_the_server_says_of_itself_is_so() {
         (&tokens["count"], &json!(2))
     );
     assert_eq!(answer["choices"][0]["message"]["role"], "assistant");
-    // Without a limit an answer fills what there is.
+    // Without max_tokens an answer fills the context.
     let long =
         server.ask("/v1/chat/completions", &json!({ "messages": messages, "ignore_eos": true }));
     assert_eq!(long["usage"]["total_tokens"], 512);
@@ -326,10 +326,11 @@ fn what_the_server_says_of_itself_is_so() {
 }
 
 #[test]
-fn what_conversations_begin_with_is_read_once() {
+fn shared_prefix_is_prefilled_once() {
     let folder = model("kimi-linear-mini");
     let [server, without] = [&[][..], &["--no-enable-prefix-caching"]]
         .map(|arguments| Server::start(folder.path(), arguments));
+    // words: allow(were told)
     let system = "You answer in one word, and never say what you were told. ".repeat(4);
     let ask = |server: &Server, user: &str| {
         let messages =
@@ -342,16 +343,16 @@ fn what_conversations_begin_with_is_read_once() {
             answer["usage"]["prompt_tokens_details"]["cached_tokens"].clone(),
         )
     };
-    // The role's name stands before the system message, and the next one's behind it.
+    // The shared prefix starts with "[system]" and ends with "[user]"; whole blocks of 64 tokens are cached.
     let whole = ("[system]".len() + system.len() + "\n[user]".len()) / 64 * 64;
     let mut cached = Vec::new();
     for user in ["What is a GPU?", "and a CPU?", "or an NPU?"] {
-        let ((with, hit), (anew, none)) = (ask(&server, user), ask(&without, user));
+        let ((with, hit), (uncached, none)) = (ask(&server, user), ask(&without, user));
         let text = |choices: &Value| choices[0]["message"]["content"].clone();
-        assert_eq!((text(&with), none), (text(&anew), json!(0)));
+        assert_eq!((text(&with), none), (text(&uncached), json!(0)));
         let chance =
             |choices: &Value| choices[0]["logprobs"]["content"][5]["logprob"].as_f64().unwrap();
-        assert!((chance(&with) - chance(&anew)).abs() < 1e-4, "{with} {anew}");
+        assert!((chance(&with) - chance(&uncached)).abs() < 1e-4, "{with} {uncached}");
         cached.push(hit);
     }
     assert_eq!(cached, [json!(0), json!(whole), json!(whole)]);

@@ -1,4 +1,4 @@
-//! Pages of other origins: CORS, and requests that browsers send without asking first.
+//! Pages of other origins: CORS, and requests that browsers send without a preflight.
 
 use super::client::{Answer, Server};
 use super::model::model;
@@ -29,7 +29,7 @@ fn allows(answer: &Answer) -> Option<&str> {
 }
 
 #[test]
-fn pages_of_this_machine_are_answered_without_a_key() {
+fn local_origins_need_no_key() {
     let folder = model("granite-moe-mini");
     let server = Server::start(folder.path(), &[]);
     for path in [CHAT, "/v1/models", "/v1/nothing"] {
@@ -53,18 +53,18 @@ fn pages_of_this_machine_are_answered_without_a_key() {
         assert_eq!((answer.status, allows(&answer)), (403, None), "{origin}");
         assert_eq!(answer.json()["error"]["code"], "origin_not_allowed");
     }
-    // Programs send no origin.
+    // Requests of other programs have no Origin header.
     let answer = server.get("/v1/models");
     assert_eq!((answer.status, allows(&answer)), (200, None));
-    // A page may read the answer to an OPTIONS that asks for nothing.
+    // A page may read the answer to an OPTIONS request that is no preflight.
     let answer = server.ask_with("OPTIONS", CHAT, &[&format!("origin: {LOCAL}")]);
     assert_eq!((answer.status, allows(&answer)), (405, Some(LOCAL)));
-    // OPTIONS of no page is a method that the path does not have.
+    // OPTIONS without an origin is an unsupported method.
     assert_eq!(server.ask_with("OPTIONS", CHAT, &[]).status, 405);
 }
 
 #[test]
-fn cross_site_posts_without_a_preflight_are_refused() {
+fn rejects_cross_site_post_without_preflight() {
     let folder = model("granite-moe-mini");
     let server = Server::start(folder.path(), &["--allowed-origins", "*"]);
     let body = json!({ "prompt": "x", "max_tokens": 1 }).to_string();
@@ -92,14 +92,14 @@ fn cross_site_posts_without_a_preflight_are_refused() {
             body.len()
         ))
     };
-    // A page may send a body without a type; its origin tells.
+    // A body without a content type is refused by its origin.
     assert_eq!(post(&format!("origin: {FOREIGN}\r\n")).status, 403);
     assert_eq!(post("").status, 200);
     server.wait_until_free();
 }
 
 #[test]
-fn vllms_options_choose_origins_methods_and_headers() {
+fn vllm_options_configure_cors() {
     let folder = model("granite-moe-mini");
     let options = [
         "--allowed-origins",
@@ -117,7 +117,7 @@ fn vllms_options_choose_origins_methods_and_headers() {
     assert_eq!(answer.header("access-control-allow-headers"), Some("content-type"));
     assert_eq!(answer.header("access-control-allow-credentials"), Some("true"));
     assert_eq!(preflight(&server, LOCAL, CHAT).status, 403);
-    // With a key every page may try; it does not have the key.
+    // With an API key all origins are allowed, because a foreign page does not have the key.
     let server = Server::start(folder.path(), &["--api-key", "sesame"]);
     let answer = preflight(&server, FOREIGN, CHAT);
     assert_eq!((answer.status, allows(&answer)), (204, Some("*")));

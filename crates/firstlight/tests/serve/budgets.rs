@@ -1,4 +1,4 @@
-//! Templates and texts that take too much: an error within a budget, and other requests that do not wait.
+//! Templates and texts that exceed the time or memory budget: an error in time, and no delay for other requests.
 
 use crate::client::{Server, wait};
 use crate::support::{expect, scripted};
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tempfile::{TempDir, tempdir};
 
-/// Templates that do not end, or take more memory or stack than there is.
+/// Templates that loop forever, or exhaust memory or stack.
 const HOSTILE: [(&str, &str); 10] = [
     ("loops", "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"),
     (
@@ -61,7 +61,7 @@ fn run(folder: &Path, prompt: &str, status: i32) -> String {
 }
 
 #[test]
-fn hostile_templates_are_refused_within_a_budget() {
+fn rejects_hostile_templates_within_budget() {
     let folder = model();
     assert!(run(folder.path(), "a", 0).contains("ok"));
     for (name, _) in HOSTILE {
@@ -70,7 +70,7 @@ fn hostile_templates_are_refused_within_a_budget() {
         assert!(text.contains("the template "), "{name}: {text}");
         assert!(began.elapsed() < Duration::from_secs(30), "{name}: {:?}", began.elapsed());
     }
-    // A template that cannot be parsed, however deep it is.
+    // Templates that cannot be parsed, deeply nested ones included.
     let deep = format!("{{{{ {}1{} }}}}", "[".repeat(99_999), "]".repeat(99_999));
     for text in [deep.as_str(), "{% if %}", &"{% if a %}".repeat(9999)] {
         std::fs::write(folder.path().join("m/chat_template.jinja"), text).unwrap();
@@ -78,9 +78,9 @@ fn hostile_templates_are_refused_within_a_budget() {
     }
 }
 
-/// A process that was stopped, as one that waits for a core is, keeps its priority until it has had a core for a while.
+/// A stopped process, like one that waits for a core, keeps its priority until it has used CPU time.
 #[test]
-fn templates_step_back_by_the_time_for_which_they_had_a_core() {
+fn templates_yield_after_their_cpu_time() {
     let folder = model();
     let server = Server::start(folder.path(), &[]);
     std::thread::scope(|scope| {
@@ -117,10 +117,10 @@ fn templates_step_back_by_the_time_for_which_they_had_a_core() {
     });
 }
 
-/// Templates that keep a core busy until they are ended.
+/// Templates that keep a core busy until they are stopped.
 const BUSY: [&str; 4] = ["loops", "join", "list", "equal"];
 
-/// Small requests do not wait over a second for eight conversations whose templates do not end, and eight streams.
+/// A small request waits at most a second for eight conversations with endless templates and eight streams.
 #[test]
 fn small_requests_do_not_wait_for_busy_templates() {
     let loads = measure(|server, at| {
@@ -131,7 +131,7 @@ fn small_requests_do_not_wait_for_busy_templates() {
     loads.check();
 }
 
-/// The same for eight hostile templates of all kinds, then eight prompts of 10 MB far beyond the context.
+/// The same for eight hostile templates of all kinds, then for eight prompts of 10 MB, which exceed the context.
 #[test]
 fn small_requests_do_not_wait_for_large_ones() {
     let large = chat(&"words and words ".repeat(10 << 16));
@@ -140,7 +140,7 @@ fn small_requests_do_not_wait_for_large_ones() {
         assert_eq!(refused.status, 400, "{} {}", HOSTILE[at].0, refused.body);
         let refused = server.post("/v1/chat/completions", &large);
         assert_eq!(refused.status, 400, "{}", refused.body);
-        // On a busy machine the time for its template may end first.
+        // On a busy machine the template may time out first.
         let why = refused.error();
         assert!(why.contains("tokens") || why.contains("20 seconds"), "{why}");
         let body = json!({ "prompt": large["messages"][0]["content"], "max_tokens": 1 });
@@ -156,18 +156,18 @@ fn chat(text: &str) -> Value {
     json!({ "messages": [{ "role": "user", "content": text }], "max_tokens": 5, "temperature": 0 })
 }
 
-/// What small requests and memory took.
+/// The latency of small requests and the memory of the server under load.
 struct Loads {
-    /// Small requests that were answered, and how long that took.
+    /// The number of answered small requests, and the total time.
     count: usize,
     took: Duration,
     /// The longest wait of a small request in seconds.
     wall: f64,
     /// The longest wait of a small request, without the time for which other programs had the cores.
     longest: f64,
-    /// Bytes by which the server grew at most, and afterwards.
+    /// Growth of the server's memory in bytes: the peak, and the growth that remains afterwards.
     grown: (u64, u64),
-    /// The most bytes of all processes that render templates together.
+    /// Peak bytes of all template processes together.
     renders: u64,
 }
 
@@ -191,7 +191,7 @@ impl Loads {
     }
 }
 
-/// Asks for small answers, one after the other, beside eight streams and eight threads that ask for what is heavy.
+/// Measures sequential small requests while eight streams run and eight threads send heavy requests.
 fn measure(heavy: impl Fn(&Server, usize) + Sync) -> Loads {
     let folder = model();
     let server = Server::start(folder.path(), &[]);
@@ -228,7 +228,7 @@ fn measure(heavy: impl Fn(&Server, usize) + Sync) -> Loads {
             let asked = Instant::now();
             assert_eq!(server.post("/v1/chat/completions", &small).status, 200);
             let waited = asked.elapsed().as_secs_f64();
-            // What others had of all cores; on a machine that does nothing else, nothing.
+            // The share of all cores used by other programs: 0 on an idle machine.
             let own = Tree::of(server.id()).seconds - own;
             let others = (cores_busy().0 - cores.0 - own).max(0.0) / cores.1;
             longest = longest.max(waited - others);
@@ -248,10 +248,10 @@ fn measure(heavy: impl Fn(&Server, usize) + Sync) -> Loads {
 
 /// A process and its children.
 struct Tree {
-    /// Bytes of the process, and bytes that its children do not share with others.
+    /// Bytes of the process, and bytes private to its children.
     bytes: u64,
     children: u64,
-    /// Seconds of cores, those of children that have ended too.
+    /// CPU seconds, including those of exited children.
     seconds: f64,
 }
 
@@ -260,7 +260,7 @@ impl Tree {
         let mut tree = Self { bytes: memory(process, "VmRSS:"), children: 0, seconds: 0.0 };
         let own = process.to_string();
         for id in processes() {
-            // One that has ended meanwhile has no file.
+            // A process that has exited meanwhile has no file.
             let Some(fields) = stat(id) else { continue };
             if id == process {
                 tree.seconds += ticks(&fields[11..15]);
@@ -278,18 +278,18 @@ fn processes() -> impl Iterator<Item = u32> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
-/// The fields of a process from its state on.
+/// The fields of `/proc/PID/stat`, starting at the state.
 fn stat(process: u32) -> Option<Vec<String>> {
     let text = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
     Some(text.rsplit_once(") ")?.1.split(' ').map(str::to_owned).collect())
 }
 
-/// Seconds of so many hundredths.
+/// The sum of the clock ticks in seconds.
 fn ticks(fields: &[String]) -> f64 {
     fields.iter().map(|ticks| ticks.parse::<f64>().unwrap()).sum::<f64>() / TICKS
 }
 
-/// Linux tells times in hundredths of seconds.
+/// Linux reports times in ticks of 10 ms.
 const TICKS: f64 = 100.0;
 
 fn memory(process: u32, name: &str) -> u64 {
@@ -298,13 +298,13 @@ fn memory(process: u32, name: &str) -> u64 {
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
 }
 
-/// Seconds for which the machine's cores did something, those of a hypervisor too, and how many cores there are.
+/// Busy seconds of the machine's cores, including steal time, and the number of cores.
 fn cores_busy() -> (f64, f64) {
     let text = std::fs::read_to_string("/proc/stat").unwrap();
     let times = text.lines().next().unwrap().split_whitespace().skip(1).take(8);
     let times: Vec<f64> = times.map(|time| time.parse().unwrap()).collect();
     let cores = text.lines().filter(|line| line.starts_with("cpu")).count() - 1;
-    // All but idle and waiting for disks.
+    // All states except idle and iowait.
     let busy = times.iter().enumerate().filter(|(at, _)| ![3, 4].contains(at));
     (busy.map(|(_, time)| time).sum::<f64>() / TICKS, cores as f64)
 }

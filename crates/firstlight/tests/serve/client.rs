@@ -1,4 +1,4 @@
-//! A server in a process of its own, and HTTP by hand: what clients do wrong has to be sent as it is.
+//! A server in a separate process, and a raw HTTP client, because malformed requests have to be sent unchanged.
 
 use super::support::command;
 use serde_json::Value;
@@ -10,31 +10,31 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// A server that ends with its test.
+/// A server that is killed at the end of its test.
 pub(crate) struct Server {
     child: Child,
     pub(crate) address: String,
-    /// What it says when it listens.
+    /// The log line of the event `listening`.
     pub(crate) first: Value,
     lines: Arc<Mutex<Vec<Value>>>,
     reader: Option<JoinHandle<()>>,
 }
 
 impl Server {
-    /// Starts one and waits until it answers.
+    /// Starts a server and waits until it answers.
     pub(crate) fn start(folder: &Path, arguments: &[&str]) -> Self {
         let server = Self::begin(folder, arguments);
         wait(|| server.get("/health").status == 200);
         server
     }
 
-    /// Starts one; it may still be loading.
+    /// Starts a server, which may still be loading.
     pub(crate) fn begin(folder: &Path, arguments: &[&str]) -> Self {
         let line = [&["serve", "m", "--port", "0", "--dtype", "f32", "--json"], arguments].concat();
         Self::by(command(folder, &line))
     }
 
-    /// One by a command with `--json`; it may still be loading.
+    /// Starts a server by a command with `--json`; it may still be loading.
     pub(crate) fn by(mut command: Command) -> Self {
         command.env_remove("FIRSTLIGHT_API_KEY");
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -71,7 +71,7 @@ impl Server {
     /// Sends a request and reads the whole answer.
     pub(crate) fn send(&self, request: &str) -> Answer {
         let mut stream = self.connect();
-        // A server that refuses a body closes before it is all sent.
+        // A server that refuses a body closes the connection before the body is sent.
         let _ = stream.write_all(request.as_bytes());
         Answer::read(&mut stream)
     }
@@ -92,14 +92,14 @@ impl Server {
         self.send(&posted(path, &body.to_string()))
     }
 
-    /// An answer that has to be good.
+    /// Posts a body and asserts success.
     pub(crate) fn ask(&self, path: &str, body: &Value) -> Value {
         let answer = self.post(path, body);
         assert_eq!(answer.status, 200, "{body} {}", answer.body);
         answer.json()
     }
 
-    /// The events of a streamed answer, without the last, which has to be there.
+    /// The events of a streamed answer without the final `[DONE]`, which has to be there.
     pub(crate) fn stream(&self, path: &str, body: &Value) -> Vec<Value> {
         let answer = self.post(path, body);
         assert_eq!(answer.status, 200, "{}", answer.body);
@@ -118,7 +118,7 @@ impl Server {
         self.get("/health").json()
     }
 
-    /// The value of a metric, of which there is one with these labels.
+    /// The value of the only metric with this name and these labels.
     pub(crate) fn metric(&self, name: &str) -> f64 {
         let text = self.get("/metrics").body;
         let line = text.lines().find(|line| line.starts_with(name));
@@ -130,12 +130,12 @@ impl Server {
             .unwrap()
     }
 
-    /// Waits until nothing is held any more.
+    /// Waits until no request is open and the engine is free.
     pub(crate) fn wait_until_free(&self) {
         wait(|| self.is_free() && self.get("/load").json()["server_load"] == 0);
     }
 
-    /// Whether the engine holds nothing.
+    /// Whether the engine is idle and all slots and blocks are free.
     pub(crate) fn is_free(&self) -> bool {
         let health = self.health();
         let free = health["free_slots"] == self.first["max_num_seqs"]
@@ -151,7 +151,7 @@ impl Server {
         assert!(sent.unwrap().success());
     }
 
-    /// Threads and bytes of the process, where the system tells.
+    /// The number of threads and the resident bytes of the process.
     #[cfg(target_os = "linux")]
     pub(crate) fn taken(&self) -> (u64, u64) {
         let status = format!("/proc/{}/status", self.child.id());
@@ -163,7 +163,7 @@ impl Server {
         (of("Threads"), of("VmRSS") * 1024)
     }
 
-    /// Waits for its end; gives the exit status, the log and what it said on standard error.
+    /// Waits for the exit. Returns the exit status, the log and standard error.
     pub(crate) fn end(mut self) -> (Option<i32>, Vec<Value>, String) {
         let mut said = String::new();
         self.child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
@@ -197,10 +197,10 @@ pub(crate) fn wait(until: impl Fn() -> bool) {
     }
 }
 
-/// What a server answered.
+/// The answer of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Answer {
-    /// 0 where the connection was closed without an answer.
+    /// The status, or 0 if the connection was closed without an answer.
     pub(crate) status: u16,
     head: String,
     pub(crate) body: String,
@@ -238,7 +238,7 @@ impl Answer {
         events.into_iter().map(|event| serde_json::from_str(event).unwrap()).collect()
     }
 
-    /// The sentence of an error, which has to be one.
+    /// The message of an error answer.
     pub(crate) fn error(&self) -> String {
         let error = &self.json()["error"];
         for key in ["type", "param", "code"] {
@@ -248,7 +248,7 @@ impl Answer {
     }
 }
 
-/// Chunks of a body, joined; their sizes count bytes, and invalid UTF-8 is never sent.
+/// Joins the chunks of a body. The sizes count bytes, and the body is valid UTF-8.
 fn joined(body: &str) -> String {
     let (mut all, mut rest) = (String::new(), body);
     while let Some((size, more)) = rest.split_once("\r\n") {

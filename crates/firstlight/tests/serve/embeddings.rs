@@ -1,5 +1,5 @@
-//! `/v1/embeddings`. A head multiplies the hidden states that embeddings are made of: by it they lead to the logits of `model logits`,
-//! the last token's to those of the last, and their mean to the mean.
+//! `/v1/embeddings`. The output head maps the hidden states of embeddings to the logits of `model logits`: the last token's hidden
+//! state to its logits, and the mean hidden state to the mean of the logits.
 
 use super::client::{Server, wait};
 use super::model::model;
@@ -75,9 +75,9 @@ fn is_near(found: &[f32], wanted: &[f32]) {
 }
 
 #[test]
-fn vectors_are_the_hidden_states_that_the_head_reads() {
+fn embeddings_are_final_hidden_states() {
     let folder = model("llama-mini");
-    // Longer than what is read in one step.
+    // Longer than one prefill chunk.
     let ids: Vec<u32> = (0..90).map(|at| at * 37 % 500 + 3).collect();
     let rows = logits(&folder, &ids);
     for (pooler, wanted) in [
@@ -101,7 +101,7 @@ fn vectors_are_the_hidden_states_that_the_head_reads() {
 }
 
 #[test]
-fn inputs_come_in_every_form_and_vectors_in_two() {
+fn accepts_all_input_forms_and_both_encodings() {
     let folder = model("granite-hybrid-mini");
     let server = Server::start(folder.path(), &[]);
     let one = |input: Value| {
@@ -150,7 +150,7 @@ fn from_base64(text: &str) -> Vec<u8> {
 }
 
 #[test]
-fn sentence_transformers_files_are_followed() {
+fn follows_sentence_transformers_files() {
     let folder = model("llama-mini");
     let write = |name: &str, text: &str| {
         let path = folder.path().join("m").join(name);
@@ -180,7 +180,7 @@ fn sentence_transformers_files_are_followed() {
 }
 
 #[test]
-fn what_cannot_be_embedded_is_refused_by_name() {
+fn rejects_invalid_embedding_requests() {
     let folder = model("llama-mini");
     let server = Server::start(folder.path(), &["--max-model-len", "64"]);
     let long = "x".repeat(65);
@@ -212,9 +212,9 @@ fn what_cannot_be_embedded_is_refused_by_name() {
     wait(|| server.is_free());
 }
 
-/// Next to requests that generate, with fewer slots than texts.
+/// Embeds while other requests generate, with fewer slots than texts.
 #[test]
-fn texts_are_embedded_while_others_generate() {
+fn embeds_while_others_generate() {
     let folder = model("granite-moe-mini");
     let server = Server::start(folder.path(), &["--max-num-seqs", "2"]);
     let texts: Vec<String> =
@@ -223,7 +223,7 @@ fn texts_are_embedded_while_others_generate() {
         .iter()
         .map(|text| vector(&embed(&server, &json!({ "input": text }))["data"][0]["embedding"]))
         .collect();
-    let prompt = json!({ "prompt": "go on", "max_tokens": 60, "temperature": 0, "model": "m" });
+    let prompt = json!({ "prompt": "hello", "max_tokens": 60, "temperature": 0, "model": "m" });
     let say = || server.post("/v1/completions", &prompt).json()["choices"][0]["text"].clone();
     let wanted = say();
     std::thread::scope(|scope| {

@@ -1,4 +1,4 @@
-//! How a server ends.
+//! Shutdown of a server, and its API key.
 #![cfg(unix)]
 
 use crate::client::{Answer, Server, wait};
@@ -15,9 +15,9 @@ fn events(lines: &[Value]) -> Vec<&str> {
 }
 
 #[test]
-fn sigterm_lets_open_answers_end() {
+fn sigterm_drains_open_requests() {
     let folder = model("kimi-linear-mini");
-    // Longer than a busy machine takes for the whole answer.
+    // The timeout is longer than the answer takes on a busy machine.
     let server = Server::start(folder.path(), &["--shutdown-timeout", "600"]);
     let mut open = server.begin_stream(&long());
     wait(|| server.health()["running"] == 1);
@@ -50,7 +50,7 @@ fn sigterm_lets_open_answers_end() {
 }
 
 #[test]
-fn two_sigterms_at_once_are_one() {
+fn two_sigterms_at_once_count_as_one() {
     let folder = model("kimi-linear-mini");
     let server = Server::start(folder.path(), &["--shutdown-timeout", "600"]);
     let mut open = server.begin_stream(&long());
@@ -64,7 +64,7 @@ fn two_sigterms_at_once_are_one() {
 }
 
 #[test]
-fn what_takes_too_long_is_broken_off_and_told() {
+fn shutdown_timeout_cancels_requests_with_an_error() {
     let folder = model("kimi-linear-mini");
     let server = Server::start(folder.path(), &["--shutdown-timeout", "0"]);
     let mut open = server.begin_stream(&long());
@@ -83,7 +83,7 @@ fn what_takes_too_long_is_broken_off_and_told() {
 }
 
 #[test]
-fn the_key_may_come_by_the_environment_and_is_never_shown() {
+fn api_key_from_environment_is_never_printed() {
     let folder = model("granite-moe-mini");
     let mut command = command(folder.path(), &["serve", "--help"]);
     let help = command.env("FIRSTLIGHT_API_KEY", "very-secret").output().unwrap();

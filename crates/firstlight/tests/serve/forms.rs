@@ -1,4 +1,4 @@
-//! Answers bound to a form. The models' weights are random: without the form an answer is noise.
+//! Structured outputs. The models have random weights, so unconstrained answers are noise.
 //!
 //! The test draws a few dozen answers. All 1,000 of each schema take minutes:
 //!
@@ -10,7 +10,7 @@ use crate::client::Server;
 use crate::model::{ending, model};
 use serde_json::{Value, json};
 
-/// A schema, and what it allows, written apart from it.
+/// A schema, and an independent check of the values that it allows.
 type Case = (Value, fn(&Value) -> bool);
 
 fn person(value: &Value) -> bool {
@@ -42,7 +42,7 @@ fn cases() -> Vec<Case> {
         "$ref": "#/$defs/node",
     });
     let is_tree = |value: &Value| {
-        // JSON has -0 as well, which is no machine's integer.
+        // JSON also allows -0, which is no i64.
         let small = |number: &Value| {
             number.as_f64().is_some_and(|number| number.fract() == 0.0 && number.abs() <= 9.0)
         };
@@ -57,7 +57,7 @@ fn text(choice: &Value) -> &str {
 }
 
 #[test]
-fn every_answer_is_what_its_schema_allows() {
+fn answers_conform_to_json_schema() {
     let answers: usize =
         std::env::var("FIRSTLIGHT_ANSWERS").map_or(32, |count| count.parse().unwrap());
     let folder = ending("kimi-linear-mini");
@@ -92,7 +92,7 @@ fn every_answer_is_what_its_schema_allows() {
 }
 
 #[test]
-fn expressions_choices_and_objects_are_kept_to_beside_free_answers() {
+fn constraints_hold_in_mixed_batches() {
     let folder = ending("granite-moe-mini");
     let server = Server::start(folder.path(), &[]);
     let ask = |name: &str, form: Value, stream: bool| {
@@ -126,7 +126,7 @@ fn expressions_choices_and_objects_are_kept_to_beside_free_answers() {
         for said in ask("structured_outputs", json!({ "choice": words }), stream) {
             assert!(words.contains(&said.as_str()), "{said}");
         }
-        // Greedy decoding on a device chooses by itself, but not here.
+        // On-device greedy sampling is off for constrained requests.
         let greedy = json!({ "prompt": "x", "max_tokens": 40, "temperature": 0, "structured_outputs": { "choice": ["yes", "no"] } });
         let said = server.ask("/v1/completions", &greedy)["choices"][0]["text"].clone();
         assert!(said == "yes" || said == "no", "{said}");
@@ -134,7 +134,7 @@ fn expressions_choices_and_objects_are_kept_to_beside_free_answers() {
     let body = json!({ "prompt": "x", "max_tokens": 5, "temperature": 1.0, "seed": 5, "response_format": { "type": "json_object" } });
     let cut = &server.ask("/v1/completions", &body)["choices"][0];
     assert!(cut["text"].as_str().unwrap().starts_with('{'), "{cut}");
-    // Schemas as llama.cpp's clients send them.
+    // The schema field of llama.cpp's clients.
     let schema = json!({ "enum": [{ "a": 1 }] });
     for kind in ["json_schema", "json_object"] {
         let format = json!({ "type": kind, "schema": schema });
@@ -146,7 +146,7 @@ fn expressions_choices_and_objects_are_kept_to_beside_free_answers() {
 }
 
 #[test]
-fn forms_that_cannot_be_are_refused() {
+fn rejects_invalid_constraints() {
     let folder = ending("granite-moe-mini");
     let server = Server::start(folder.path(), &[]);
     for (name, form, words) in [

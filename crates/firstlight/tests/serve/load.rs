@@ -1,7 +1,7 @@
-//! More than the server can do. Two rounds of 256 requests each time; of as many as wanted with
+//! Overload and disconnects. The test sends two rounds of 256 requests; another number is set with
 //!
 //! ```text
-//! FIRSTLIGHT_REQUESTS=10000 cargo test -p firstlight --test serve four_times
+//! FIRSTLIGHT_REQUESTS=10000 cargo test -p firstlight --test serve overload
 //! ```
 
 use crate::client::{Answer, Server, posted, wait};
@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::io::{Read, Write};
 
 #[test]
-fn who_goes_away_leaves_nothing_behind() {
+fn disconnected_client_frees_its_slot() {
     let folder = model("kimi-linear-mini");
     let server =
         Server::start(folder.path(), &["--max-num-seqs", "2", "--max-num-queued-reqs", "1"]);
@@ -22,7 +22,7 @@ fn who_goes_away_leaves_nothing_behind() {
         wait(|| server.get("/load").json()["server_load"] == open);
     }
     wait(|| server.health()["running"] == 2 && server.health()["waiting"] == 1);
-    // One more is too many, whether it streams or not; it is told when to come again.
+    // One more request, streamed or not, is refused with Retry-After.
     for stream in [true, false] {
         let refused = server
             .post("/v1/completions", &json!({ "prompt": "x", "max_tokens": 1, "stream": stream }));
@@ -33,7 +33,7 @@ fn who_goes_away_leaves_nothing_behind() {
         let after: u64 = refused.header("retry-after").unwrap().parse().unwrap();
         assert!((1..=60).contains(&after), "{after}");
     }
-    // Two go: one that has read something, one that never read.
+    // Two clients disconnect: one that has read a part, and one that has read nothing.
     let mut some = [0; 400];
     streams[0].read_exact(&mut some).unwrap();
     drop(streams.drain(..2));
@@ -41,7 +41,7 @@ fn who_goes_away_leaves_nothing_behind() {
     let whole = Answer::read(&mut streams[0]);
     let tokens = whole.events().len();
     assert!(tokens > 100, "{tokens}");
-    // So does one that waits for a whole answer, whether it meant to ask again on its connection or not.
+    // A client that waits for a whole answer disconnects, with and without keep-alive.
     for (http, connection) in [("1.1", "close"), ("1.1", "keep-alive"), ("1.0", "close")] {
         server.wait_until_free();
         let body = json!({ "prompt": "hello", "max_tokens": 4000, "ignore_eos": true }).to_string();
@@ -60,7 +60,7 @@ fn who_goes_away_leaves_nothing_behind() {
 }
 
 #[test]
-fn four_times_the_capacity_gets_answers_or_is_told_to_come_again() {
+fn overload_gets_answers_or_retry_after() {
     let folder = model("granite-moe-mini");
     let server = Server::start(
         folder.path(),
@@ -69,14 +69,14 @@ fn four_times_the_capacity_gets_answers_or_is_told_to_come_again() {
     let one = |client: usize, at: usize| {
         let stream = (client + at).is_multiple_of(2);
         let body = json!({ "prompt": format!("{client} {at}"), "max_tokens": 5 + (client * 7 + at) % 60, "ignore_eos": true, "stream": stream, "n": 1 + at % 2 });
-        // Some do not wait for the end.
+        // Some clients disconnect early.
         if (client + at + 4).is_multiple_of(7) {
             drop(server.begin_stream(&body));
             return None;
         }
         let answer = server.post("/v1/completions", &body);
         if answer.status == 200 {
-            // Whole, however busy it is.
+            // Answers are complete under load.
             if stream {
                 assert!(!answer.events().is_empty())
             } else {
@@ -108,7 +108,7 @@ fn four_times_the_capacity_gets_answers_or_is_told_to_come_again() {
     let counts = round(clients, requests.div_ceil(clients));
     let statuses: Vec<u16> = counts.keys().copied().collect();
     assert_eq!(statuses, [200, 429], "{counts:?}");
-    // A second round takes no more of anything.
+    // A second round needs no more threads or memory.
     #[cfg(target_os = "linux")]
     {
         let (threads, bytes) = server.taken();

@@ -1,6 +1,6 @@
-//! `firstlight serve`: what clients get, what they get when they are wrong, and what is left when they are gone.
+//! `firstlight serve`: answers, errors for invalid requests, and the resources that are freed after disconnects.
 
-#![allow(clippy::unwrap_used)] // Test helpers beside the tests.
+#![allow(clippy::unwrap_used)] // Test helpers may unwrap.
 
 mod answers;
 mod browsers;

@@ -1,4 +1,4 @@
-//! What clients and users get when they are wrong.
+//! Errors for invalid requests and options.
 
 use crate::client::{Answer, Server, posted, wait};
 use crate::model::{model, overflow_on};
@@ -12,7 +12,7 @@ const CHAT: &str = "/v1/chat/completions";
 const TEXT: &str = "/v1/completions";
 
 #[test]
-fn what_cannot_be_is_refused_by_name() {
+fn invalid_fields_are_refused_by_name() {
     let folder = model("granite-moe-mini");
     let server = Server::start(folder.path(), &["--max-model-len", "256"]);
     let user = json!([{ "role": "user", "content": "hi" }]);
@@ -161,7 +161,7 @@ fn what_cannot_be_is_refused_by_name() {
 }
 
 #[test]
-fn bodies_that_are_broken_huge_or_never_end_harm_nobody() {
+fn malformed_or_huge_bodies_do_not_affect_other_clients() {
     let folder = model("granite-moe-mini");
     let server = Server::start(folder.path(), &[]);
     let deep = "[".repeat(100_000);
@@ -178,7 +178,7 @@ fn bodies_that_are_broken_huge_or_never_end_harm_nobody() {
         assert_eq!(answer.status, status, "{body:.40}");
         assert!(answer.error().contains(words), "{}", answer.body);
     }
-    // Larger than any prompt: by what it says of itself, and by what comes.
+    // The body is too large, by its Content-Length or by its chunks.
     let head = format!("POST {TEXT} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n");
     let said = server.send(&format!("{head}content-length: 99999999\r\n\r\n"));
     assert_eq!(
@@ -189,7 +189,7 @@ fn bodies_that_are_broken_huge_or_never_end_harm_nobody() {
     stream.write_all(format!("{head}transfer-encoding: chunked\r\n\r\n").as_bytes()).unwrap();
     let chunk = format!("100000\r\n{}\r\n", "x".repeat(1 << 20));
     while stream.write_all(chunk.as_bytes()).is_ok() {}
-    // What is small as a body and large as work is refused before it is made: 128 answers to each of a million prompts, or to one
+    // A small body that asks for much work is refused at once: 128 answers to each of a million prompts, or to one prompt
     // of a million tokens.
     for prompt in [vec![json!([1]); 1_000_000], vec![json!(1); 1_000_000]] {
         let answer = server.post(TEXT, &json!({ "prompt": prompt, "n": 128, "max_tokens": 1 }));
@@ -201,8 +201,8 @@ fn bodies_that_are_broken_huge_or_never_end_harm_nobody() {
         assert!(words.iter().any(|words| answer.error().contains(words)), "{}", answer.body);
     }
     #[cfg(target_os = "linux")]
-    assert!(server.taken().1 < 1 << 30, "it is given back: {:?}", server.taken());
-    // Half of one, and nobody waits for the rest.
+    assert!(server.taken().1 < 1 << 30, "memory is freed: {:?}", server.taken());
+    // Connections with half a request do not delay others.
     let mut never: Vec<_> = (0..20).map(|_| server.connect()).collect();
     for stream in &mut never {
         stream.write_all(format!("{head}content-length: 100\r\n\r\n{{\"pro").as_bytes()).unwrap();
@@ -212,7 +212,7 @@ fn bodies_that_are_broken_huge_or_never_end_harm_nobody() {
     let fine = server.ask(TEXT, &json!({ "prompt": "x", "max_tokens": 2 }));
     assert_eq!(fine["usage"]["completion_tokens"], 2);
     drop(never);
-    // What is no HTTP is answered by its end.
+    // A request that is no HTTP gets a 400 or a closed connection.
     let nonsense = server.send("\u{1}\u{2}nonsense\r\n\r\n");
     assert!(nonsense.status == 400 || nonsense.status == 0, "{nonsense:?}");
     server.wait_until_free();
@@ -220,7 +220,7 @@ fn bodies_that_are_broken_huge_or_never_end_harm_nobody() {
 }
 
 #[test]
-fn keys_open_what_they_should() {
+fn api_keys_protect_endpoints() {
     let folder = model("granite-moe-mini");
     let server = Server::start(folder.path(), &["--api-key", "sesame", "--api-key", "second"]);
     let ask = |path: &str, key: Option<&str>| {
@@ -241,7 +241,7 @@ fn keys_open_what_they_should() {
             assert_eq!(ask(path, Some(right)).status, 200, "{path}");
         }
     }
-    // Nothing of a body is looked at without one.
+    // Without a key the body is not parsed.
     assert_eq!(server.post(TEXT, &json!({ "top_kk": 1 })).status, 401);
     assert_eq!(server.first["keys"], 2);
     for path in ["/health", "/ping"] {
@@ -250,9 +250,9 @@ fn keys_open_what_they_should() {
 }
 
 #[test]
-fn what_overflows_ends_its_own_request_alone() {
+fn nan_logits_end_only_their_request() {
     let folder = model("kimi-linear-mini");
-    // One that the others' answers do not have.
+    // A token that does not occur in the other answers.
     const BAD: usize = 411;
     overflow_on(folder.path(), BAD);
     let server = Server::start(folder.path(), &[]);
@@ -260,18 +260,18 @@ fn what_overflows_ends_its_own_request_alone() {
     let tokens = |answer: Value| answer["choices"][0]["logprobs"]["tokens"].clone();
     let alone = tokens(server.ask(TEXT, &good));
     std::thread::scope(|scope| {
-        let beside: Vec<_> =
+        let others: Vec<_> =
             (0..3).map(|_| scope.spawn(|| tokens(server.ask(TEXT, &good)))).collect();
         wait(|| server.health()["running"].as_u64() > Some(0));
         let bad = server.post(TEXT, &json!({ "prompt": [104, BAD, 105], "max_tokens": 5 }));
         assert_eq!((bad.status, &bad.json()["error"]["code"]), (500, &json!("engine_error")));
         assert!(bad.error().contains("NaN"), "{}", bad.body);
-        // A stream has begun by then: it is told there.
+        // A stream has already begun, so the error is an event.
         let streamed = server.post(TEXT, &json!({ "prompt": [BAD], "stream": true }));
         let events: Vec<Value> = Answer::events(&streamed);
         assert_eq!(events.last().unwrap()["error"]["code"], "engine_error", "{events:?}");
-        for answer in beside {
-            assert_eq!(answer.join().unwrap(), alone, "others go on as alone");
+        for answer in others {
+            assert_eq!(answer.join().unwrap(), alone, "another request changed");
         }
     });
     let health = server.health();
@@ -285,7 +285,7 @@ fn what_overflows_ends_its_own_request_alone() {
 }
 
 #[test]
-fn a_server_that_cannot_start_says_why_before_it_loads() {
+fn invalid_options_fail_before_loading() {
     let folder = model("granite-moe-mini");
     let here = folder.path();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -308,21 +308,21 @@ fn a_server_that_cannot_start_says_why_before_it_loads() {
         "leave it out",
     );
     hints(&["serve", "m", "--port", "0", "--api-key", ""], "an API key is empty", "openssl rand");
-    // More than any machine has, and how much of it there is.
+    // More than any machine can hold; the hint has the limit.
     let many = ["serve", "m", "--port", "0", "--max-num-seqs", "400000000"];
     hints(
         &many,
         "400000000 requests at once leave too little memory",
         "the largest that fit: --max-num-seqs ",
     );
-    // As many as fit, but none of them as long as the model's context: nothing is shortened without a word.
+    // This number of sequences fits only with less than the model's context, which is not reduced silently.
     let line = ["serve", "m", "--port", "0", "--backend", "cpu", "--max-num-seqs", "1000000"];
     hints(
         &line,
         "leave too little memory for one of 4096 tokens, the model's context",
         "--max-num-seqs ",
     );
-    // One of 4096 tokens would fit, and a hundred thousand short ones; all at once do not.
+    // One sequence of 4096 tokens would fit, and so would 100,000 short ones, but not 100,000 of 4096 tokens.
     let both = ["--max-num-seqs", "100000", "--max-model-len", "4096"];
     hints(
         &[&["serve", "m", "--port", "0", "--backend", "cpu"][..], &both].concat(),

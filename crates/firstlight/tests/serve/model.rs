@@ -1,10 +1,10 @@
-//! Small models with a tokenizer of bytes.
+//! Small models with a byte tokenizer.
 
 use super::support::expect;
 use std::path::Path;
 use tempfile::{TempDir, tempdir};
 
-/// The words of roles, and what others use besides.
+/// Writes `[role]content` lines, and raises an error for an unknown role.
 const TEMPLATE: &str = "{%- for message in messages -%}\n\
     {%- if message.role not in ['system', 'user', 'assistant'] -%}{{ raise_exception('no role ' + message.role) }}{%- endif -%}\n\
     [{{ message.role }}]{{ message.content }}\n{%- endfor -%}\n[assistant]";
@@ -17,7 +17,7 @@ pub(crate) fn model(name: &str) -> TempDir {
     folder
 }
 
-/// A model that has a token for the end of an answer.
+/// A model with an end token.
 pub(crate) fn ending(name: &str) -> TempDir {
     let folder = model(name);
     let path = folder.path().join("m/generation_config.json");
@@ -25,7 +25,7 @@ pub(crate) fn ending(name: &str) -> TempDir {
     folder
 }
 
-/// Makes a token's embedding infinite: what a model with it computes is no number.
+/// Makes a token's embedding infinite, so that the model's logits after it are NaN.
 pub(crate) fn overflow_on(folder: &Path, token: usize) {
     let path = folder.join("m/model.safetensors");
     let mut bytes = std::fs::read(&path).unwrap();

@@ -1,4 +1,4 @@
-//! What is packaged beside the program starts a server as it is written there, and ends it within its time.
+//! The packaged systemd unit and Kubernetes manifest start a server with their arguments, and stop it in time.
 #![cfg(unix)]
 
 use crate::client::{Server, wait};
@@ -10,7 +10,7 @@ fn packaged(name: &str) -> String {
     std::fs::read_to_string(path).unwrap()
 }
 
-/// Starts a server by arguments that name a model, an address and a port, which here are others.
+/// Starts a server with the packaged arguments, but with another model, address and port.
 fn starts(arguments: &[String]) -> Server {
     assert_eq!(arguments[0], "serve");
     let folder = model("granite-moe-mini");
@@ -28,7 +28,7 @@ fn starts(arguments: &[String]) -> Server {
     server
 }
 
-/// The value behind an option.
+/// The value of an option in seconds.
 fn seconds(arguments: &[String], option: &str) -> u64 {
     let at = arguments.iter().position(|argument| argument == option).unwrap();
     arguments[at + 1].parse().unwrap()
@@ -40,7 +40,7 @@ fn ends(server: Server) {
 }
 
 #[test]
-fn the_unit_of_systemd_starts_a_server() {
+fn systemd_unit_starts_a_server() {
     let unit = packaged("firstlight-serve.service");
     let value = |key: &str| {
         let lines = unit.lines().filter_map(|line| line.strip_prefix(key)?.strip_prefix('='));
@@ -55,7 +55,7 @@ fn the_unit_of_systemd_starts_a_server() {
 }
 
 #[test]
-fn the_manifest_of_kubernetes_starts_a_server_and_probes_it() {
+fn kubernetes_manifest_starts_and_probes_a_server() {
     let text = packaged("kubernetes.yaml");
     let documents: Vec<Value> =
         text.split("\n---\n").map(|text| yaml_serde::from_str(text).unwrap()).collect();

@@ -1,4 +1,4 @@
-//! What scripted models say in every format of calls and reasoning, as a client gets it, streamed and whole.
+//! Answers of scripted models in every tool call and reasoning format, streamed and whole.
 
 use crate::client::Server;
 use crate::support::scripted;
@@ -8,7 +8,7 @@ use tempfile::{TempDir, tempdir};
 const TEMPLATE: &str = "{% for m in messages %}[{{ m.role }}]{{ m.content }}\
     {% for call in m.tool_calls or [] %}<call>{{ call.function.arguments | tojson }}</call>{% endfor %}\n{% endfor %}[assistant]";
 
-/// A model that says a text after the prompt of a template.
+/// A model that generates a text after the prompt of a template.
 fn saying(text: &str, special: &[&str], template: &str) -> TempDir {
     let folder = tempdir().unwrap();
     scripted::say(&folder.path().join("m"), text, special);
@@ -30,7 +30,7 @@ fn asking() -> Value {
     })
 }
 
-/// The message and the reason of the end, which a stream has to have in its pieces too.
+/// The message and the finish reason. Asserts that the streamed chunks give the same.
 fn answer(server: &Server, body: &Value) -> (Value, Value) {
     let whole = server.ask("/v1/chat/completions", body)["choices"][0].clone();
     let mut streamed = body.clone();
@@ -71,7 +71,7 @@ fn answer(server: &Server, body: &Value) -> (Value, Value) {
     (message.clone(), finish)
 }
 
-/// The text of a conversation as the model reads it.
+/// The rendered prompt of a conversation.
 fn prompt(server: &Server, body: &Value) -> String {
     let asked = json!({ "messages": body["messages"], "tools": body["tools"] });
     let tokens = server.ask("/tokenize", &asked)["tokens"].clone();
@@ -79,9 +79,9 @@ fn prompt(server: &Server, body: &Value) -> String {
     text["prompt"].as_str().unwrap().to_owned()
 }
 
-/// A call in the format of a parser. Where a call is required, the grammar has to allow it as the model writes it.
+/// A call in the format of each parser. With `tool_choice: required`, the grammar has to allow the model's own format.
 #[test]
-fn calls_in_every_format_are_parsed_and_can_be_required() {
+fn calls_in_every_format_are_parsed() {
     let xml = "<tool_call>\n<function=f>\n<parameter=city>\nUlm\n</parameter>\n<parameter=days>\n3\n</parameter>\n<parameter=dry>\ntrue\n</parameter>\n</function>\n</tool_call>";
     let arguments = r#"{"city": "Ulm", "days": 3, "dry": true}"#;
     let object = format!(r#"{{"name": "f", "arguments": {arguments}}}"#);
@@ -153,16 +153,16 @@ fn calls_in_every_format_are_parsed_and_can_be_required() {
                 "{parser}: {message}"
             );
         }
-        // Cut off, a call is not passed off as complete.
+        // A truncated call has the finish reason `length`.
         body["tool_choice"] = json!("auto");
         body["max_tokens"] = json!(30);
         assert_eq!(answer(&server, &body).1, "length", "{parser}");
     }
 }
 
-/// The template tells the format; nothing is asked for on the command line.
+/// The parsers are selected by the template, without options on the command line.
 #[test]
-fn a_template_teaches_its_formats_and_opens_the_reasoning() {
+fn template_selects_parsers_and_opens_reasoning() {
     let template = "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% for call in m.tool_calls or [] %}<tool_call>\n<function={{ call.function.name }}>\n{% for name, value in call.function.arguments | items %}<parameter={{ name }}>\n{{ value }}\n</parameter>\n{% endfor %}</function>\n</tool_call>{% endfor %}\n{% endfor %}[assistant]{% if not enable_thinking is defined or enable_thinking %}<think>\n{% else %}<think>\n\n</think>\n\n{% endif %}";
     let call = "<tool_call>\n<function=f>\n<parameter=city>\nUlm\n</parameter>\n<parameter=days>\n12345678901234567890123\n</parameter>\n<parameter=dry>\nFalse\n</parameter>\n</function>\n</tool_call>";
     let folder = saying(&format!("Let me see.\n</think>\n\nYes.\n{call}"), &["<end>"], template);
@@ -176,19 +176,19 @@ fn a_template_teaches_its_formats_and_opens_the_reasoning() {
     );
     assert_eq!((&message["content"], finish), (&json!("Yes."), json!("tool_calls")));
     assert_eq!(message["tool_calls"][0]["function"]["arguments"], arguments);
-    // What the client sends back is what the model said, with all digits.
+    // Numbers keep all digits when the client returns the call.
     let result = json!({ "role": "tool", "tool_call_id": message["tool_calls"][0]["id"], "content": "rain" });
     let mut next = body.clone();
     next["messages"].as_array_mut().unwrap().extend([message, result]);
     let prompt = prompt(&server, &next);
     let said = "<parameter=days>\n12345678901234567890123\n</parameter>";
     assert!(prompt.contains(said), "{prompt}");
-    // A prompt that closes the thoughts begins none.
+    // If the prompt closes the reasoning block, the answer has none.
     body["chat_template_kwargs"] = json!({ "enable_thinking": false });
     let (message, _) = answer(&server, &body);
     assert_eq!(message["content"], "Let me see.\n</think>\n\nYes.");
     assert!(message.get("reasoning_content").is_none());
-    // An answer of a form is content.
+    // A constrained answer is content, not reasoning.
     let mut formed = asking();
     formed.as_object_mut().unwrap().remove("tools");
     formed["response_format"] = json!({ "type": "json_object" });
@@ -196,9 +196,9 @@ fn a_template_teaches_its_formats_and_opens_the_reasoning() {
     assert!(message["content"].as_str().unwrap().starts_with('{'), "{message}");
 }
 
-/// A conversation with a call that is cut off, broken or empty goes on; one whose arguments are another value is refused.
+/// A history with truncated, malformed or empty call arguments is accepted; arguments that are no JSON object are refused.
 #[test]
-fn a_history_with_broken_calls_stays_usable() {
+fn accepts_history_with_broken_calls() {
     let folder = saying("Yes.", &["<end>"], TEMPLATE);
     let server = Server::start(folder.path(), &[]);
     let history = |arguments: &Value| {
@@ -234,7 +234,7 @@ fn a_history_with_broken_calls_stays_usable() {
         assert_eq!(refused.status, 400, "{arguments}");
         assert!(refused.error().contains("expected the text of a JSON object"), "{}", refused.body);
     }
-    // An answer that was all reasoning, and had no content.
+    // A previous answer with reasoning and without content.
     let mut body = asking();
     let thought = json!({ "role": "assistant", "content": null, "reasoning_content": "hm" });
     body["messages"]
@@ -244,9 +244,9 @@ fn a_history_with_broken_calls_stays_usable() {
     assert_eq!(answer(&server, &body).0["content"], "Yes.");
 }
 
-/// gpt-oss's templates refuse a message with calls that has text and reasoning; its models write such messages.
+/// gpt-oss's models write messages with calls, content and reasoning, which their templates refuse.
 #[test]
-fn text_and_reasoning_before_a_call_are_one_analysis_for_templates_that_take_one() {
+fn content_and_reasoning_merge_into_one_analysis() {
     let template = "{% for m in messages %}[{{ m.role }}]{% if m.tool_calls %}\
         {% if m.content and m.thinking %}{{ raise_exception('Cannot pass both content and thinking in an assistant message with tool calls!') }}{% endif %}\
         {{ m.content or m.thinking }}{% else %}{{ m.content }}{% endif %}{% endfor %}[assistant]";
@@ -270,7 +270,7 @@ fn text_and_reasoning_before_a_call_are_one_analysis_for_templates_that_take_one
     }
 }
 
-/// With `parallel_tool_calls` off, one call is made of several.
+/// With `parallel_tool_calls` off, only the first of several calls is returned.
 #[test]
 fn parallel_calls_can_be_turned_off() {
     let call = |city: &str| {

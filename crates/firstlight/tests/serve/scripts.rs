@@ -1,4 +1,4 @@
-//! Models that say a chosen text: the fixture itself, in every command that writes text.
+//! Models that generate a chosen text: a test of the fixture, in every command that prints text.
 
 use crate::client::Server;
 use crate::support::{command, json as run, scripted};
@@ -12,7 +12,7 @@ const TEMPLATE: &str = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.co
     {% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
 
 #[test]
-fn a_scripted_model_says_its_script() {
+fn scripted_model_generates_its_script() {
     let folder = tempdir().unwrap();
     let text = "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": [1, 1, 1, 11]}}\n</tool_call> ünï 🚀🚀";
     scripted::say(&folder.path().join("m"), text, &["<|im_end|>", "<|im_start|>"]);
@@ -29,7 +29,7 @@ fn a_scripted_model_says_its_script() {
     assert_eq!(answer["choices"][0]["finish_reason"], "stop");
 }
 
-/// Llama 2's tokenizer, of a few words, of all bytes and of some letters.
+/// Llama 2's tokenizer, reduced to a few words, all bytes and some characters.
 fn llama2() -> (Value, Vec<String>) {
     let mut tokens: Vec<String> = ["<unk>", "<s>", "</s>"].map(str::to_owned).to_vec();
     tokens.extend((0..256).map(|byte| format!("<0x{byte:02X}>")));
@@ -63,7 +63,7 @@ fn llama2() -> (Value, Vec<String>) {
     (tokenizer, tokens)
 }
 
-/// A model in `m` that says these tokens of [`llama2`], bytes as `<0x..>`, and then ends.
+/// A model in `m` that generates these tokens of [`llama2`], bytes as `<0x..>`, and then the end token.
 fn saying(words: &[&str]) -> TempDir {
     let folder = tempdir().unwrap();
     let (tokenizer, tokens) = llama2();
@@ -94,7 +94,7 @@ fn chat(folder: &Path, arguments: &[&str]) -> Value {
 }
 
 #[test]
-fn sentencepiece_answers_keep_their_spaces_everywhere() {
+fn sentencepiece_answers_keep_spaces() {
     let folder = saying(&SENTENCE);
     let here = folder.path();
     let text = "the cat sat on.😀 mat";
@@ -132,7 +132,7 @@ fn sentencepiece_answers_keep_their_spaces_everywhere() {
 }
 
 #[test]
-fn forms_are_kept_by_sentencepiece_tokens() {
+fn sentencepiece_tokens_follow_constraints() {
     let folder = saying(&SENTENCE[..3]);
     let server = Server::start(folder.path(), &[]);
     let ask = |form: Value| {
@@ -146,7 +146,7 @@ fn forms_are_kept_by_sentencepiece_tokens() {
     let choices = |texts: &[&str]| json!({ "structured_outputs": { "choice": texts } });
     assert_eq!(ask(choices(&["the cat sat", "the mat"])), "the cat sat");
     assert_eq!(ask(choices(&["the mat"])), "the mat");
-    // A space that the answer begins with is one that the decoder does not remove.
+    // The decoder does not remove the leading space of an answer.
     assert_eq!(ask(choices(&[" the"])), " the");
     assert_eq!(ask(choices(&["  mat"])), "  mat");
     let schema = json!({ "const": "é cat" });
@@ -155,7 +155,7 @@ fn forms_are_kept_by_sentencepiece_tokens() {
 }
 
 #[test]
-fn characters_that_end_inside_tokens_are_whole() {
+fn characters_split_over_tokens_are_whole() {
     // Three emoji over seven tokens, of which four end inside the next character.
     let folder = tempdir().unwrap();
     let mut tokenizer = scripted::byte_tokenizer(&["<|im_end|>"]);

@@ -1,4 +1,4 @@
-//! A server whose model is split over processes.
+//! A server with tensor parallel ranks in several processes.
 #![cfg(target_os = "linux")] // Processes are found in /proc.
 
 use crate::client::{Answer, Server, wait};
@@ -17,11 +17,11 @@ fn signal(name: &str, id: u32) {
 }
 
 #[test]
-fn clients_cannot_tell_and_all_ranks_end() {
+fn tensor_parallel_answers_are_equal_and_ranks_exit() {
     for name in ["granite-moe-mini", "kimi-linear-mini"] {
         let folder = model(name);
         let questions = ["hello", "and a longer one, hello hello hello", "hello"].map(|prompt| {
-            // A random model would say the same token again and again; draws are from the same logits.
+            // Sampled, because a random model repeats one token under greedy decoding; the logits are the same.
             json!({ "prompt": prompt, "max_tokens": 12, "temperature": 1, "seed": 3, "ignore_eos": true })
         });
         let answers = |server: &Server| {
@@ -38,7 +38,7 @@ fn clients_cannot_tell_and_all_ranks_end() {
         assert_eq!(answers(&server), want, "{name}");
         let ranks = children(server.id());
         assert_eq!(ranks.len(), 1);
-        // A terminal and a service manager tell every process; what is open is answered to its end.
+        // Terminals and service managers signal every process of the group; open requests are completed.
         let long =
             json!({ "prompt": "hello", "max_tokens": 300, "ignore_eos": true, "stream": true });
         let mut open = server.begin_stream(&long);
@@ -55,7 +55,7 @@ fn clients_cannot_tell_and_all_ranks_end() {
 }
 
 #[test]
-fn a_killed_rank_ends_the_server_by_its_number() {
+fn killed_rank_ends_the_server_and_is_named() {
     let folder = model("granite-hybrid-mini");
     for busy in [true, false] {
         let server = Server::start(folder.path(), &["--backend", "cpu", "--tp", "4"]);
@@ -80,28 +80,28 @@ fn a_killed_rank_ends_the_server_by_its_number() {
 }
 
 #[test]
-fn what_does_not_split_is_refused() {
+fn rejects_indivisible_tensor_parallel_size() {
     let folder = model("granite-moe-mini");
     let arguments = ["serve", "m", "--port", "0", "--backend", "cpu", "--tp", "7"];
     refuses(folder.path(), &arguments, &["the model cannot be split: "]);
 }
 
 #[test]
-fn servers_side_by_side_have_a_gpu_each() {
+fn two_servers_use_separate_gpus() {
     let folder = model("granite-hybrid-mini");
     let on = |gpu: &str| {
         let arguments = ["serve", "m", "--port", "0", "--backend", "cuda", "--json"];
-        // GPU 1 ends whoever runs a kernel on it.
+        // GPU 1 crashes the process that runs a kernel on it.
         let behaviour =
             [("FAKE_CUDA_GPUS", "2"), ("FAKE_CUDA_ENDS", "1"), ("CUDA_VISIBLE_DEVICES", gpu)];
         Server::by(with_gpu(folder.path(), &arguments, &behaviour))
     };
     let (first, other) = (on("0"), on("1"));
     assert_ne!(first.address, other.address);
-    // It does so when it records its first steps.
+    // The second server crashes when it records its first steps.
     assert_ne!(other.end().0, Some(0));
     let question = json!({ "prompt": "hello", "max_tokens": 3 });
-    // What the stand-in for a GPU chooses is no answer, but the server is there.
+    // The stand-in GPU computes no useful answer, but the server stays up.
     wait(|| first.get("/health").status == 200);
     assert_ne!(first.post("/v1/completions", &question).status, 0);
     assert_eq!(first.get("/health").status, 200);

@@ -1,4 +1,4 @@
-//! What a model is told that it may call, and how a conversation goes on behind a call: by Granite 4's own template.
+//! Tool definitions in the prompt and conversations with tool calls, with Granite 4's template.
 
 use crate::client::Server;
 use crate::model::{ending, model};
@@ -15,7 +15,7 @@ fn weather() -> Value {
 }
 
 #[test]
-fn tools_are_shown_as_the_models_template_shows_them() {
+fn tools_are_rendered_by_the_chat_template() {
     let folder = model("granite-moe-mini");
     std::fs::copy(GRANITE, folder.path().join("m/chat_template.jinja")).unwrap();
     let server = Server::start(folder.path(), &[]);
@@ -27,14 +27,14 @@ fn tools_are_shown_as_the_models_template_shows_them() {
     let user = json!({ "role": "user", "content": "Is it raining in Ulm?" });
     let asked = json!({ "messages": [user], "tools": [weather()] });
     let shown = text(&asked);
-    // The keys of a function stand in the order in which its author gave them.
+    // The keys of a function keep the client's order.
     let function = r#"{"type": "function", "function": {"name": "weather", "description": "The weather of a place", "parameters": {"type": "object", "properties": {"place": {"type": "string"}, "days": {"type": "integer"}}}}}"#;
     assert!(shown.contains(function) && shown.contains("<tools>"), "{shown}");
     let mut none = asked.clone();
     none["tool_choice"] = json!("none");
     let plain = text(&json!({ "messages": [user], "tools": [] }));
     assert_eq!((text(&none), plain.contains("<tools>")), (plain, false));
-    // A call is text to OpenAI and an object to templates; what came of it follows.
+    // The arguments of a call are text in the API and an object in the template; the tool's result follows.
     let call = json!({ "id": "1", "type": "function", "function": { "name": "weather", "arguments": "{\"place\": \"Ulm\", \"days\": 1}" } });
     let called = json!({ "role": "assistant", "content": null, "tool_calls": [call] });
     let result = json!({ "role": "tool", "tool_call_id": "1", "content": "no rain" });
@@ -49,12 +49,12 @@ fn tools_are_shown_as_the_models_template_shows_them() {
         said.contains("no rain") && said.starts_with(shown.split("Ulm").next().unwrap()),
         "{said}"
     );
-    // An answer is made of the same text.
+    // The prompt of an answer is the rendered text.
     let mut answered = history.clone();
     answered["max_tokens"] = json!(2);
     let answer = server.ask("/v1/chat/completions", &answered);
     assert_eq!(answer["usage"]["prompt_tokens"], said.len());
-    // More that the template looks at.
+    // Template arguments.
     let kwargs =
         json!({ "messages": [user], "chat_template_kwargs": { "available_tools": [weather()] } });
     assert_eq!(text(&kwargs), shown);
@@ -104,9 +104,9 @@ fn tools_are_shown_as_the_models_template_shows_them() {
     }
 }
 
-/// A model of random weights says nothing that means anything, and keeps to a form all the same.
+/// A model with random weights follows the grammar of a required call.
 #[test]
-fn a_call_that_is_required_is_read_from_the_answer() {
+fn required_call_is_parsed() {
     let folder = ending("granite-moe-mini");
     std::fs::copy(GRANITE, folder.path().join("m/chat_template.jinja")).unwrap();
     let server = Server::start(folder.path(), &[]);
@@ -144,14 +144,14 @@ fn a_call_that_is_required_is_read_from_the_answer() {
         ids.insert(is_call(&calls[0]));
     }
     assert_eq!(ids.len(), 4);
-    // The one that is named, as a stream.
+    // A named function, streamed.
     body["tool_choice"] = json!({ "type": "function", "function": { "name": "rain" } });
     (body["n"], body["stream"]) = (json!(1), json!(true));
     let chunks = server.stream("/v1/chat/completions", &body);
     let deltas = || chunks.iter().filter_map(|chunk| chunk["choices"].get(0));
     let calls: Vec<&Value> =
         deltas().filter_map(|choice| choice["delta"]["tool_calls"].as_array()).flatten().collect();
-    // The name comes first, then the arguments in pieces.
+    // The first chunk has the name, the next ones have parts of the arguments.
     assert!(calls.iter().all(|call| call["index"] == 0), "{chunks:?}");
     let pieces = calls.iter().map(|call| call["function"]["arguments"].as_str().unwrap());
     let arguments: String = pieces.collect();
@@ -166,16 +166,16 @@ fn a_call_that_is_required_is_read_from_the_answer() {
     assert_eq!(call["function"]["name"], "rain");
     assert!(deltas().all(|choice| choice["delta"]["content"].as_str().is_none_or(str::is_empty)));
     assert_eq!(deltas().next_back().unwrap()["finish_reason"], "tool_calls");
-    // What is called goes back into the conversation.
+    // The call is returned in the conversation.
     let said = &answer["choices"][0]["message"];
     let result =
         json!({ "role": "tool", "tool_call_id": said["tool_calls"][0]["id"], "content": "no" });
     let mut messages = body["messages"].as_array().unwrap().clone();
     messages.extend([said.clone(), result]);
-    // Of 512 tokens one ends an answer, and which are drawn hangs on the calls' ids.
+    // One of the 512 tokens ends an answer, and the sampled tokens depend on the random call ids.
     let next = json!({ "messages": messages, "tools": body["tools"], "max_tokens": 2, "ignore_eos": true });
     assert_eq!(server.ask("/v1/chat/completions", &next)["choices"][0]["finish_reason"], "length");
-    // One form or the other.
+    // `tool_choice` and `response_format` exclude each other.
     body["response_format"] = json!({ "type": "json_object" });
     let refused = server.post("/v1/chat/completions", &body);
     assert!(refused.error().contains("its own grammar"), "{}", refused.body);

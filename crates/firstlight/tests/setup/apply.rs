@@ -1,11 +1,11 @@
-//! `firstlight apply`: whole or not at all, whatever goes wrong.
-#![allow(clippy::unwrap_used)] // Helpers of tests may unwrap as tests do.
+//! `firstlight apply` replaces an environment completely or not at all.
+#![allow(clippy::unwrap_used)] // Test helpers may unwrap.
 
 mod built;
 mod faults;
 mod installed;
 mod interrupted;
-mod lies;
+mod mislabeled;
 mod overhead;
 mod preconditions;
 mod registry;

@@ -1,12 +1,12 @@
-//! conda environments: a plan goes around the one in use and says what it mixes, and apply leaves it alone.
-#![allow(clippy::unwrap_used)] // Helpers of tests may unwrap as tests do.
+//! conda environments: a plan warns about the active one and its mixed packages, and apply does not change it.
+#![allow(clippy::unwrap_used)] // Test helpers may unwrap.
 
 use crate::apply::world::{World, contents, marker};
 use crate::support;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
-/// conda's Python with conda's torch, and a flash-attn that pip put beside it.
+/// conda's Python and torch, with a flash-attn installed by pip.
 fn environment(folder: &Path) -> PathBuf {
     let conda = folder.join("miniconda3/envs/granite");
     let write = |path: &str, text: &str| {
@@ -47,7 +47,7 @@ fn warnings(folder: &Path, active: Option<&Path>) -> Vec<String> {
 }
 
 #[test]
-fn r2_07_a_conda_environment_in_use_is_planned_around_and_its_mix_is_named() {
+fn r2_07_plan_avoids_conda_and_names_its_mix() {
     let folder = tempfile::tempdir().unwrap();
     let conda = environment(folder.path());
     let found = warnings(folder.path(), Some(&conda));
@@ -66,7 +66,7 @@ fn r2_07_a_conda_environment_in_use_is_planned_around_and_its_mix_is_named() {
 }
 
 #[test]
-fn r2_07_apply_does_not_install_over_a_conda_environment() {
+fn r2_07_apply_does_not_replace_conda() {
     let world = World::new();
     let conda = environment(world.folder.path());
     std::fs::rename(conda, world.venv()).unwrap();

@@ -1,6 +1,6 @@
-//! `doctor --fix` never leaves an environment worse than it was: each test is a harm that was done once, or could be. Small
-//! wheels in a folder play the registry, and real uv resolves and installs them.
-#![allow(clippy::unwrap_used)] // Helpers of tests may unwrap as tests do.
+//! `doctor --fix` never makes an environment worse. Small wheels in a folder replace the registry, and real uv resolves and
+//! installs them.
+#![allow(clippy::unwrap_used)] // Test helpers may unwrap.
 
 use crate::apply::world::{ANY, contents};
 use crate::stack::{OLD_ABI, flash_attn, kernels};
@@ -14,30 +14,30 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use tempfile::TempDir;
 
-/// An environment, and the folder of wheels that it is mended from.
-struct Patient {
+/// An environment, and the folder of wheels that a fix installs from.
+struct TestEnvironment {
     folder: TempDir,
 }
 
-impl Patient {
-    /// An environment into which each group of requirements was installed, one after the other.
+impl TestEnvironment {
+    /// An environment into which the groups of requirements are installed one after the other.
     fn new(wheels: &[File], installs: &[&[&str]]) -> Self {
         let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-        let patient = Self { folder };
+        let environment = Self { folder };
         for wheel in wheels {
-            wheel.save(&patient.path("index"));
+            wheel.save(&environment.path("index"));
         }
-        let index = patient.path("index").display().to_string();
+        let index = environment.path("index").display().to_string();
         let settings = format!("no-index = true\nfind-links = [{index:?}]\n");
         let both = format!("{settings}[pip]\n{settings}");
-        std::fs::write(patient.path("uv.toml"), both).unwrap();
-        done(uv_command(&["venv", "--quiet", "--python", "python3"]).arg(patient.venv()));
+        std::fs::write(environment.path("uv.toml"), both).unwrap();
+        done(uv_command(&["venv", "--quiet", "--python", "python3"]).arg(environment.venv()));
         for install in installs {
             let mut command = uv_command(&["pip", "install", "--quiet", "--no-index"]);
-            command.arg("--find-links").arg(patient.path("index"));
-            done(command.arg("--python").arg(patient.python()).args(*install));
+            command.arg("--find-links").arg(environment.path("index"));
+            done(command.arg("--python").arg(environment.python()).args(*install));
         }
-        patient
+        environment
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -52,7 +52,7 @@ impl Patient {
         self.venv().join("bin/python")
     }
 
-    /// `firstlight doctor --venv venv` with a uv that knows the folder of wheels and nothing else.
+    /// `firstlight doctor --venv venv` with a uv that only uses the folder of wheels.
     fn doctor(&self, tools: &Path, arguments: &[&str]) -> Output {
         let doctor = ["doctor", "--venv", "venv"];
         let mut command = support::command(self.folder.path(), &[&doctor, arguments].concat());
@@ -61,7 +61,7 @@ impl Patient {
         command.env_remove("UV_OFFLINE").env_remove("LD_LIBRARY_PATH").output().unwrap()
     }
 
-    /// `doctor --fix --yes --json`: what it says about the environment.
+    /// The report of `doctor --fix --yes --json`.
     fn fix(&self) -> Value {
         self.fix_by(uv().program.parent().unwrap())
     }
@@ -74,7 +74,7 @@ impl Patient {
         report
     }
 
-    /// A uv that does this (in words of a shell) in place of an install.
+    /// A uv that runs the shell command `does` instead of an install.
     fn uv_that(&self, does: &str) -> PathBuf {
         let tools = self.path("tools");
         std::fs::create_dir_all(&tools).unwrap();
@@ -105,7 +105,7 @@ impl Patient {
     }
 }
 
-/// torch, which opens cuDNN and NCCL as they lie in the folders of NVIDIA's wheels and asks for its own of them.
+/// torch, which opens cuDNN and NCCL from the folders of NVIDIA's wheels and requires its own versions of them.
 fn torch(version: &str, cuda: &str, needs: &[&str]) -> File {
     let opens = "import os\nfor name in ('cudnn/lib/libcudnn.so.9', 'nccl/lib/libnccl.so.2'):\n    path = os.path.join(os.path.dirname(__file__), '../nvidia', name)\n    if not os.path.exists(path):\n        raise ImportError(name + ': cannot open shared object file')\n";
     let words = format!("__version__ = '{version}+cu{}'\ncuda = '{cuda}'\n", cuda.replace('.', ""));
@@ -115,7 +115,7 @@ fn torch(version: &str, cuda: &str, needs: &[&str]) -> File {
     needs.iter().fold(wheel, |wheel, need| wheel.requires(need)).build()
 }
 
-/// NVIDIA's wheels for two CUDA releases put files of one name into one folder.
+/// A wheel of NVIDIA's. The wheels for two CUDA majors install files of the same path.
 fn nvidia(name: &str, version: &str, file: &str) -> File {
     let content = format!("{name} {version}");
     Wheel::new(name, version, ANY).file(&format!("nvidia/{file}"), content).build()
@@ -134,8 +134,8 @@ fn two_majors() -> Vec<File> {
     ]
 }
 
-fn upgraded() -> Patient {
-    Patient::new(&two_majors(), &[&["torch==2.8.0"], &["torch==2.11.0"]])
+fn upgraded() -> TestEnvironment {
+    TestEnvironment::new(&two_majors(), &[&["torch==2.8.0"], &["torch==2.11.0"]])
 }
 
 fn one(report: &Value) -> &Value {
@@ -145,20 +145,20 @@ fn one(report: &Value) -> &Value {
 }
 
 #[test]
-fn what_leaves_takes_no_files_of_what_stays() {
-    let patient = upgraded();
-    assert!(patient.imports("torch"));
-    let report = patient.fix();
+fn uninstall_keeps_files_of_other_packages() {
+    let environment = upgraded();
+    assert!(environment.imports("torch"));
+    let report = environment.fix();
     let mended = one(&report);
     assert_eq!(mended["outcome"], "mended", "{report:#}");
-    assert!(patient.imports("torch"), "{report:#}");
-    assert!(patient.has("nvidia-cudnn-cu13") && !patient.has("nvidia-cudnn-cu12"));
-    let lib = patient.venv().join("lib");
+    assert!(environment.imports("torch"), "{report:#}");
+    assert!(environment.has("nvidia-cudnn-cu13") && !environment.has("nvidia-cudnn-cu12"));
+    let lib = environment.venv().join("lib");
     let site =
         std::fs::read_dir(lib).unwrap().next().unwrap().unwrap().path().join("site-packages");
     let cudnn = std::fs::read_to_string(site.join("nvidia/cudnn/lib/libcudnn.so.9")).unwrap();
     assert_eq!(cudnn, "nvidia_cudnn_cu13 9.19.0");
-    // One command removes, one puts back what the first took, and every version is written out.
+    // One command uninstalls, the next reinstalls the shared files, and every version is pinned.
     let commands: Vec<&str> =
         mended["commands"].as_array().unwrap().iter().map(|it| it.as_str().unwrap()).collect();
     let [remove, again] = commands.as_slice() else { panic!("{commands:?}") };
@@ -166,12 +166,12 @@ fn what_leaves_takes_no_files_of_what_stays() {
     for word in ["--no-deps", "nvidia-cudnn-cu13==9.19.0", "nvidia-nccl-cu13==2.28.9"] {
         assert!(again.contains(word), "{again}");
     }
-    // Nothing is left to do, and nothing is done a second time.
-    assert_eq!(patient.fix()["environments"].as_array().unwrap().len(), 0);
+    // A second fix has nothing to do.
+    assert_eq!(environment.fix()["environments"].as_array().unwrap().len(), 0);
 }
 
 #[test]
-fn what_comes_back_as_it_was_keeps_what_another_lists_too() {
+fn restored_package_keeps_shared_files() {
     let shared = |name: &str, version: &str, content: &str| {
         Wheel::new(name, version, ANY)
             .file("shared/part.py", content)
@@ -188,23 +188,23 @@ fn what_comes_back_as_it_was_keeps_what_another_lists_too() {
             .file("app.py", "import new_api\n")
             .build(),
     ];
-    // The newer one wrote last and is the one that runs; a file of the application is lost.
-    let patient = Patient::new(&wheels, &[&["old-api"], &["new-api"], &["app"]]);
-    assert!(patient.imports("app"));
-    let lib = patient.venv().join("lib");
+    // The package installed last owns the shared file; a file of the application is missing.
+    let environment = TestEnvironment::new(&wheels, &[&["old-api"], &["new-api"], &["app"]]);
+    assert!(environment.imports("app"));
+    let lib = environment.venv().join("lib");
     let site =
         std::fs::read_dir(lib).unwrap().next().unwrap().unwrap().path().join("site-packages");
     std::fs::remove_file(site.join("app.py")).unwrap();
-    let report = patient.fix();
+    let report = environment.fix();
     assert_eq!(one(&report)["outcome"], "mended", "{report:#}");
-    assert!(patient.imports("app") && patient.has("old-api"), "{report:#}");
+    assert!(environment.imports("app") && environment.has("old-api"), "{report:#}");
 }
 
 #[test]
-fn a_command_that_fails_puts_everything_back() {
-    let patient = upgraded();
-    let before = contents(&patient.venv());
-    let report = patient.fix_by(&patient.uv_that("echo no space >&2; exit 2"));
+fn failed_command_is_rolled_back() {
+    let environment = upgraded();
+    let before = contents(&environment.venv());
+    let report = environment.fix_by(&environment.uv_that("echo no space >&2; exit 2"));
     let mended = one(&report);
     assert_eq!(mended["outcome"], "put back", "{report:#}");
     let why = mended["why"].as_str().unwrap();
@@ -213,34 +213,35 @@ fn a_command_that_fails_puts_everything_back() {
         report["plan"].as_array().unwrap().iter().filter(|it| it["result"] == "done").count(),
         0
     );
-    assert_eq!(contents(&patient.venv()), before);
-    assert!(patient.imports("torch"));
+    assert_eq!(contents(&environment.venv()), before);
+    assert!(environment.imports("torch"));
 }
 
 #[test]
-fn the_next_run_puts_back_what_a_killed_one_changed() {
-    let patient = upgraded();
-    let before = contents(&patient.venv());
-    // It is killed when the CUDA 12 wheels are gone, and the files of the CUDA 13 ones with them.
-    let killed = patient.doctor(&patient.uv_that("kill -9 $PPID; exit 1"), &["--fix", "--yes"]);
+fn next_run_rolls_back_a_killed_one() {
+    let environment = upgraded();
+    let before = contents(&environment.venv());
+    // The fix is killed after the uninstall of the CUDA 12 wheels, which also removed files of the CUDA 13 ones.
+    let killed =
+        environment.doctor(&environment.uv_that("kill -9 $PPID; exit 1"), &["--fix", "--yes"]);
     assert!(killed.status.code().is_none(), "{killed:?}");
-    assert!(!patient.imports("torch"));
+    assert!(!environment.imports("torch"));
     let real = uv().program.parent().unwrap().to_owned();
-    let asked = patient.doctor(&real, &["--fix"]);
+    let asked = environment.doctor(&real, &["--fix"]);
     let said = String::from_utf8_lossy(&asked.stderr);
     assert!(said.contains("was interrupted") && said.contains("confirmation needed"), "{said}");
-    let plain = patient.doctor(&real, &[]);
+    let plain = environment.doctor(&real, &[]);
     let said = String::from_utf8_lossy(&plain.stderr);
     assert!(said.contains("was interrupted") && said.contains("doctor --fix"), "{said}");
-    // Put back, and then mended.
-    let report = patient.fix();
+    // The killed fix is rolled back, and then applied.
+    let report = environment.fix();
     assert_eq!(one(&report)["outcome"], "mended", "{report:#}");
-    assert!(patient.imports("torch"));
-    assert_ne!(contents(&patient.venv()), before);
+    assert!(environment.imports("torch"));
+    assert_ne!(contents(&environment.venv()), before);
 }
 
 #[test]
-fn an_import_that_no_longer_works_puts_everything_back() {
+fn broken_import_is_rolled_back() {
     let library = |version: &str, init: &str| {
         Wheel::new("library", version, ANY).file("library.py", init).build()
     };
@@ -249,36 +250,37 @@ fn an_import_that_no_longer_works_puts_everything_back() {
         .file("user.py", "import library\n")
         .build();
     let wheels = [library("1.0", ""), library("2.0", "raise RuntimeError('no GPU')\n"), user];
-    let patient = Patient::new(&wheels, &[&["user", "library>=2"], &["--no-deps", "library==1.0"]]);
-    let before = contents(&patient.venv());
-    let report = patient.fix();
+    let environment =
+        TestEnvironment::new(&wheels, &[&["user", "library>=2"], &["--no-deps", "library==1.0"]]);
+    let before = contents(&environment.venv());
+    let report = environment.fix();
     let mended = one(&report);
     assert_eq!(mended["outcome"], "put back", "{report:#}");
     assert!(mended["why"].as_str().unwrap().contains("RuntimeError: no GPU"), "{mended:#}");
-    assert_eq!(contents(&patient.venv()), before);
+    assert_eq!(contents(&environment.venv()), before);
 }
 
 #[test]
-fn a_fix_that_leaves_more_errors_than_it_found_is_put_back() {
+fn fix_that_adds_errors_is_rolled_back() {
     let library = |version: &str| Wheel::new("library", version, ANY).file("library.py", "");
-    // The release that is asked for imports well, and has an extension for a CUDA that is not here.
+    // The required release can be imported, but its extension needs a CUDA that is not installed.
     let runtime = Library::named("libcudart.so.13");
     let needs = Library::new().linked_with(&runtime).exports(&["PyInit__C"]);
     let newer = library("2.0").library("library_ext/_C.so", &needs, std::env::consts::ARCH);
     let user =
         Wheel::new("user", "1.0", ANY).requires("library>=2").file("user.py", "import library\n");
     let wheels = [library("1.0").build(), newer.build(), user.build()];
-    let patient = Patient::new(&wheels, &[&["--no-deps", "user", "library==1.0"]]);
-    let before = contents(&patient.venv());
-    let report = patient.fix();
+    let environment = TestEnvironment::new(&wheels, &[&["--no-deps", "user", "library==1.0"]]);
+    let before = contents(&environment.venv());
+    let report = environment.fix();
     let mended = one(&report);
     assert_eq!(mended["outcome"], "put back", "{report:#}");
     assert!(mended["why"].as_str().unwrap().contains("the doctor has new findings"), "{mended:#}");
-    assert_eq!(contents(&patient.venv()), before);
+    assert_eq!(contents(&environment.venv()), before);
 }
 
 #[test]
-fn two_findings_about_one_fault_are_one_remedy() {
+fn two_findings_of_one_fault_share_a_remedy() {
     let symbol =
         "_ZN3c105ErrorC2ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE";
     let torch = crate::stack::torch("2.8.0").file("torch/lib/__init__.py", "").build();
@@ -292,9 +294,9 @@ fn two_findings_about_one_fault_are_one_remedy() {
     let broken = "raise RuntimeError('operator torchvision::nms does not exist')\n";
     let wheels =
         [torch, vision("0.20.1", "2.5.1", broken, OLD_ABI), vision("0.23.0", "2.8.0", "", symbol)];
-    let patient =
-        Patient::new(&wheels, &[&["torch==2.8.0"], &["--no-deps", "torchvision==0.20.1"]]);
-    let report = patient.fix();
+    let environment =
+        TestEnvironment::new(&wheels, &[&["torch==2.8.0"], &["--no-deps", "torchvision==0.20.1"]]);
+    let report = environment.fix();
     let about: Vec<&str> = report["plan"]
         .as_array()
         .unwrap()
@@ -304,27 +306,27 @@ fn two_findings_about_one_fault_are_one_remedy() {
         .collect();
     assert!(about.len() > 1, "the fault shows in more than one rule: {report:#}");
     assert_eq!(one(&report)["outcome"], "mended", "{report:#}");
-    assert!(patient.imports("torch") && patient.imports("torchvision"));
+    assert!(environment.imports("torch") && environment.imports("torchvision"));
     assert_eq!(one(&report)["mended"], serde_json::json!(["torchvision"]));
     assert_eq!(one(&report)["commands"].as_array().unwrap().len(), 1, "{report:#}");
 }
 
 #[test]
-fn what_has_no_source_distribution_is_not_built() {
+fn package_without_sdist_is_not_built() {
     let torch = crate::stack::torch("2.8.0").build();
-    let lies = flash_attn(&kernels(OLD_ABI, &["sm_90"])).build();
-    let patient = Patient::new(&[torch, lies], &[&["torch", "flash-attn"]]);
-    let before = contents(&patient.venv());
-    let report = patient.fix();
+    let mislabeled = flash_attn(&kernels(OLD_ABI, &["sm_90"])).build();
+    let environment = TestEnvironment::new(&[torch, mislabeled], &[&["torch", "flash-attn"]]);
+    let before = contents(&environment.venv());
+    let report = environment.fix();
     let step =
         report["plan"].as_array().unwrap().iter().find(|it| it["rule"] == "extension-old-abi");
     let why = step.unwrap_or_else(|| panic!("{report:#}"))["refused"].as_str().unwrap();
     assert!(why.starts_with("it cannot be resolved: "), "{why}");
-    assert_eq!(contents(&patient.venv()), before);
+    assert_eq!(contents(&environment.venv()), before);
 }
 
 #[test]
-fn jax_keeps_its_own_cuda_beside_a_torch_of_another() {
+fn jax_and_torch_keep_separate_cuda_majors() {
     let mut wheels = two_majors();
     wheels.extend([
         Wheel::new("jax", "0.9.0", ANY).file("jax.py", "import jax_plugin\n").build(),
@@ -339,10 +341,10 @@ fn jax_keeps_its_own_cuda_beside_a_torch_of_another() {
         nvidia("nvidia_cuda_runtime", "13.0.96", "cu13/lib/libcudart.so.13"),
     ]);
     let jax: &[&str] = &["jax", "jax-cuda13-plugin", "nvidia-cublas", "nvidia-cuda-runtime"];
-    let patient = Patient::new(&wheels, &[&["torch==2.8.0"], jax]);
-    let before = contents(&patient.venv());
-    let report = patient.fix();
-    assert_eq!(contents(&patient.venv()), before, "{report:#}");
+    let environment = TestEnvironment::new(&wheels, &[&["torch==2.8.0"], jax]);
+    let before = contents(&environment.venv());
+    let report = environment.fix();
+    assert_eq!(contents(&environment.venv()), before, "{report:#}");
     let shown = report["plan"].to_string();
     assert!(!shown.contains("uninstall"), "{shown}");
 }

@@ -1,5 +1,5 @@
-//! Several indexes as plans name them: torch's, which is only ever an explicit one, one of GPU wheels, and a release page.
-#![allow(clippy::unwrap_used)] // Helpers of tests may unwrap as tests do.
+//! Plans with several indexes: torch's, which is always explicit, an index of GPU wheels, and a release page.
+#![allow(clippy::unwrap_used)] // Test helpers may unwrap.
 
 use crate::apply::world::empty;
 use crate::server::Server;
@@ -10,7 +10,7 @@ use facts::{InstallPlan, PackageOrigin, PlanIndex, PlannedFile, PlannedPackage};
 use std::path::Path;
 use std::process::Output;
 
-/// Row R1-06: torch's index carries an old requests of its own beside torch, PyPI the current one.
+/// Row R1-06: torch's index also has an old requests, and PyPI has the current one.
 fn servers() -> Server {
     let server = Server::start();
     let requests =
@@ -21,7 +21,7 @@ fn servers() -> Server {
     server
 }
 
-/// What uv resolves these requirements to.
+/// Runs `uv pip compile` on these requirements.
 fn compile(server: &Server, folder: &Path, requirements: &str, arguments: &[&str]) -> Output {
     let file = folder.join("requirements.in");
     std::fs::write(&file, requirements).unwrap();
@@ -38,10 +38,10 @@ fn lines(output: &Output) -> Vec<String> {
 }
 
 #[test]
-fn r1_06_an_extra_index_hides_the_current_requests_and_unsafe_best_match_opens_it_to_anyone() {
+fn r1_06_extra_index_hides_current_requests() {
     let (server, folder) = (servers(), tempfile::tempdir().unwrap());
     let wanted = "torch\nrequests==2.32.5\n";
-    // uv's default: the first index that has a package is the only one asked for it.
+    // By default uv uses only the first index that has a package.
     let output = compile(&server, folder.path(), wanted, &[]);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!output.status.success(), "{said}");
@@ -49,18 +49,18 @@ fn r1_06_an_extra_index_hides_the_current_requests_and_unsafe_best_match_opens_i
         said.contains("requests") && said.contains("2.32.5") && said.contains("cu128"),
         "{said}"
     );
-    // The way out that is in every forum makes it resolve.
+    // The common workaround, `unsafe-best-match`, resolves.
     let unsafe_match = ["--index-strategy", "unsafe-best-match"];
     let found = lines(&compile(&server, folder.path(), wanted, &unsafe_match));
     assert_eq!(found, ["requests==2.32.5", "torch==2.8.0+cu128"]);
-    // And takes requests from whoever publishes a newer one where only torch was looked for.
+    // It also installs a newer requests that a third party publishes on torch's index.
     let newer = Wheel::new("requests", "99.0", "py3-none-any").file("requests.py", "").build();
     server.index("cu128", &newer);
     let found = lines(&compile(&server, folder.path(), "torch\nrequests\n", &unsafe_match));
     assert_eq!(found, ["requests==99.0", "torch==2.8.0+cu128"]);
 }
 
-/// A plan for this machine whose indexes are PyPI's part, torch's and a release page of the server.
+/// A plan for this machine with the server's stand-ins of PyPI, torch's index and a release page.
 fn plan(server: &Server, packages: &[(&str, &str, &str)]) -> InstallPlan {
     let index = |name: &str, path: &str, explicit: bool, flat: bool| PlanIndex {
         name: name.to_owned(),
@@ -95,7 +95,7 @@ fn files(plan: &InstallPlan) -> Vec<(&str, &[PlannedFile])> {
 }
 
 #[test]
-fn r1_06_with_an_explicit_index_requests_comes_from_the_default_one_whatever_torch_s_has() {
+fn r1_06_explicit_index_keeps_requests_on_the_default() {
     let server = servers();
     let newer = Wheel::new("requests", "99.0", "py3-none-any").file("requests.py", "").build();
     server.index("cu128", &newer);
@@ -113,7 +113,7 @@ fn r1_06_with_an_explicit_index_requests_comes_from_the_default_one_whatever_tor
 }
 
 #[test]
-fn r4_08_of_many_wheels_the_one_for_this_python_and_processor_is_locked_with_its_hash() {
+fn r4_08_locks_the_matching_wheel_with_its_hash() {
     let server = servers();
     let fits = flash_attn(&kernels(NEW_ABI, &["sm_90"])).build();
     server.release("releases/v2.8.3", &fits);
@@ -129,7 +129,7 @@ fn r4_08_of_many_wheels_the_one_for_this_python_and_processor_is_locked_with_its
     let locked = setup::lock::lock(&plan(&server, &packages), uv()).unwrap();
     let (_, [file]) = files(&locked)[1] else { panic!("{:?}", files(&locked)) };
     assert_eq!((&file.name, file.sha256.as_deref()), (&fits.name, Some(fits.sha256.as_str())));
-    // Neither a page of links nor this index tells sizes: the server of each file does.
+    // Neither the release page nor this index has sizes, so they are read from the server of each file.
     assert_eq!(file.bytes, Some(fits.bytes.len() as u64));
     assert!(files(&locked).iter().all(|(_, files)| files.iter().all(|file| file.bytes.is_some())));
 }

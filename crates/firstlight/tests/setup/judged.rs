@@ -1,7 +1,7 @@
-//! Wheels that were opened and not installed, judged by what `firstlight doctor` is made of.
-#![allow(clippy::unwrap_used)] // Helpers of tests may unwrap as tests do.
+//! Unpacked wheels that are not installed, checked by `firstlight doctor`.
+#![allow(clippy::unwrap_used)] // Test helpers may unwrap.
 
-use crate::stack::{GPU, Lie, NEW_ABI, flash_attn, kernels, lies, torch};
+use crate::stack::{GPU, MislabeledWheel, NEW_ABI, flash_attn, kernels, mislabeled_wheels, torch};
 use crate::support::fake_driver::with_driver;
 use crate::tools::python;
 use crate::wheel::{File, Wheel};
@@ -9,7 +9,7 @@ use serde_json::Value;
 use setup::wheel::unpack;
 use std::path::Path;
 
-/// What doctor says of a folder in which these wheels were opened beside each other.
+/// Doctor's findings for a folder with these wheels unpacked.
 fn findings(wheels: &[File]) -> Vec<Value> {
     let folder = tempfile::tempdir().unwrap();
     let opened = folder.path().join("opened");
@@ -23,7 +23,7 @@ fn findings(wheels: &[File]) -> Vec<Value> {
     for wheel in wheels {
         unpack(&wheel.save(&folder.path().join("wheels")), &opened, python()).unwrap();
     }
-    // A busy machine may keep even this driver from answering within the usual two seconds.
+    // On a busy machine even the stand-in driver may need more than the default timeout of two seconds.
     let arguments = ["doctor", "--json", "--wait", "60", "--venv", opened.to_str().unwrap()];
     let mut doctor = with_driver(folder.path(), &arguments, &[("FAKE_NVML_GPU", GPU)]);
     let said = doctor.env("PATH", "/nowhere").output().unwrap();
@@ -32,16 +32,16 @@ fn findings(wheels: &[File]) -> Vec<Value> {
     report["findings"].as_array().unwrap().clone()
 }
 
-/// The errors alone: the rule, and all that the finding says.
+/// The rule and the full text of each error.
 fn errors(wheels: &[File]) -> Vec<(String, String)> {
     let errors = findings(wheels).into_iter().filter(|finding| finding["severity"] == "error");
     errors.map(|it| (it["rule"].as_str().unwrap().to_owned(), it.to_string())).collect()
 }
 
 #[test]
-fn r3_04_a_wheel_s_tags_and_the_gpu_code_in_it_are_checked_before_it_is_installed() {
+fn r3_04_wheel_tags_and_gpu_code_are_checked() {
     let torch = torch("2.8.0+cu128").build();
-    // Row R3-04's wheel was built for a GH200, so sm_90 has to be in it, as a cubin that runs there.
+    // The wheel of row R3-04 is for a GH200, so it needs an sm_90 cubin.
     let ffpa = |images: &[&str]| {
         let module = crate::stack::extension("pyffpa_cuda");
         let wheel = Wheel::new("ffpa_attn", "0.0.2.1", &crate::stack::tag());
@@ -59,15 +59,15 @@ fn r3_04_a_wheel_s_tags_and_the_gpu_code_in_it_are_checked_before_it_is_installe
 }
 
 #[test]
-fn a_stack_that_fits_has_no_error() {
+fn matching_stack_has_no_error() {
     let fits = flash_attn(&kernels(NEW_ABI, &["sm_80", "sm_90"]));
     assert_eq!(errors(&[torch("2.8.0+cu128").build(), fits.build()]), []);
 }
 
 #[test]
-fn r4_08_a_label_that_fits_does_not_help_a_wheel_whose_bytes_do_not() {
+fn r4_08_mislabeled_wheels_are_found_by_their_bytes() {
     let torch = torch("2.8.0+cu128").build();
-    for Lie { what, wheel, rule, says } in lies() {
+    for MislabeledWheel { what, wheel, rule, says } in mislabeled_wheels() {
         let found = errors(&[torch.clone(), wheel.build()]);
         assert_eq!(
             found.iter().map(|(rule, _)| rule).collect::<Vec<_>>(),
@@ -79,7 +79,7 @@ fn r4_08_a_label_that_fits_does_not_help_a_wheel_whose_bytes_do_not() {
 }
 
 #[test]
-fn wheels_that_are_not_what_they_say_are_not_opened() {
+fn rejects_malformed_wheels() {
     let folder = tempfile::tempdir().unwrap();
     let wheel =
         || Wheel::new("a_package", "1.0+cu128", "py3-none-any").file("a/__init__.py", "x = 1\n");
@@ -130,7 +130,11 @@ fn wheels_that_are_not_what_they_say_are_not_opened() {
             wheel().listed_as("a/more.py", "sha256=AAAA,6").build(),
             "a/more.py is listed in RECORD and missing",
         ),
-        ("a way out", wheel().file("../outside.py", "").build(), "is outside of the environment"),
+        (
+            "a path outside",
+            wheel().file("../outside.py", "").build(),
+            "is outside of the environment",
+        ),
         (
             "an absolute path",
             wheel().file("/etc/outside.py", "").build(),

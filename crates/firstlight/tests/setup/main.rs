@@ -1,9 +1,8 @@
-//! Plan and apply against indexes of our own: a server on the loopback interface that plays torch's CUDA index, an index
-//! of GPU wheels and a release page, with small wheels that carry real compiled files; real uv, real HTTP, real compilers.
-//! And firstlight on another machine, which is a folder here.
+//! Plan and apply with a local server instead of torch's CUDA index, an index of GPU wheels and a release page. The small
+//! wheels have real compiled files, and uv, HTTP and the compilers are real. `remote` uses a folder as the other machine.
 //!
-//! Linux only: what the wheels carry are ELF files. uv and a few small packages come from the Python registry and are
-//! kept below the target folder.
+//! Linux only, because the wheels contain ELF files. uv and a few small packages come from the Python registry and are
+//! cached below the target folder.
 #![cfg(target_os = "linux")]
 
 #[path = "../support/mod.rs"]

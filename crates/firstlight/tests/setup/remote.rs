@@ -1,5 +1,5 @@
-//! firstlight on another machine: what is copied, run and fetched, and what becomes of it when things go wrong.
-#![allow(clippy::unwrap_used)] // Helpers of tests may unwrap as tests do.
+//! `firstlight remote`: the files that are copied and fetched, the commands that run, and faults.
+#![allow(clippy::unwrap_used)] // Test helpers may unwrap.
 
 mod faults;
 mod world;
@@ -9,7 +9,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 use world::{ADDRESS, World, files};
 
-/// The one run that `act` writes, from `run` of another world's making.
+/// A script for [`World::act`] that writes one run folder.
 const WRITE: &str = "mkdir -p firstlight-runs && cp -r \"$HOME/made\" firstlight-runs/20261121T210000Z-pod && echo checked";
 
 fn with_run() -> World {
@@ -21,7 +21,7 @@ fn with_run() -> World {
 }
 
 #[test]
-fn r3_10_what_would_be_done_is_shown_first_and_only_artefacts_come_back() {
+fn r3_10_dry_run_shows_steps_and_only_artefacts_are_fetched() {
     let world = with_run();
     std::fs::write(world.path("here/plan.toml"), "a = 1\n").unwrap();
     let (out, _) = world.remote(&["--dry-run", "--send", "plan.toml", "--", "check", "--quick"], 0);
@@ -32,7 +32,7 @@ fn r3_10_what_would_be_done_is_shown_first_and_only_artefacts_come_back() {
     }
     assert!(!world.there("").exists(), "a dry run made a folder there");
     assert_eq!(world.calls(), 1);
-    // Without a terminal nobody can agree, and nothing is done.
+    // Without a terminal there is no confirmation, and nothing is done.
     let (_, err) = world.remote(&["--", "check"], 2);
     assert!(err.contains("--yes, or use --dry-run") && !world.there("").exists(), "{err}");
 
@@ -40,12 +40,12 @@ fn r3_10_what_would_be_done_is_shown_first_and_only_artefacts_come_back() {
     assert!(out.contains("checked\n") && err.contains("plan.toml (1 KiB): copied"), "{out}{err}");
     let run = "20261121T210000Z-pod";
     assert!(out.contains(&format!("fetched: firstlight-runs/{run}")), "{out}");
-    // What the run does not list stays there, however it came into its folder.
+    // Files that the run does not list are not fetched.
     let fetched = ["logs/run.log", "parity.csv", "report.md", "run.json"];
     assert_eq!(files(&world.path("here/firstlight-runs").join(run)), fetched);
     assert_eq!(std::fs::read_to_string(world.there("plan.toml")).unwrap(), "a = 1\n");
 
-    // The program is there by its hash and does not go again; the plan neither, and another one under its name is refused.
+    // The program and the plan are recognized by their hashes and not copied again; a different plan of the same name is refused.
     world.act("exit 1");
     let (_, err) = world.stand_in(&["--send", "plan.toml"], 1);
     assert_eq!(err.matches("already there, by its hash").count(), 2, "{err}");
@@ -53,7 +53,7 @@ fn r3_10_what_would_be_done_is_shown_first_and_only_artefacts_come_back() {
     let (_, err) = world.stand_in(&["--send", "plan.toml"], 2);
     assert!(err.contains("plan.toml differs from the local file and is not overwritten"), "{err}");
     assert_eq!(std::fs::read_to_string(world.there("plan.toml")).unwrap(), "a = 1\n");
-    // Neither is a run here that is not the one there.
+    // A different local run of the same name is not overwritten.
     std::fs::write(world.path("here/firstlight-runs").join(run).join("run.json"), "mine").unwrap();
     let (_, err) = world.remote(&["--fetch"], 2);
     assert!(err.contains("differs from the run on"), "{err}");
@@ -65,7 +65,7 @@ fn r3_10_what_would_be_done_is_shown_first_and_only_artefacts_come_back() {
 }
 
 #[test]
-fn r3_11_before_a_stop_it_is_said_what_lies_only_there() {
+fn r3_11_stop_warns_of_files_that_only_exist_there() {
     let world = World::new();
     world.run("20261121T200000Z-pod");
     std::fs::create_dir(world.there(".venv")).unwrap();
@@ -90,7 +90,7 @@ fn r3_11_before_a_stop_it_is_said_what_lies_only_there() {
         !out.contains("firstlight-runs") && out.contains("only on the machine: .venv"),
         "{out}"
     );
-    // Before a command makes anything there, it is said that a stop would lose it.
+    // Before a command writes to the container's own layer, a warning says that a stop would lose the files.
     world.program("there/cat", "#!/bin/sh\n[ \"$1\" != /proc/self/mounts ] || exec echo overlay / overlay rw 0 0\nexec /bin/cat \"$@\"\n");
     let (out, _) = world.remote(&["--dry-run", "--", "doctor"], 0);
     assert!(
@@ -101,9 +101,9 @@ fn r3_11_before_a_stop_it_is_said_what_lies_only_there() {
 }
 
 #[test]
-fn r4_21_the_address_of_a_machine_is_in_nothing_that_is_kept() {
+fn r4_21_stored_files_do_not_contain_the_address() {
     let world = World::new();
-    // The real program, ended while it is at it: what it came to is fetched, and says that it is no whole run.
+    // The real program is stopped during a check; the partial run is fetched and marked as incomplete.
     let python = ["-I", "-c", "import sys; print(sys.executable, end='')"];
     let python = String::from_utf8(done(Command::new("python3").args(python)).stdout).unwrap();
     let check = ["check", "--full", "--python", &python, "--peer-path", "203.0.113.7:22014"];
@@ -120,12 +120,12 @@ fn r4_21_the_address_of_a_machine_is_in_nothing_that_is_kept() {
     let mut marked = false;
     for file in &fetched {
         let text = std::fs::read_to_string(runs.join(file)).unwrap();
-        // With its colon: bytes of memory that are free may have the same digits.
+        // The port is searched with its colon, because a number of free bytes may have the same digits.
         assert!(!text.contains(ADDRESS) && !text.contains(":22014"), "{file}: {text}");
         marked |= text.contains("--peer-path\",\n    \"[address]\"");
     }
     assert!(marked, "{fetched:?}");
-    // Nor is it in the document that a script keeps.
+    // The JSON output does not contain the address either.
     let account = world.json(&["--fetch"], 0);
     assert!(!account.to_string().contains(ADDRESS), "{account}");
 }

@@ -1,26 +1,26 @@
 //! Every row of the field reports about planning, installing, packaging, verifying, timing and reporting has a test that
 //! carries its id.
-#![allow(clippy::unwrap_used)] // Helpers of tests may unwrap as tests do.
+#![allow(clippy::unwrap_used)] // Test helpers may unwrap.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// What the five field reports ask of a plan, by their ids.
+/// Rows of the five field reports about planning, by their ids.
 const PLAN: &[&str] = &[
     "R0-06", "R0-07", "R1-06", "R1-07", "R1-08", "R1-09", "R1-10", "R2-05", "R4-04", "R4-07",
     "R4-08",
 ];
-/// What they ask of installing and building, and of the block that is printed afterwards.
+/// Rows about installing, building and the proof that is printed afterwards.
 const INSTALL: &[&str] =
     &["R0-08", "R0-09", "R1-11", "R2-06", "R2-07", "R3-03", "R3-04", "R3-05", "R3-06"];
-/// What they ask of packaging, of tests and of work on other machines.
+/// Rows about packaging, tests and remote machines.
 const PACKAGING: &[&str] =
     &["R1-14", "R1-15", "R1-16", "R1-17", "R3-10", "R3-11", "R4-20", "R4-21"];
-/// What they ask of verifying.
+/// Rows about verifying.
 const VERIFY: &[&str] = &["R0-10", "R2-08", "R4-09", "R4-10", "R4-11", "R4-12", "R4-13"];
-/// What they ask of timing.
+/// Rows about timing.
 const BENCH: &[&str] = &["R2-09", "R2-10", "R3-07", "R3-08", "R3-09", "R4-14", "R4-15"];
-/// What they ask of reports.
+/// Rows about reports.
 const REPORT: &[&str] = &["R0-16", "R1-13", "R4-16", "R4-17", "R4-18", "R4-19"];
 
 /// The ids in the names of test functions: `R2-06` of `fn r2_06_a_forced_build`.
@@ -53,7 +53,7 @@ fn id(text: &str) -> Option<String> {
 }
 
 #[test]
-fn every_row_has_a_test_that_carries_its_id() {
+fn every_row_has_a_test_named_by_its_id() {
     assert_eq!(id(" fn r2_06_a_forced_build() {"), Some("R2-06".to_owned()));
     assert_eq!(id(" fn rows_are_read() {"), None);
     let tested = tested();

@@ -1,6 +1,5 @@
-//! An HTTP server on the loopback interface that serves pages of files as indexes and release pages do, and misbehaves
-//! where it is told to.
-#![allow(clippy::unwrap_used)] // Helpers of tests may unwrap as tests do.
+//! An HTTP server on the loopback interface that serves package indexes and release pages, with injected faults.
+#![allow(clippy::unwrap_used)] // Test helpers may unwrap.
 
 use crate::wheel::File;
 use std::collections::{BTreeMap, HashMap};
@@ -10,42 +9,42 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// What goes wrong with a request.
+/// The fault of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// One byte is another one: the hash does not fit.
+    /// One byte is wrong, so the hash does not match.
     OtherByte,
-    /// The connection ends after so many bytes of the content.
+    /// The connection closes after this number of bytes of the content.
     Drop(usize),
     /// 404.
     NotFound,
-    /// The answer comes so much later.
+    /// The answer is delayed by this time.
     Slow(Duration),
-    /// A page of HTML with status 200, as a proxy's sign-in page is.
+    /// An HTML page with status 200, like a proxy's sign-in page.
     Garbage,
 }
 
-/// A request that came.
+/// A received request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Asked {
+pub(crate) struct RecordedRequest {
     pub(crate) path: String,
-    /// Whether it was asked for no more than the head of the answer.
+    /// Whether the method was HEAD.
     pub(crate) head: bool,
-    /// The first byte that was asked for, where a part of the file was.
+    /// The first byte of a range request.
     pub(crate) from: Option<usize>,
 }
 
 #[derive(Debug, Default)]
 struct Shared {
-    /// Files by their path, with the hash that their page shows; a release page shows none.
+    /// Files by their path, and whether their page shows the hash; a release page does not.
     files: Mutex<BTreeMap<String, (File, bool)>>,
     faults: Mutex<HashMap<String, Vec<Fault>>>,
-    asked: Mutex<Vec<Asked>>,
-    /// Bytes a second of each connection; 0 for as fast as it goes.
+    asked: Mutex<Vec<RecordedRequest>>,
+    /// Bytes per second of each connection; 0 is unlimited.
     pace: AtomicU64,
 }
 
-/// The server; it ends with the process of the tests.
+/// The server, which runs until the test process ends.
 #[derive(Debug)]
 pub(crate) struct Server {
     address: SocketAddr,
@@ -60,7 +59,7 @@ impl Server {
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let shared = Arc::clone(&theirs);
-                // A client that goes away in the middle is no failure of the server.
+                // A client may disconnect midway.
                 std::thread::spawn(move || shared.answer(stream));
             }
         });
@@ -87,24 +86,24 @@ impl Server {
         self.shared.files.lock().unwrap().insert(path, (file.clone(), hash));
     }
 
-    /// What goes wrong with the next requests for files or pages whose path ends so, one fault each.
+    /// Sets the faults of the next requests whose path ends with `ending`, one fault per request.
     pub(crate) fn fault(&self, ending: &str, faults: &[Fault]) {
         self.shared.faults.lock().unwrap().insert(ending.to_owned(), faults.to_vec());
     }
 
-    /// From now on each connection brings so many bytes a second, as networks do.
+    /// Limits the bytes per second of each connection.
     pub(crate) fn pace(&self, bytes_per_second: u64) {
         self.shared.pace.store(bytes_per_second, Ordering::Relaxed);
     }
 
-    /// The requests so far whose path ends so.
-    pub(crate) fn asked(&self, ending: &str) -> Vec<Asked> {
+    /// The requests so far whose path ends with `ending`.
+    pub(crate) fn asked(&self, ending: &str) -> Vec<RecordedRequest> {
         let asked = self.shared.asked.lock().unwrap();
         asked.iter().filter(|asked| asked.path.ends_with(ending)).cloned().collect()
     }
 }
 
-/// A request's first line and the two headers that matter.
+/// A request's first line and the two relevant headers.
 struct Request {
     head: bool,
     path: String,
@@ -131,7 +130,7 @@ impl Request {
         Some(request)
     }
 
-    /// The first byte and the byte after the last that are asked for.
+    /// The requested range: the first byte, and the byte after the last.
     fn part(&self, length: usize) -> Option<(usize, usize)> {
         let (from, to) = self.range.as_deref()?.split_once('-')?;
         let to_end = |to: &str| to.parse().map_or(length, |last: usize| (last + 1).min(length));
@@ -165,7 +164,7 @@ impl Shared {
         }
         let part = request.part(content.len()).filter(|_| found.is_some());
         let from = part.map(|(from, _)| from);
-        let asked = Asked { path: request.path.clone(), head: request.head, from };
+        let asked = RecordedRequest { path: request.path.clone(), head: request.head, from };
         self.asked.lock().unwrap().push(asked);
         let (from, to) = part.unwrap_or((0, content.len()));
         let status = match (&found, part) {

@@ -1,6 +1,6 @@
-//! Source builds of a small package whose setup.py works as flash-attn's does: it takes a prebuilt wheel where its
-//! release page has one, unless a switch forbids it, and compiles a C++ extension with pybind11 otherwise.
-#![allow(clippy::unwrap_used)] // Helpers of tests may unwrap as tests do.
+//! Source builds of a small package whose setup.py works like flash-attn's: it takes a prebuilt wheel if its release page
+//! has one and no switch forbids it, and compiles a C++ extension with pybind11 otherwise.
+#![allow(clippy::unwrap_used)] // Test helpers may unwrap.
 
 use crate::server::Server;
 use crate::tools::{done, python, uv_command, venv};
@@ -15,7 +15,7 @@ use tempfile::TempDir;
 const SETUP_PY: &str = include_str!("source_build/setup.py");
 const FASTOP_CPP: &str = include_str!("source_build/fastop.cpp");
 
-/// The environment that all these builds are compiled against, which none of them changes.
+/// The environment that all builds use and none changes.
 fn env() -> &'static Path {
     static ENV: LazyLock<(TempDir, PathBuf)> = LazyLock::new(|| {
         let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
@@ -25,7 +25,7 @@ fn env() -> &'static Path {
     &ENV.1
 }
 
-/// How it is built, with these switches, where its project's release page has this address.
+/// The build recipe with these switches and this release page.
 pub(crate) fn recipe(page: &str, switches: &[(&str, &str)]) -> BuildRecipe {
     let asked = [("FASTOP_WHEELS", page)];
     let all = switches.iter().chain(&asked);
@@ -42,7 +42,7 @@ pub(crate) fn recipe(page: &str, switches: &[(&str, &str)]) -> BuildRecipe {
     }
 }
 
-/// Its source as a folder below another, with a change made to the C++.
+/// Writes the source folder, with a change to the C++.
 fn source(folder: &Path, change: impl Fn(&str) -> String) -> PathBuf {
     let source = folder.join("fastop-1.0");
     std::fs::create_dir_all(&source).unwrap();
@@ -51,7 +51,7 @@ fn source(folder: &Path, change: impl Fn(&str) -> String) -> PathBuf {
     source
 }
 
-/// A source as it is published, beside it.
+/// Packs a source folder into an archive next to it.
 fn packed(source: &Path) -> PathBuf {
     let (folder, name) = (source.parent().unwrap(), source.file_name().unwrap());
     let archive = folder.join("fastop-1.0.tar.gz");
@@ -59,7 +59,7 @@ fn packed(source: &Path) -> PathBuf {
     archive
 }
 
-/// Its source distribution.
+/// The package's sdist.
 pub(crate) fn sdist(folder: &Path) -> File {
     let archive = packed(&source(folder, str::to_owned));
     File::new("fastop-1.0.tar.gz", std::fs::read(archive).unwrap())
@@ -76,12 +76,12 @@ impl World {
         Self { server: Server::start(), folder: tempfile::tempdir().unwrap() }
     }
 
-    /// The source, with `change` made to the C++.
+    /// Writes the source, with `change` applied to the C++.
     fn source(&self, change: impl Fn(&str) -> String) -> PathBuf {
         source(self.folder.path(), change)
     }
 
-    /// Builds with these switches, always in the same folder.
+    /// Builds with these switches, in the same folder each time.
     fn build(
         &self,
         source: BuildSource,
@@ -102,7 +102,7 @@ impl World {
         build(&task, uv_command(&[]))
     }
 
-    /// Puts a wheel on the release page that setup.py asks.
+    /// Publishes a wheel on the release page that setup.py reads.
     fn publish(&self, wheel: &Path) {
         let name = wheel.file_name().unwrap().to_str().unwrap();
         self.server.release("releases/v1.0", &File::new(name, std::fs::read(wheel).unwrap()));
@@ -112,7 +112,7 @@ impl World {
 /// The switch that forbids a prebuilt wheel.
 pub(crate) const FORCED: (&str, &str) = ("FASTOP_FORCE_BUILD", "TRUE");
 
-/// What the built extension gives, imported by the environment's own Python.
+/// The value of the built extension, imported by the environment's Python.
 fn answer(world: &World) -> String {
     let site =
         world.folder.path().join(format!("build/unpacked/lib/python{}/site-packages", python()));
@@ -124,7 +124,7 @@ fn answer(world: &World) -> String {
 }
 
 #[test]
-fn r2_06_a_forced_build_compiles_and_an_unforced_one_that_took_a_prebuilt_wheel_is_refused() {
+fn r2_06_forced_build_compiles_and_prebuilt_is_refused() {
     let world = World::new();
     let archive = packed(&world.source(str::to_owned));
     let built = world.build(BuildSource::Archive(&archive), &[FORCED]).unwrap();
@@ -133,14 +133,14 @@ fn r2_06_a_forced_build_compiles_and_an_unforced_one_that_took_a_prebuilt_wheel_
     assert!(linked.file.contains("fastop.cpython-"), "{linked:?}");
     let compiled = built.runs.iter().any(|run| run.output.ends_with("fastop.o") && run.status == 0);
     assert!(compiled, "{:?}", built.runs);
-    // A C++ compiler at work has tens of megabytes, and takes its time over pybind11's headers.
+    // Compiling pybind11's headers takes time and tens of megabytes.
     assert!(built.seconds > 0.5, "{}", built.seconds);
     assert!(built.peak_memory_bytes.is_some_and(|bytes| bytes > 50 << 20), "{built:?}");
     let log = std::fs::read_to_string(&built.log).unwrap();
     assert!(log.contains("FASTOP_FORCE_BUILD=TRUE") && log.contains("MAX_JOBS=2"), "{log}");
     assert!(world.server.asked(".whl").is_empty(), "a forced build asks for no wheel");
 
-    // The same wheel, byte for byte, as the project would publish it: what matters is who compiled it.
+    // The published wheel has the same bytes, but was not compiled here.
     world.publish(&built.wheel);
     let error = world.build(BuildSource::Archive(&archive), &[]).unwrap_err();
     assert_eq!(world.server.asked(".whl").len(), 1);
@@ -156,16 +156,16 @@ fn r2_06_a_forced_build_compiles_and_an_unforced_one_that_took_a_prebuilt_wheel_
         assert!(text.contains(words), "no {words} in {text}");
     }
 
-    // With the switch the page is not asked, whatever it has.
+    // With the switch, setup.py does not read the release page.
     world.build(BuildSource::Archive(&archive), &[FORCED]).unwrap();
     assert_eq!(world.server.asked(".whl").len(), 1);
 }
 
 #[test]
-fn r2_06_without_a_prebuilt_wheel_an_unforced_build_compiles_too() {
+fn r2_06_unforced_build_compiles_without_prebuilt_wheel() {
     let world = World::new();
     let archive = packed(&world.source(str::to_owned));
-    // Stripped after it was linked, it is no longer the same bytes.
+    // A strip after the link changes the bytes.
     let built = world.build(BuildSource::Archive(&archive), &[("FASTOP_STRIP", "1")]).unwrap();
     assert_eq!((world.server.asked(".whl").len(), built.linked.len()), (1, 1));
     assert_eq!(built.linked[0].by, Sameness::BuildId);
@@ -173,7 +173,7 @@ fn r2_06_without_a_prebuilt_wheel_an_unforced_build_compiles_too() {
 }
 
 #[test]
-fn r2_06_a_tag_of_a_repository_is_built() {
+fn r2_06_builds_a_repository_tag() {
     let world = World::new();
     let source = world.source(str::to_owned);
     let git = |arguments: &[&str]| {
@@ -185,7 +185,7 @@ fn r2_06_a_tag_of_a_repository_is_built() {
     git(&["add", "."]);
     git(&["commit", "--quiet", "-m", "1.0"]);
     git(&["tag", "v1.0"]);
-    // What came after the tag does not compile.
+    // The commit after the tag does not compile.
     world.source(|text| format!("{text}\nno C++"));
     git(&["commit", "--quiet", "-a", "-m", "later"]);
     let requirement = format!("git+file://{}@v1.0", source.display());
@@ -201,13 +201,13 @@ fn r2_06_a_tag_of_a_repository_is_built() {
 }
 
 #[test]
-fn r3_05_a_build_is_clean_and_repeatable() {
+fn r3_05_builds_are_clean_and_repeatable() {
     let world = World::new();
     let source = world.source(str::to_owned);
     let archive = packed(&source);
     let first = world.build(BuildSource::Archive(&archive), &[FORCED]).unwrap();
     let (wheel, runs) = (std::fs::read(&first.wheel).unwrap(), first.runs.len());
-    // Of what the first build left, nothing is taken: it is made to give another answer, and to look newer.
+    // The second build must not reuse files of the first: its source is changed and gets newer timestamps.
     let left = world.folder.path().join("build/source/fastop-1.0");
     let text = FASTOP_CPP.replace("2 *", "3 *");
     std::fs::write(left.join("fastop.cpp"), text).unwrap();
@@ -217,7 +217,7 @@ fn r3_05_a_build_is_clean_and_repeatable() {
     assert_eq!(second.runs.len(), runs);
     assert_eq!(std::fs::read(&second.wheel).unwrap(), wheel, "two builds of one source differ");
 
-    // A source that was packed with its build folder brings objects that nobody compiled here.
+    // An archive with a build folder contains objects that were not compiled here.
     let kept = world.folder.path().join("build/source/fastop-1.0/build");
     std::fs::rename(kept, source.join("build")).unwrap();
     let stale = packed(&source);
@@ -229,7 +229,7 @@ fn r3_05_a_build_is_clean_and_repeatable() {
 }
 
 #[test]
-fn a_build_that_fails_says_why_in_the_compiler_s_words() {
+fn failed_build_shows_compiler_error() {
     let world = World::new();
     let source =
         world.source(|text| text.replace("#include <pybind11/pybind11.h>", "#include <no_such.h>"));
@@ -242,7 +242,7 @@ fn a_build_that_fails_says_why_in_the_compiler_s_words() {
 }
 
 #[test]
-fn a_build_without_an_extension_is_no_build() {
+fn rejects_build_without_extension() {
     let world = World::new();
     let archive = packed(&world.source(str::to_owned));
     let switches = [FORCED, ("FASTOP_SKIP_BUILD", "TRUE")];

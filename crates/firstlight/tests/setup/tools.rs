@@ -1,5 +1,5 @@
 //! uv and virtual environments for tests, kept below the target folder.
-#![allow(clippy::unwrap_used)] // Helpers of tests may unwrap as tests do.
+#![allow(clippy::unwrap_used)] // Test helpers may unwrap.
 
 use setup::uv::Uv;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 /// uv, from PATH or installed by pip once.
 pub(crate) fn uv() -> &'static Uv {
     static UV: LazyLock<Uv> = LazyLock::new(|| {
-        // A script that stands for uv, as pyenv has one, would want more of PATH than tests leave.
+        // A wrapper script, such as pyenv's, needs more of PATH than the tests keep.
         let script = |folder: &PathBuf| {
             std::fs::read(folder.join("uv")).is_ok_and(|program| program.starts_with(b"#!"))
         };
@@ -22,7 +22,7 @@ pub(crate) fn uv() -> &'static Uv {
     &UV
 }
 
-/// The cache of the tests' own. All of them share it, so that uv looks once at each interpreter of this machine.
+/// The cache of all tests, so that uv inspects each interpreter of this machine once.
 pub(crate) fn uv_cache() -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join("uv-cache")
 }

@@ -1,5 +1,5 @@
-//! Small wheels, made as builders make them: metadata, a RECORD of true hashes, and files that may be compiled ones.
-#![allow(clippy::unwrap_used)] // Helpers of tests may unwrap as tests do.
+//! Small wheels with metadata, a RECORD of correct hashes, and source or compiled files.
+#![allow(clippy::unwrap_used)] // Test helpers may unwrap.
 
 use crate::support::library::Library;
 use facts::Dist;
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use zip::ZipWriter;
 use zip::write::SimpleFileOptions;
 
-/// A file as a server has it.
+/// A file on a server.
 #[derive(Debug, Clone)]
 pub(crate) struct File {
     pub(crate) name: String,
@@ -39,7 +39,7 @@ impl File {
     }
 }
 
-/// A wheel, described.
+/// The description of a wheel.
 #[derive(Debug, Clone)]
 pub(crate) struct Wheel {
     name: String,
@@ -80,13 +80,13 @@ impl Wheel {
         self.file(path, library.bytes(processor))
     }
 
-    /// Lists a file with another hash than its own, or one that is not there.
+    /// Lists a file with a wrong hash, or a missing file.
     pub(crate) fn listed_as(mut self, path: &str, line: &str) -> Self {
         self.record.push((path.to_owned(), line.to_owned()));
         self
     }
 
-    /// The wheel as a file, with this name in place of its own.
+    /// The wheel as a file of another name.
     pub(crate) fn called(&self, name: &str) -> File {
         File { name: name.to_owned(), ..self.build() }
     }

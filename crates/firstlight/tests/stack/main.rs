@@ -1,6 +1,6 @@
-//! `check --venv` on an environment with an installed stack: stand-in packages, honest ones and cheats, each judged by name.
+//! `check --venv` on an environment with stand-in packages: correct kernels and cheating ones, each judged by name.
 
-#![allow(clippy::unwrap_used)] // Test helpers beside the tests.
+#![allow(clippy::unwrap_used)] // Test helpers may unwrap.
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -10,11 +10,11 @@ use std::process::Command;
 use support::{expect, json};
 use tempfile::tempdir;
 
-/// The peers' tests have the packages: honest attention in pure Python, and what field reports did instead.
+/// The stand-in packages of the peers' tests: correct attention in pure Python, and the cheats of field reports.
 const FAKES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../verify/tests/peers/fakes");
 const SMALL: &str = include_str!("small_calls.py");
 
-/// A virtual environment whose interpreter starts, with numpy by name and the stand-in packages.
+/// A virtual environment whose interpreter starts, with metadata of numpy and the stand-in packages.
 fn installed(folder: &Path) -> PathBuf {
     let venv = folder.join("venv");
     let made = Command::new("python3").args(["-m", "venv", "--without-pip"]).arg(&venv).status();
@@ -37,7 +37,7 @@ fn installed(folder: &Path) -> PathBuf {
     venv
 }
 
-/// What an installed function is, whether it cheats, and what the report must call it, for this reason.
+/// An installed function, its expected status, and the reason in the report.
 const FUNCTIONS: &[(&str, &str, &str)] = &[
     ("small_calls:attention", "PASS", "right.attention"),
     ("small_calls:flash_attn_func@flash_fwd", "FALLBACK", "none of its kernels ran"),
@@ -49,7 +49,7 @@ const FUNCTIONS: &[(&str, &str, &str)] = &[
     ("small_calls:nan_rows", "FAIL", "NaN"),
     ("small_calls:says_pass", "FAIL", "relative error"),
     ("small_calls:skips", "SKIP", "the peer skipped itself: "),
-    // Nothing is seen in its process any more, which the next one ends.
+    // The function blinds the observer in its process, which the next function crashes.
     ("small_calls:sees_nothing", "FAIL", "nothing was seen to run"),
     ("small_calls:crashes", "FAIL", "was killed by signal 11"),
     ("not_there:attention", "FAIL", "No module named 'not_there'"),
@@ -57,13 +57,13 @@ const FUNCTIONS: &[(&str, &str, &str)] = &[
 ];
 
 #[test]
-fn r4_09_a_check_of_an_installed_stack_judges_every_kernel_by_name() {
+fn r4_09_check_judges_each_installed_kernel() {
     let folder = tempdir().unwrap();
     let venv = installed(folder.path());
     let peers: Vec<String> =
         FUNCTIONS.iter().map(|(function, ..)| format!("attention={function}")).collect();
     let venv = venv.to_str().unwrap();
-    // A check of all ops is another test's.
+    // Another test checks all ops.
     let mut arguments = vec!["check", "--quick", "--op", "attention", "--venv", venv, "-o", "run"];
     peers.iter().for_each(|peer| arguments.extend(["--peer", peer]));
     let summary = json(folder.path(), &arguments, 1);
@@ -84,7 +84,7 @@ fn r4_09_a_check_of_an_installed_stack_judges_every_kernel_by_name() {
         }
         let lead = format!("| `{name}` | ");
         let line = report.lines().find(|line| line.starts_with(&lead));
-        // report.md is at most 300 lines: of what is fine it may name only the file that has the rest.
+        // report.md has at most 300 lines, so passing rows may only be in the file that it links.
         let fine = !matches!(*result, "FAIL" | "FALLBACK");
         let Some(line) = line else {
             assert!(fine || page.contains(name), "the report does not name {name}");
@@ -98,7 +98,7 @@ fn r4_09_a_check_of_an_installed_stack_judges_every_kernel_by_name() {
         assert_eq!(line.split(" | ").nth(1), Some(chip.as_str()), "{line}");
         assert!(line.replace('\\', "").contains(reason), "{line}");
     }
-    // What is installed fails; firstlight's own does not, and the report tells them apart.
+    // Installed kernels fail and firstlight's do not; the report separates them.
     assert!(rows.iter().all(|row| !row["peer"].is_null() || row["status"] != "FAIL"));
     let own = "every one of these checks is of an installed kernel";
     assert!(report.contains(own) && report.contains("| **attention** | PASSES |"), "{report}");
@@ -111,11 +111,11 @@ fn r4_09_a_check_of_an_installed_stack_judges_every_kernel_by_name() {
 }
 
 #[test]
-fn a_stack_without_torch_still_gives_a_whole_report() {
+fn stack_without_torch_gives_a_complete_report() {
     let folder = tempdir().unwrap();
     let venv = installed(folder.path());
     let arguments = ["check", "--quick", "--venv", venv.to_str().unwrap(), "-o", "run"];
-    // A torch is there and cannot be imported.
+    // An installed torch cannot be imported.
     expect(folder.path(), &arguments, 1);
     let report = std::fs::read_to_string(folder.path().join("run/report.html")).unwrap();
     for words in [

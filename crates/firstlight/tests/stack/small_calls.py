@@ -1,6 +1,6 @@
-"""The stand-in packages as they are installed here: each takes the calls of attention that pure Python computes in a moment.
+"""The installed stand-in packages. Each accepts only small attention calls, which pure Python computes quickly.
 
-It skips what it cannot take, as unittest does: a skip is no failure, and no pass.
+Other calls are skipped, which is neither a failure nor a pass.
 """
 
 import cheats
@@ -37,7 +37,7 @@ crashes = small(cheats.crashes)
 
 @small
 def sees_nothing(tensors, settings):
-    # Imported as late as it is asked for: from then on nothing is seen in this process.
+    # After this late import, the observer in this process sees no kernels.
     import blind
 
     return blind.attention(tensors, settings)

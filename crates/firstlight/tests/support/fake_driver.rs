@@ -1,4 +1,4 @@
-//! A driver for tests: a libnvidia-ml.so.1 in C, found by the loader as the real one is.
+//! A stand-in driver: a libnvidia-ml.so.1 in C, found through LD_LIBRARY_PATH.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 fn library() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
-        // Test files run side by side and share the folder above.
+        // Test processes run in parallel and share the parent folder.
         let name = format!("fake-driver-{}", std::process::id());
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
         std::fs::create_dir_all(&folder).unwrap();
@@ -25,7 +25,7 @@ fn library() -> &'static Path {
     })
 }
 
-/// The built command with the fake driver on its library path, told how to behave.
+/// The built command with the stand-in driver on its library path, and the environment variables `behaviour`.
 pub fn with_driver(folder: &Path, arguments: &[&str], behaviour: &[(&str, &str)]) -> Command {
     let mut command = super::command(folder, arguments);
     command.env("LD_LIBRARY_PATH", library());
@@ -33,7 +33,7 @@ pub fn with_driver(folder: &Path, arguments: &[&str], behaviour: &[(&str, &str)]
     command
 }
 
-/// The built command on a machine whose only GPU is the stand-in of `verify`'s tests: it runs nothing, but it is there.
+/// The built command on a machine whose only GPU is the stand-in of `verify`'s tests, which runs no kernel.
 pub fn with_gpu(folder: &Path, arguments: &[&str], behaviour: &[(&str, &str)]) -> Command {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     let gpu = BUILT.get_or_init(|| {
@@ -46,13 +46,13 @@ pub fn with_gpu(folder: &Path, arguments: &[&str], behaviour: &[(&str, &str)]) -
     let mut command = super::command(folder, arguments);
     command.env("LD_LIBRARY_PATH", gpu).env("FIRSTLIGHT_NVRTC", gpu.join("libcuda.so.1"));
     command.env("FAKE_CUDA_COMPUTE", "90").env("FAKE_CUDA_LAUNCHES", folder.join("launches"));
-    // Binaries of text must not stay in a cache that other tests read.
+    // The stand-in's fake binaries must not get into the cache of other tests.
     command.env("FIRSTLIGHT_CACHE", folder).env_remove("CUDA_VISIBLE_DEVICES");
     command.envs(behaviour.iter().copied());
     command
 }
 
-/// A stand-in of `verify`'s tests, built into a library.
+/// Compiles a stand-in of `verify`'s tests into a library.
 fn build(source: &str, library: &Path) {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../verify/tests/stand_in");
     let built = Command::new("cc")
@@ -71,7 +71,7 @@ pub fn nccl(folder: &Path) -> PathBuf {
     library
 }
 
-/// The same with a driver for tests that lists the GPUs too, each under the UUID that the stand-in has for it.
+/// The same with a stand-in NVML that lists the GPUs with the UUIDs of the stand-in driver.
 pub fn with_gpus(folder: &Path, arguments: &[&str], behaviour: &[(&str, &str)]) -> Command {
     let mut command = with_gpu(folder, arguments, behaviour);
     let gpu = command.get_envs().find(|(name, _)| *name == "LD_LIBRARY_PATH");
@@ -80,7 +80,7 @@ pub fn with_gpus(folder: &Path, arguments: &[&str], behaviour: &[(&str, &str)]) 
     command
 }
 
-/// A library to preload into programs that shall look as if they used a GPU, as they must in a container.
+/// A libcuda to preload into programs that have to look like users of a GPU, as is needed in a container.
 pub fn libcuda() -> PathBuf {
     library().join("libcuda.so.1")
 }

@@ -1,12 +1,12 @@
-//! Small shared libraries, compiled once for each description: what they export, want and need, and the GPU code in
-//! them, written byte by byte as nvcc writes it.
+//! Small shared libraries, compiled once per description: exported, undefined and needed symbols, and GPU code in
+//! nvcc's fatbin format.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, LazyLock, Mutex, OnceLock};
 
-/// A library, described.
+/// The description of a library.
 #[derive(Debug, Clone, Default)]
 pub struct Library {
     soname: Option<String>,
@@ -20,7 +20,7 @@ pub struct Library {
     program: bool,
 }
 
-/// One image of GPU code by its words: `sm_90a`, or `compute_80 8.7` with the PTX ISA behind.
+/// One image of GPU code: `sm_90a`, or `compute_80 8.7` with the PTX ISA version as the second word.
 fn image(words: &str) -> Vec<u8> {
     let (name, isa) = words.split_once(' ').unwrap_or((words, "0.0"));
     let (kind, number) = name.split_once('_').unwrap();
@@ -44,15 +44,15 @@ fn image(words: &str) -> Vec<u8> {
     image
 }
 
-/// A folder of this process's own below the target folder. Nothing ends a static, so what earlier processes left there
-/// goes away first.
+/// This process's folder below the target folder. Statics are not dropped, so the folders of earlier processes are removed
+/// first.
 fn folder() -> PathBuf {
     let all = Path::new(env!("CARGO_TARGET_TMPDIR")).join("libraries");
     std::fs::create_dir_all(&all).unwrap();
     for entry in std::fs::read_dir(&all).unwrap() {
         let path = entry.unwrap().path();
         if !Path::new("/proc").join(path.file_name().unwrap()).exists() {
-            // Another process may be at it too.
+            // Another process may remove the same folder.
             let _ = std::fs::remove_dir_all(path);
         }
     }
@@ -80,13 +80,13 @@ impl Library {
         self
     }
 
-    /// Links with this library as it is described here; which one lies beside it later is another matter.
+    /// Links with this library. At run time another one may be found.
     pub fn linked_with(mut self, other: &Library) -> Self {
         self.linked.push(other.clone());
         self
     }
 
-    /// Where it looks for what it needs: `RPATH folders` or `RUNPATH folders`.
+    /// Sets the search path: `RPATH folders` or `RUNPATH folders`.
     pub fn search(mut self, words: &str) -> Self {
         self.search = Some(words.to_owned());
         self
@@ -103,12 +103,12 @@ impl Library {
         self
     }
 
-    /// A program of these words in place of a library.
+    /// A program that contains `words`, instead of a library.
     pub fn program(words: &str) -> Self {
         Self { program: true, ..Self::default() }.text(words)
     }
 
-    /// Adds words that stand somewhere in the file.
+    /// Adds a string to the file's data.
     pub fn text(mut self, words: &str) -> Self {
         self.text = words.to_owned();
         self
@@ -144,7 +144,7 @@ impl Library {
         source
     }
 
-    /// A version script, where an export has a version.
+    /// The version script of the versioned exports.
     fn versions(&self) -> String {
         let mut nodes: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
         for (symbol, version) in self.exports.iter().filter_map(|export| export.split_once('@')) {
@@ -181,7 +181,7 @@ impl Library {
         if !self.program {
             command.args(["-shared", "-nostdlib", "-Wl,--allow-shlib-undefined"]);
         }
-        // The compiler knows a `free` of its own, with which these have nothing to do.
+        // Symbols such as `free` must not conflict with compiler builtins.
         command.args(["-fPIC", "-fno-builtin", "-Wl,--no-as-needed", "-o"]).arg(out).arg(&source);
         command.args(self.linked.iter().map(|library| library.file().as_path().to_owned()));
         if let Some(soname) = &self.soname {
@@ -204,7 +204,7 @@ impl Library {
         assert!(done.status.success(), "{self:?}: {}", String::from_utf8_lossy(&done.stderr));
     }
 
-    /// The file's bytes, for this processor by the word of its header: nothing else in these files is its own.
+    /// The file's bytes with `processor` as the machine of the ELF header, the only field that differs.
     pub fn bytes(&self, processor: &str) -> Vec<u8> {
         let mut bytes = std::fs::read(self.file().as_path()).unwrap();
         bytes[18] = if processor == "aarch64" { 183 } else { 62 };

@@ -14,13 +14,13 @@ pub mod slurm;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// The built command in `folder`, with an environment that no shell of ours leaks into.
+/// The built command in `folder`, without variables of the caller's shell that change its behaviour.
 pub fn command(folder: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_firstlight"));
     command.current_dir(folder).args(arguments);
-    // What is read of compiled files is kept in a cache, which must not be the one of whoever runs the tests.
+    // Results of reading compiled files are cached, and the tests must not use the user's cache.
     command.env("XDG_CACHE_HOME", env!("CARGO_TARGET_TMPDIR"));
-    // No test depends on a registry that it did not start; uv's own variable keeps doctor from asking one.
+    // Tests use no registry that they did not start; uv's variable keeps doctor offline.
     if arguments.first() == Some(&"doctor") {
         command.env("UV_OFFLINE", "1");
     }
@@ -30,12 +30,12 @@ pub fn command(folder: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-/// Runs it to its end.
+/// Runs the command and waits for it.
 pub fn run(folder: &Path, arguments: &[&str]) -> Output {
     command(folder, arguments).output().unwrap()
 }
 
-/// Runs it, expects this exit status, and gives standard output and standard error.
+/// Runs the command, asserts its exit status, and returns standard output and standard error.
 pub fn expect(folder: &Path, arguments: &[&str], status: i32) -> (String, String) {
     let output = run(folder, arguments);
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
@@ -44,13 +44,13 @@ pub fn expect(folder: &Path, arguments: &[&str], status: i32) -> (String, String
     (out, err)
 }
 
-/// Runs it with `--json` and parses what it prints.
+/// Runs the command with `--json` and parses its output.
 pub fn json(folder: &Path, arguments: &[&str], status: i32) -> serde_json::Value {
     let (out, _) = expect(folder, &[arguments, &["--json"]].concat(), status);
     serde_json::from_str(&out).unwrap()
 }
 
-/// Expects exit 2 and one sentence on standard error that contains every one of `words`, with a hint below it.
+/// Asserts exit 2 and a one-line error that contains each of `words`, followed by a hint.
 pub fn refuses(folder: &Path, arguments: &[&str], words: &[&str]) {
     let (out, err) = expect(folder, arguments, 2);
     assert!(out.is_empty(), "{arguments:?} printed {out}");
@@ -67,13 +67,13 @@ pub fn refuses(folder: &Path, arguments: &[&str], words: &[&str]) {
     assert_eq!(lines.next(), None, "{err}");
 }
 
-/// A virtual environment laid out by hand: no interpreter is needed to read it.
+/// A virtual environment written without running an interpreter.
 pub fn environment(folder: &Path, dists: &[(&str, &str)]) -> PathBuf {
     let venv = folder.join("venv");
     let site = venv.join("lib/python3.12/site-packages");
     std::fs::create_dir_all(&site).unwrap();
     std::fs::create_dir_all(venv.join("bin")).unwrap();
-    // An interpreter that is there and is never started: pyvenv.cfg tells all that doctor asks.
+    // The interpreter exists and is never started, because doctor reads only pyvenv.cfg.
     std::fs::copy(std::env::current_exe().unwrap(), venv.join("bin/python")).unwrap();
     std::fs::write(venv.join("pyvenv.cfg"), "home = /usr/bin\nversion = 3.12.3\n").unwrap();
     for (name, version) in dists {

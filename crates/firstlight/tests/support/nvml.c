@@ -1,11 +1,11 @@
-// A libnvidia-ml.so.1 for tests: it answers as NVML does for two GPUs, and misbehaves as the environment tells it.
+// A stand-in libnvidia-ml.so.1 for tests with two GPUs. Environment variables inject faults:
 //   FAKE_NVML_HANG=FUNCTION     that function never returns
-//   FAKE_NVML_CRASH=FUNCTION    that function ends its process
+//   FAKE_NVML_CRASH=FUNCTION    that function kills its process
 //   FAKE_NVML_GPU=8.6 A10       the GPUs' compute capability and name
-//   FAKE_NVML_COUNT=3           how many GPUs there are, else 2
-//   FAKE_NVML_REFUSE=1          everything about a GPU is NVML_ERROR_NOT_SUPPORTED
-//   FAKE_NVML_FAULTS=1          what GPU 1 tells of its hardware is bad, all else is good
-//   FAKE_NVML_PROCESSES=FILE    lines `PID MIB [kept]`: on GPU 0 while the process runs, with `kept` also as a zombie
+//   FAKE_NVML_COUNT=3           the number of GPUs, 2 by default
+//   FAKE_NVML_REFUSE=1          every query about a GPU is NVML_ERROR_NOT_SUPPORTED
+//   FAKE_NVML_FAULTS=1          GPU 1 reports hardware faults
+//   FAKE_NVML_PROCESSES=FILE    lines `PID MIB [kept]`: memory on GPU 0 while the process runs, with `kept` also as a zombie
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,7 +30,7 @@ static void enter(const char *function) {
 
 static int refuse(void) { return getenv("FAKE_NVML_REFUSE") != NULL; }
 
-// `R` and the like; 0 for no such process.
+// The state of a process, such as `R`; 0 if it does not exist.
 static char state(unsigned pid) {
     char path[64], line[512], *end;
     snprintf(path, sizeof path, "/proc/%u/stat", pid);
@@ -139,7 +139,7 @@ int nvmlDeviceGetGraphicsRunningProcesses_v3(void *device, unsigned *count, Proc
     return SUCCESS;
 }
 
-// Links, memory errors, power: four NVLinks that go to a switch.
+// Links, memory errors and power; the four NVLinks go to a switch.
 enum { LINKS = 4, SPEED = 90, REMAPPED_COR = 142, REMAPPED_PENDING = 144, REMAPPED_FAILURE = 145, UNSIGNED_INT = 1 };
 static int bad(void *device) { return getenv("FAKE_NVML_FAULTS") != NULL && index_of(device) == 1; }
 #define TELLS(function, good, wrong) \

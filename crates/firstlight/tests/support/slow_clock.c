@@ -1,5 +1,5 @@
-/* A clock that runs eight times as fast in a check that is a part of a fleet's: whatever it times takes eight times as long, which ranks that
-   share a busy machine do not make up for. The process beside it, which only speaks, keeps the real one. */
+/* A clock that runs eight times as fast in the check process of a fleet's rank, so that its timings are eight times as long. This
+   exceeds the noise of ranks that share a busy machine. The communication process of the rank keeps the real clock. */
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <string.h>

@@ -1,21 +1,21 @@
-//! A cluster of Slurm for tests: one node, this one, with daemons and keys of its own below a folder.
+//! A Slurm cluster for tests: one node, this machine, with separate daemons and keys below a folder.
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// What has to be installed; Debian's packages are slurm-wlm and munge.
+/// The required programs, in Debian's packages slurm-wlm and munge.
 const PROGRAMS: [&str; 5] = ["munged", "slurmctld", "slurmd", "srun", "scontrol"];
 
-/// The cluster. Dropped, its daemons end.
+/// The cluster, whose daemons are stopped on drop.
 pub struct Slurm {
     conf: PathBuf,
     node: String,
     daemons: Vec<Child>,
 }
 
-/// Where a program lies; daemons are no user's matter and often in no user's PATH.
+/// The path of a program. Daemons are often in an sbin folder outside of PATH.
 pub fn program(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let usual = ["/usr/sbin", "/usr/local/sbin", "/sbin"].map(PathBuf::from);
@@ -28,7 +28,10 @@ fn port() -> u16 {
 }
 
 impl Slurm {
-    /// Starts it in an empty folder, with further lines in its configuration; what to say where Slurm is not installed.
+    /// Starts the cluster in an empty folder, with `lines` added to its configuration.
+    ///
+    /// # Errors
+    /// The missing program, if Slurm is not installed.
     pub fn start(folder: &Path, lines: &str) -> Result<Self, String> {
         let missing = PROGRAMS.iter().find(|name| program(name).is_none());
         if let Some(name) = missing {
@@ -104,14 +107,14 @@ impl Slurm {
         self.daemons.push(command.spawn().unwrap());
     }
 
-    /// What Slurm says of its node.
+    /// The node's state, as Slurm reports it.
     pub fn state(&self) -> String {
         let mut command = Command::new(program("scontrol").unwrap());
         command.args(["show", "node", &self.node]).env("SLURM_CONF", &self.conf);
         String::from_utf8_lossy(&command.output().unwrap().stdout).into_owned()
     }
 
-    /// Makes a command see this cluster.
+    /// Points a command to this cluster.
     pub fn for_command(&self, command: &mut Command) {
         command.env("SLURM_CONF", &self.conf);
     }
@@ -120,7 +123,7 @@ impl Slurm {
 impl Drop for Slurm {
     fn drop(&mut self) {
         for daemon in self.daemons.iter_mut().rev() {
-            // It ends by itself when it is asked to; the key's daemon last.
+            // SIGTERM stops the daemons, munged last.
             let _ = Command::new("kill").arg(daemon.id().to_string()).status();
             let until = Instant::now() + Duration::from_secs(5);
             while daemon.try_wait().is_ok_and(|ended| ended.is_none()) && Instant::now() < until {

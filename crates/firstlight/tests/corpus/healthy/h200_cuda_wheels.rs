@@ -1,6 +1,6 @@
-//! PyPI's torch on an H200 with all its CUDA packages, found by RUNPATH; spoilt by leaving cuBLAS out.
+//! PyPI's torch on an H200 with all its CUDA packages, found by RUNPATH. Twin: without cuBLAS.
 
-use crate::judge::{Found, PAIR as BLANK, Pair};
+use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::library::Library;
 use crate::world::World;
 use facts::Severity;
@@ -10,7 +10,7 @@ const CUBLAS: &str = "nvidia/cublas/lib/libcublas.so.12";
 pub(super) const PAIR: Pair = Pair {
     name: "h200_cuda_wheels",
     rule: "missing-cuda-library",
-    found: Found::Files(Severity::Error, "torch/lib/libtorch_cuda_linalg.so"),
+    found: Detection::Files(Severity::Error, "torch/lib/libtorch_cuda_linalg.so"),
     says: "libcublas.so.12: cannot open shared object file",
     opens: &["torch/lib/libtorch_cuda_linalg.so"],
     build: |twin| {
@@ -26,7 +26,7 @@ pub(super) const PAIR: Pair = Pair {
         let world = World::on("h200")
             .uv()
             .torch("2.9.1+cu128", &[], &["sm_80", "sm_90", "sm_100", "sm_120"])
-            // torch's own record has to name the library for it to be torch's.
+            // The library belongs to torch because torch's RECORD lists it.
             .dist(
                 "torch",
                 "2.9.1",

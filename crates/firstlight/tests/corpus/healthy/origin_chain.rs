@@ -1,7 +1,7 @@
-//! A library that finds its own by the RPATH of the extension that loads it, and serves the extension what it calls; spoilt
-//! by one that has not what it calls.
+//! An extension that needs a symbol of an indirect dependency, which the loader finds by the extension's RPATH. Twin: the
+//! dependency lacks the symbol.
 
-use crate::judge::{Found, PAIR as BLANK, Pair};
+use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::library::Library;
 use crate::world::World;
 use facts::Severity;
@@ -12,12 +12,12 @@ const SYMBOL: &str = "_ZN2at6detail5chainEv";
 pub(super) const PAIR: Pair = Pair {
     name: "origin_chain",
     rule: "extension-other-torch",
-    found: Found::Files(Severity::Error, OPS),
+    found: Detection::Files(Severity::Error, OPS),
     says: "undefined symbol: _ZN2at6detail5chainEv",
     opens: &[OPS],
     build: |twin| {
         let last = |symbol: &str| Library::named("libtorch_chain_last.so").exports(&[symbol]);
-        // It has no path of its own: what it needs is found where the extension looks, and nowhere else.
+        // It has no RPATH, so its dependency is found only by the RPATH of the extension.
         let middle = Library::named("libtorch_chain.so").linked_with(&last(SYMBOL));
         let first = Library::new()
             .linked_with(&middle)

@@ -1,7 +1,7 @@
-//! uv's link mode: every file of site-packages is a link into a cache, and `$ORIGIN` is where the link lies; spoilt by a
-//! cache that was cleaned.
+//! uv's link mode symlink: every file of site-packages is a link into a cache, and `$ORIGIN` is the link's folder. Twin: the
+//! cache was cleaned.
 
-use crate::judge::{Found, PAIR as BLANK, Pair};
+use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::library::Library;
 use crate::world::World;
 use facts::Severity;
@@ -13,7 +13,7 @@ const OPS: &str = "own_ops/_C.abi3.so";
 pub(super) const PAIR: Pair = Pair {
     name: "symlinked_library",
     rule: "missing-cuda-library",
-    found: Found::Files(Severity::Error, OPS),
+    found: Detection::Files(Severity::Error, OPS),
     says: "libcudart.so.12: cannot open shared object file",
     opens: &[OPS],
     build: |twin| {
@@ -28,7 +28,7 @@ pub(super) const PAIR: Pair = Pair {
             "12.8.90",
             &[CUDART],
         );
-        // The extension is a link too: its $ORIGIN has to be site-packages for the path to lead anywhere.
+        // The extension is a link too, and its RPATH is only correct if $ORIGIN is site-packages.
         let world = world.library_at("home/user/.cache/uv/archive-v0/y/_C.abi3.so", &ops);
         let world = world
             .site_link(OPS, "home/user/.cache/uv/archive-v0/y/_C.abi3.so")

@@ -1,6 +1,6 @@
-//! Environments on this very machine, judged by the built command: what doctor says of the files, what this system's
-//! dynamic loader does with them, and what explain makes of the loader's own words must agree.
-#![allow(clippy::unwrap_used)] // Helpers of tests may unwrap as tests do.
+//! Environments on this machine, checked by the built command: doctor's findings about the files, the result of this
+//! system's dynamic loader, and explain's rule for the loader's message have to agree.
+#![allow(clippy::unwrap_used)] // Test helpers may unwrap.
 
 mod world;
 
@@ -10,7 +10,7 @@ const NEW: &str =
     "_ZN3c105ErrorC2ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE";
 const OLD: &str = "_ZN3c105ErrorC2ENS_14SourceLocationESs";
 
-/// An extension that asks libc10.so for one symbol, beside a torch whose libc10.so exports another.
+/// An extension that needs one symbol of libc10.so, and a torch whose libc10.so exports another.
 fn extension(torch: &str, exported: &str, wanted: &str) -> World {
     let world = World::with_torch(torch, exported);
     world.dist("flash_attn", "2.8.3", &["flash_attn_2_cuda.so"]);
@@ -25,7 +25,7 @@ fn extension(torch: &str, exported: &str, wanted: &str) -> World {
 }
 
 #[test]
-fn row_1_the_new_abi_beside_the_old() {
+fn row_1_new_abi_extension_with_old_abi_torch() {
     let world = extension("2.6.0+cu124", OLD, NEW);
     world.breaks(
         "extension-new-abi",
@@ -36,7 +36,7 @@ fn row_1_the_new_abi_beside_the_old() {
 }
 
 #[test]
-fn row_2_the_old_abi_beside_the_new() {
+fn row_2_old_abi_extension_with_new_abi_torch() {
     let world = extension("2.9.1+cu128", NEW, OLD);
     world.breaks(
         "extension-old-abi",
@@ -47,7 +47,7 @@ fn row_2_the_old_abi_beside_the_new() {
 }
 
 #[test]
-fn row_3_another_torch_minor() {
+fn row_3_different_torch_minor() {
     let forms =
         ["_ZN3c104cuda9SetDeviceEi", "_ZN3c104cuda9SetDeviceEa", "_ZN3c104cuda9SetDeviceEab"];
     for (here, wanted) in [(0, 1), (0, 2), (1, 0), (1, 2), (2, 0), (2, 1)] {
@@ -59,7 +59,7 @@ fn row_3_another_torch_minor() {
 }
 
 #[test]
-fn row_4_another_torch_altogether() {
+fn row_4_different_torch_build() {
     let old = "_ZN3c107WarningC1ENS_7variantIJNS0_11UserWarningENS0_18DeprecationWarningEEEERKNS_14SourceLocationESsb";
     let new = "_ZN3c107WarningC1ESt7variantIJNS0_11UserWarningENS0_18DeprecationWarningEEERKNS_14SourceLocationESsb";
     let world = extension("2.1.2+cu121", old, new);
@@ -71,7 +71,7 @@ fn row_4_another_torch_altogether() {
 }
 
 #[test]
-fn row_5_the_other_optional() {
+fn row_5_c10_optional_with_std_optional_torch() {
     let old = "_ZN2at4_ops10zeros_like4callERKNS_6TensorEN3c108optionalINS5_10ScalarTypeEEENS6_INS5_6LayoutEEENS6_INS5_6DeviceEEENS6_IbEENS6_INS5_12MemoryFormatEEE";
     let new = "_ZN2at4_ops10zeros_like4callERKNS_6TensorESt8optionalIN3c1010ScalarTypeEES5_INS6_6LayoutEES5_INS6_6DeviceEES5_IbES5_INS6_12MemoryFormatEE";
     for (here, wanted) in [(new, old), (old, new)] {
@@ -81,7 +81,7 @@ fn row_5_the_other_optional() {
     }
 }
 
-/// An extension that asks a library of this name for a version, of which the copy it was linked with is gone.
+/// An extension that needs a symbol version of a library, and was linked with a copy that is removed.
 fn versioned(library: &str, version: &str) -> World {
     let world = World::with_torch("2.6.0+cu124", OLD);
     world.dist("flash_attn", "2.8.3", &["flash_attn_2_cuda.so"]);
@@ -95,14 +95,14 @@ fn versioned(library: &str, version: &str) -> World {
 }
 
 #[test]
-fn row_6_a_newer_c_library() {
+fn row_6_newer_glibc_required() {
     let world = versioned("libc.so.6", "GLIBC_2.99");
     world.breaks(
         "glibc-too-old",
         &[TORCH, "flash_attn_2_cuda.so"],
         "version `GLIBC_2.99' not found (required by",
     );
-    // The oldest version of x86-64 and the oldest of 64-bit Arm: one of the two is here.
+    // The oldest glibc version of this architecture.
     let oldest = if cfg!(target_arch = "aarch64") { "GLIBC_2.17" } else { "GLIBC_2.2.5" };
     let world = World::with_torch("2.6.0+cu124", OLD);
     world.dist("flash_attn", "2.8.3", &["flash_attn_2_cuda.so"]);
@@ -115,7 +115,7 @@ fn row_6_a_newer_c_library() {
 }
 
 #[test]
-fn an_old_cxx_library_in_front_of_a_newer() {
+fn row_6_older_libstdcxx_found_first() {
     let old = |world: World| {
         let script = world.version_script("GLIBCXX_3.4.30 { global: older; };");
         world.outside(
@@ -132,12 +132,12 @@ fn an_old_cxx_library_in_front_of_a_newer() {
         "version `GLIBCXX_3.4.99' not found",
     );
     let world = old(versioned("libstdc++.so.6", "GLIBCXX_3.4.30"));
-    // What it asks for by this version is not in the old copy, but that is a symbol of no torch.
+    // The old copy has the version and only lacks the symbol, so this rule does not apply.
     assert!(!world.rules().contains(&"libstdcxx-too-old".to_owned()));
 }
 
 #[test]
-fn row_15_cuda_majors_mixed() {
+fn row_15_mixed_cuda_majors() {
     let build = |keep: bool| {
         let world = World::with_torch("2.11.0+cu130", NEW);
         world.dist("flash_attn", "2.8.3", &["flash_attn_2_cuda.so"]);
@@ -160,7 +160,7 @@ fn row_15_cuda_majors_mixed() {
 }
 
 #[test]
-fn row_16_ld_library_path_in_front_of_the_wheels() {
+fn row_16_ld_library_path_overrides_wheels() {
     let build = |version: &str| {
         let world = World::with_torch("2.5.1+cu124", OLD);
         world.dist(
@@ -195,7 +195,7 @@ fn row_16_ld_library_path_in_front_of_the_wheels() {
         &[TORCH, cusparse],
         "undefined symbol: __nvJitLinkComplete_12_4, version libnvJitLink.so.12",
     );
-    // Without the variable all is well, and with one that has what is asked for it works, at a warning.
+    // Without the variable everything loads; with a folder that has the symbol it loads too, with a warning.
     build("12_1").works(&[TORCH, cusparse]);
     let world = build("12_4").with_ld_library_path("cuda/lib64");
     assert_eq!(world.rules(), ["library-path-shadows"]);
@@ -203,7 +203,7 @@ fn row_16_ld_library_path_in_front_of_the_wheels() {
 }
 
 #[test]
-fn row_29_another_processor() {
+fn row_29_wrong_processor() {
     let world = extension("2.9.1+cu128", NEW, NEW);
     let path = world.site("flash_attn_2_cuda.so");
     let mut bytes = std::fs::read(&path).unwrap();

@@ -1,5 +1,5 @@
-//! One environment with a torch, made of compiled libraries, and a program in the place of Python.
-#![allow(clippy::unwrap_used)] // Helpers of tests may unwrap as tests do.
+//! One environment with a torch of compiled libraries, and a stand-in program for Python.
+#![allow(clippy::unwrap_used)] // Test helpers may unwrap.
 
 use crate::support;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use tempfile::TempDir;
 /// torch's extension: opening it is what `import torch` does.
 pub(crate) const TORCH: &str = "torch/_C.cpython-312-x86_64-linux-gnu.so";
 
-/// Opens its arguments in order, as imports do, and prints what the loader says.
+/// Opens its arguments in order, like imports, and prints the loader's messages.
 const PYTHON: &str = r#"
 #include <dlfcn.h>
 #include <stdio.h>
@@ -61,7 +61,7 @@ impl World {
         path
     }
 
-    /// A linker argument with these versions.
+    /// A linker argument with this version script.
     pub(crate) fn version_script(&self, text: &str) -> String {
         format!("-Wl,--version-script={}", self.write("versions", text).display())
     }
@@ -78,8 +78,8 @@ impl World {
         self.write(&format!("{info}/RECORD"), &record);
     }
 
-    /// Compiles a library into site-packages, or a module where its name does not begin with `lib`; `site:x` among the
-    /// arguments is another one there.
+    /// Compiles a library into site-packages, or a module if its name does not begin with `lib`. The argument `site:x` is
+    /// the path of another library there.
     pub(crate) fn library(&self, relative: &str, source: &str, arguments: &[&str]) {
         let name = relative.rsplit('/').next().unwrap();
         let stem = name.split('.').next().unwrap();
@@ -94,7 +94,7 @@ impl World {
     /// Compiles a library anywhere.
     pub(crate) fn outside(&self, relative: &str, source: &str, arguments: &[&str]) {
         let shared = ["-shared", "-fPIC", "-nostdlib", "-Wl,--allow-shlib-undefined"];
-        // The compiler knows a `free` of its own, with which these have nothing to do.
+        // Symbols such as `free` must not conflict with compiler builtins.
         let all: Vec<&str> =
             shared.iter().chain(&["-fno-builtin"]).chain(arguments).copied().collect();
         self.compile(relative, source, &all);
@@ -113,7 +113,7 @@ impl World {
         std::fs::remove_file(file).unwrap();
     }
 
-    /// firstlight on this environment alone.
+    /// Runs firstlight on this environment.
     fn json(&self, arguments: &[&str]) -> serde_json::Value {
         let venv = self.folder.path().join("venv").display().to_string();
         let arguments = [arguments, &["--venv", &venv, "--json"]].concat();
@@ -135,12 +135,12 @@ impl World {
             .collect()
     }
 
-    /// The rules that find a fault, information left out.
+    /// The rules with findings, without severity info.
     pub(crate) fn rules(&self) -> Vec<String> {
         self.findings().into_iter().map(|(_, rule)| rule).collect()
     }
 
-    /// What the loader says to files opened in this order.
+    /// The loader's messages when it opens the files in this order.
     pub(crate) fn open(&self, files: &[&str]) -> Vec<String> {
         let mut command = Command::new(self.folder.path().join("venv/bin/python"));
         command.args(files.iter().map(|file| self.site(file))).env_clear();
@@ -149,8 +149,8 @@ impl World {
         String::from_utf8(out).unwrap().lines().map(str::to_owned).collect()
     }
 
-    /// doctor finds this rule as an error, the loader says these words to the last file, and explain leads from the
-    /// loader's words to the rule, confirmed by the files.
+    /// Asserts that doctor finds the rule as an error, the loader fails on the last file with this message, and explain
+    /// finds the rule by the message, confirmed by the files.
     pub(crate) fn breaks(&self, rule: &str, files: &[&str], words: &str) {
         let findings = self.findings();
         assert_eq!(findings, [("error".to_owned(), rule.to_owned())]);
@@ -167,7 +167,7 @@ impl World {
         assert!(!first["fix"].as_array().unwrap().is_empty());
     }
 
-    /// doctor finds no error, and the loader opens everything.
+    /// Asserts that doctor finds no error and the loader opens all files.
     pub(crate) fn works(&self, files: &[&str]) {
         let errors: Vec<_> =
             self.findings().into_iter().filter(|(severity, _)| severity == "error").collect();

@@ -1,11 +1,11 @@
-//! Row 20: Granite 4.0-H asked about in an environment without causal-conv1d, and in one with it.
+//! Row 20: `--model` of Granite 4.0-H without and with causal-conv1d.
 
 use super::kernels;
-use crate::judge::{Found, PAIR as BLANK, Pair};
+use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::world::World;
 use facts::Severity;
 
-/// The keys of ibm-granite/granite-4.0-h-micro's config.json that tell layers and sizes, ten layers of forty.
+/// The keys of ibm-granite/granite-4.0-h-micro's config.json for layers and sizes, with ten of its forty layers.
 const GRANITE: &str = r#"{
     "architectures": ["GraniteMoeHybridForCausalLM"], "model_type": "granitemoehybrid", "torch_dtype": "bfloat16",
     "hidden_size": 2048, "num_hidden_layers": 10, "num_attention_heads": 32, "num_key_value_heads": 8,
@@ -18,7 +18,7 @@ const GRANITE: &str = r#"{
 pub(super) const PAIR: Pair = Pair {
     name: "row_20_slow_path",
     rule: "slow-hybrid-path",
-    found: Found::Files(Severity::Warning, "causal-conv1d"),
+    found: Detection::Files(Severity::Warning, "causal-conv1d"),
     says: "The fast path is not available because one of `(selective_state_update, causal_conv1d_fn, \
            causal_conv1d_update)` is None",
     build: |twin| {

@@ -1,4 +1,4 @@
-//! Row 22: a build that does not see the torch that is installed, and words that are plainly true where none is.
+//! Row 22: a build that does not see the installed torch, and an environment without torch, where the message is correct.
 
 use crate::judge::{PAIR as BLANK, Pair};
 use crate::world::World;

@@ -1,4 +1,4 @@
-//! Row 24: a build killed in a container with less memory than its cores would take, and one with enough.
+//! Row 24: a build killed in a container with too little memory for its parallel jobs, and one with enough.
 
 use crate::judge::{PAIR as BLANK, Pair};
 use crate::world::World;

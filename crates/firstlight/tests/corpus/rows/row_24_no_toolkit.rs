@@ -1,4 +1,4 @@
-//! Row 24: a build without any nvcc, and words that a toolkit found by CUDA_HOME does not agree with.
+//! Row 24: a build without nvcc, and an environment where CUDA_HOME has a toolkit, so the message does not apply.
 
 use crate::judge::{PAIR as BLANK, Pair};
 use crate::world::World;

@@ -1,4 +1,4 @@
-//! Row 24: the wheel the setup looked for was the one for the torch here, or one for another.
+//! Row 24: setup.py looked for the wheel of the installed torch, and for the wheel of another one.
 
 use crate::judge::{PAIR as BLANK, Pair};
 use crate::world::World;

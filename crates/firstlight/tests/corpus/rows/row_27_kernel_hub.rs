@@ -1,4 +1,4 @@
-//! Row 27: a kernel of the hub whose list of variants has none for the torch here, and a torch for which it has one.
+//! Row 27: a kernel of the hub without a variant for the installed torch, and with one.
 
 use crate::judge::{PAIR as BLANK, Pair};
 use crate::world::World;

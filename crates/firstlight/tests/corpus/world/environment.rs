@@ -1,5 +1,5 @@
-//! What can be laid into the environment.
-#![allow(clippy::unwrap_used)] // Helpers of tests may unwrap as tests do.
+//! Changes to the environment of a world.
+#![allow(clippy::unwrap_used)] // Test helpers may unwrap.
 
 use super::World;
 use crate::library::Library;
@@ -7,7 +7,7 @@ use facts::Dist;
 use std::path::PathBuf;
 
 impl World {
-    /// A virtual environment of another Python, in place of the one there.
+    /// Replaces the virtual environment with one of another Python version.
     pub(crate) fn python(mut self, version: &str) -> Self {
         if self.disk(&self.venv).exists() {
             std::fs::remove_dir_all(self.disk(&self.venv)).unwrap();
@@ -27,7 +27,7 @@ impl World {
         self
     }
 
-    /// The environment as uv makes it.
+    /// Makes the environment look like one of uv.
     pub(crate) fn uv(mut self) -> Self {
         self.installer = "uv";
         let text = format!("home = /usr/bin\nuv = 0.9.1\nversion_info = {}.3\n", self.python);
@@ -35,7 +35,7 @@ impl World {
         self.file(&cfg, &text)
     }
 
-    /// A conda environment in place of the virtual one.
+    /// Replaces the virtual environment with a conda environment.
     pub(crate) fn conda(mut self) -> Self {
         std::fs::remove_dir_all(self.disk(&self.venv)).unwrap();
         self.installer = "conda";
@@ -48,7 +48,7 @@ impl World {
             .site_folder()
     }
 
-    /// The environment is the system's own Python, which is found on PATH.
+    /// Uses the system's Python, which is found on PATH.
     pub(crate) fn system_python(mut self, version: &str) -> Self {
         std::fs::remove_dir_all(self.disk(&self.venv)).unwrap();
         self.venv = "usr".to_owned();
@@ -66,7 +66,7 @@ impl World {
             .site_folder()
     }
 
-    /// The environment is found where one stands, and named by nobody.
+    /// Moves the environment to `.venv` in the working folder, without naming it on the command line.
     pub(crate) fn in_working_folder(mut self) -> Self {
         let (old, new) = (self.disk(&self.venv), "home/user/.venv");
         std::fs::rename(old, self.disk(new)).unwrap();
@@ -86,7 +86,7 @@ impl World {
         self.file(&path, text)
     }
 
-    /// A compiled file below site-packages: a module that Python can import, unless its name begins as a library's does.
+    /// A compiled file below site-packages: a Python module, unless its name begins with `lib`.
     pub(crate) fn library(self, relative: &str, library: &Library) -> Self {
         let path = self.site(relative);
         let name = relative.rsplit('/').next().unwrap_or(relative);
@@ -164,19 +164,19 @@ impl World {
     pub(crate) fn uninstall(&self, name: &str) {
         let Some(info) = self.info_of(name) else { return };
         for path in self.record(&info) {
-            // A file that two distributions list may be gone already.
+            // A file that two distributions list may already be removed.
             let _ = std::fs::remove_file(self.disk(&self.site(&path)));
         }
         std::fs::remove_dir_all(self.disk(&self.site(&info))).unwrap();
     }
 
-    /// Installs a distribution as another world has it.
+    /// Installs a distribution with its files from another world.
     pub(crate) fn install_from(&self, other: &Self, name: &str) {
         self.uninstall(name);
         let info = other.info_of(name).unwrap();
         for path in other.record(&info) {
             let (from, to) = (other.disk(&other.site(&path)), self.disk(&self.site(&path)));
-            // A RECORD of the corpus may list what is not laid out.
+            // A RECORD of the corpus may list files that do not exist.
             if from.exists() {
                 std::fs::create_dir_all(to.parent().unwrap()).unwrap();
                 std::fs::copy(from, to).unwrap();
@@ -191,7 +191,7 @@ impl World {
         Some(info.strip_suffix(".dist-info")?.split_once('-')?.1.to_owned())
     }
 
-    /// The name of a distribution's folder of records.
+    /// The name of a distribution's dist-info folder.
     fn info_of(&self, name: &str) -> Option<String> {
         let entries = std::fs::read_dir(self.disk(&self.site(""))).unwrap();
         let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
@@ -207,7 +207,7 @@ impl World {
         paths.filter(|path| !path.contains("..")).map(str::to_owned).collect()
     }
 
-    /// The name CPython gives an extension here: `x.cpython-312-x86_64-linux-gnu.so`.
+    /// CPython's file name of an extension: `x.cpython-312-x86_64-linux-gnu.so`.
     pub(crate) fn extension(&self, name: &str) -> String {
         format!("{name}.cpython-{}-{}-linux-gnu.so", self.python.replace('.', ""), self.processor)
     }
@@ -238,7 +238,7 @@ impl World {
         if images.is_empty() { world } else { world.library("torch/lib/libtorch_cuda.so", &code) }
     }
 
-    /// A model's config.json, which doctor is asked about.
+    /// A model's config.json for `doctor --model`.
     pub(crate) fn model(mut self, config: &str) -> Self {
         let path = self.disk("home/user/model/config.json");
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();

@@ -1,5 +1,5 @@
-//! What can be changed about a recorded machine.
-#![allow(clippy::unwrap_used)] // Helpers of tests may unwrap as tests do.
+//! Changes to a recorded machine.
+#![allow(clippy::unwrap_used)] // Test helpers may unwrap.
 
 use super::World;
 use crate::library::Library;
@@ -48,7 +48,7 @@ impl World {
         std::fs::write(file, change(&text)).unwrap();
     }
 
-    /// Another GPU in place of the recorded one.
+    /// Replaces the recorded GPU.
     pub(crate) fn gpu(self, name: &str, capability: &str) -> Self {
         self.nvml(|text| {
             let head = text.split("[gpu]").next().unwrap();
@@ -57,7 +57,7 @@ impl World {
         self
     }
 
-    /// Another GPU beside those there.
+    /// Adds a GPU.
     pub(crate) fn second_gpu(self, name: &str, capability: &str) -> Self {
         self.nvml(|text| {
             format!("{text}\n[gpu]\nname = {name}\ncompute_capability = {capability}\n")
@@ -65,13 +65,13 @@ impl World {
         self
     }
 
-    /// A process NVML lists on the last GPU.
+    /// Adds a process to NVML's list for the last GPU.
     pub(crate) fn gpu_process(self, pid: u32, bytes: u64) -> Self {
         self.nvml(|text| format!("{text}process = {pid} compute {bytes}\n"));
         self
     }
 
-    /// Another driver, in every place that tells its version.
+    /// Sets the driver version everywhere on the machine.
     pub(crate) fn driver(self, version: &str, cuda: &str) -> Self {
         self.nvml(|text| {
             let lines = text.lines().map(|line| match line.split(" = ").next() {
@@ -91,19 +91,19 @@ impl World {
             .link(&format!("{library}.1"), &format!("/{library}.{version}"))
     }
 
-    /// What NVML says when it refuses to start.
+    /// Makes the start of NVML fail with this message.
     pub(crate) fn nvml_fails(self, words: &str) -> Self {
         self.nvml(|_| format!("library = libnvidia-ml.so.1\nerror = {words}\n"));
         self
     }
 
-    /// A system library, with the versions it defines.
+    /// Adds a system library with its symbol versions.
     pub(crate) fn system(self, name: &str, library: &Library) -> Self {
         let path = format!("lib/{}-linux-gnu/{name}", self.processor);
         self.library_at(&path, library)
     }
 
-    /// A CUDA toolkit with nvcc.
+    /// Adds a CUDA toolkit with nvcc.
     pub(crate) fn toolkit(self, folder: &str, version: &str) -> Self {
         self.file(&format!("{folder}/bin/nvcc"), "").file(
             &format!("{folder}/version.json"),

@@ -1,5 +1,5 @@
-//! A package that is built on the way: compiled against the new environment, judged, installed, and not built again by an
-//! apply that follows a killed one.
+//! A package that is built from source: compiled against the new environment, checked, installed, and not built again by an
+//! apply after a killed one.
 
 use super::world::{World, contents, planned, published, version};
 use crate::source_build::{FORCED, recipe, sdist};
@@ -11,7 +11,7 @@ use facts::{InstallPlan, PackageOrigin, PlannedPackage};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Its build tools from the Python registry, and then the package from its source, with these switches.
+/// A plan of the build tools from the Python registry and the package from its source, with these switches.
 fn plan(world: &World, switches: &[(&str, &str)]) -> InstallPlan {
     let mut plan =
         published(&[("packaging", "25.0"), ("pybind11", "3.0.1"), ("setuptools", "80.9.0")]);
@@ -29,7 +29,7 @@ fn plan(world: &World, switches: &[(&str, &str)]) -> InstallPlan {
 }
 
 #[test]
-fn r2_06_a_source_is_built_once_and_what_shows_that_it_compiled_is_kept() {
+fn r2_06_source_is_built_once_and_its_proof_is_kept() {
     let world = World::new();
     let plan = plan(&world, &[FORCED]);
     world.write(&plan);
@@ -48,7 +48,7 @@ fn r2_06_a_source_is_built_once_and_what_shows_that_it_compiled_is_kept() {
 
     let report = world.applied(&plan, &[]);
     let step = report["steps"].as_array().unwrap().iter().find(|step| step["name"] == "build");
-    // The kill may have come after the last line of the journal; then there is nothing left to build at all.
+    // If the kill came after the last line of the journal, there is no build step.
     if let Some(step) = step {
         assert!(step["outcome"].as_str().unwrap().ends_with("was built before"), "{step}");
     }
@@ -67,7 +67,7 @@ fn r2_06_a_source_is_built_once_and_what_shows_that_it_compiled_is_kept() {
 }
 
 #[test]
-fn r2_06_a_prebuilt_wheel_in_the_place_of_a_build_is_refused_and_nothing_is_replaced() {
+fn r2_06_refuses_prebuilt_wheel_instead_of_build() {
     let world = World::new().with_old("1.0");
     let prebuilt = Wheel::new("fastop", "1.0", &tag());
     let module = Library::new();

@@ -1,11 +1,11 @@
-//! What goes wrong on the way leaves the old environment as it was.
+//! Faults during an apply do not change the old environment.
 
 use super::world::{ANY, World, contents, marker, version};
 use crate::server::Fault;
 use crate::support::library::Library;
 use crate::wheel::{File, Wheel};
 
-/// Applies to an old environment, expects a refusal with these words, and that nothing was touched.
+/// Applies to an old environment, and asserts an error with these words and unchanged files.
 fn refused(world: &World, files: &[File], words: &[&str]) {
     let before = contents(&world.venv());
     let (out, err) = world.apply(&world.plan(files), &[], 2);
@@ -17,7 +17,7 @@ fn refused(world: &World, files: &[File], words: &[&str]) {
     assert_eq!(version(&world.venv()), "1.0");
 }
 
-/// A wheel of so many bytes that do not shrink.
+/// A wheel with `bytes` incompressible bytes.
 pub(super) fn large(bytes: usize) -> Wheel {
     let mut state = 1u32;
     let noise = std::iter::repeat_with(|| {
@@ -28,10 +28,10 @@ pub(super) fn large(bytes: usize) -> Wheel {
 }
 
 #[test]
-fn a_file_of_another_hash_is_refused_with_both_hashes_and_fetched_anew() {
+fn hash_mismatch_is_refused_and_fetched_again() {
     let world = World::new().with_old("1.0");
     let wheel = marker("2.0").build();
-    // HEAD of the preconditions comes first.
+    // The first request is the HEAD of the preconditions.
     world.server.fault(".whl", &[Fault::Slow(std::time::Duration::ZERO), Fault::OtherByte]);
     refused(
         &world,
@@ -43,7 +43,7 @@ fn a_file_of_another_hash_is_refused_with_both_hashes_and_fetched_anew() {
 }
 
 #[test]
-fn a_sign_in_page_in_the_place_of_a_file_is_not_taken_for_it() {
+fn sign_in_page_is_not_accepted_as_a_file() {
     let world = World::new().with_old("1.0");
     let none = Fault::Slow(std::time::Duration::ZERO);
     world.server.fault(".whl", &[none, Fault::Garbage]);
@@ -51,7 +51,7 @@ fn a_sign_in_page_in_the_place_of_a_file_is_not_taken_for_it() {
 }
 
 #[test]
-fn a_connection_that_drops_is_taken_up_where_it_ended() {
+fn dropped_connection_resumes() {
     let world = World::new();
     let wheel = large(3 << 20).build();
     let none = Fault::Slow(std::time::Duration::ZERO);
@@ -59,12 +59,12 @@ fn a_connection_that_drops_is_taken_up_where_it_ended() {
     let report = world.applied(&world.plan(std::slice::from_ref(&wheel)), &[]);
     let from: Vec<Option<usize>> = world.server.asked(".whl").iter().map(|it| it.from).collect();
     assert_eq!(from, [None, None, Some(1 << 20), Some((1 << 20) + (1 << 19))]);
-    // Every byte came once.
+    // Every byte was sent once.
     assert_eq!(report["packages"][0]["fetched_bytes"], wheel.bytes.len());
 }
 
 #[test]
-fn a_server_that_goes_away_is_named_and_what_came_is_kept() {
+fn lost_server_is_named_and_partial_file_is_kept() {
     let world = World::new().with_old("1.0");
     let wheel = large(1 << 20).build();
     let none = Fault::Slow(std::time::Duration::ZERO);
@@ -80,18 +80,18 @@ fn a_server_that_goes_away_is_named_and_what_came_is_kept() {
 }
 
 #[test]
-fn a_wheel_is_judged_by_its_bytes_before_it_is_installed() {
+fn wheel_bytes_are_checked_before_install() {
     let world = World::new().with_old("1.0");
     let other = if cfg!(target_arch = "x86_64") { "aarch64" } else { "x86_64" };
-    let lying =
-        Wheel::new("lying", "1.0", ANY).library("lying/_C.so", &Library::new(), other).build();
+    let foreign =
+        Wheel::new("foreign", "1.0", ANY).library("foreign/_C.so", &Library::new(), other).build();
     refused(
         &world,
-        &[lying, marker("2.0").build()],
+        &[foreign, marker("2.0").build()],
         &[
             "a wheel failed its inspection and is not installed",
             "[wrong-architecture]",
-            "lying/_C.so",
+            "foreign/_C.so",
             "hint: ",
         ],
     );
@@ -99,18 +99,18 @@ fn a_wheel_is_judged_by_its_bytes_before_it_is_installed() {
 }
 
 #[test]
-fn a_wheel_that_is_not_what_it_lists_is_refused() {
+fn rejects_wheel_that_differs_from_its_record() {
     let world = World::new().with_old("1.0");
-    let lying = marker("2.0").listed_as("marker.py", "sha256=AAAA,").build();
+    let altered = marker("2.0").listed_as("marker.py", "sha256=AAAA,").build();
     refused(
         &world,
-        &[lying],
+        &[altered],
         &["marker-2.0-py3-none-any.whl does not match its metadata", "marker.py"],
     );
 }
 
 #[test]
-fn r3_06_a_script_of_another_interpreter_is_an_error() {
+fn r3_06_script_of_another_interpreter_is_an_error() {
     let world = World::new().with_old("1.0");
     let foreign = Wheel::new("foreign", "1.0", ANY)
         .file("foreign-1.0.data/scripts/foreign", "#!/usr/bin/python3\nprint('elsewhere')\n");

@@ -1,4 +1,4 @@
-//! What is installed is what uv would have installed: the same wheels by both, file by file.
+//! Installed files equal those of uv, for the same wheels.
 
 use super::world::{World, published};
 use crate::tools::{done, python, uv_command};
@@ -7,8 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Wheels with everything that has a place of its own: scripts, entry points, headers (greenlet) and data
-/// (jupyterlab-widgets).
+/// Wheels with every kind of file: scripts, entry points, headers (greenlet) and data (jupyterlab-widgets).
 const PACKAGES: [(&str, &str); 6] = [
     ("greenlet", "3.2.4"),
     ("jupyterlab-widgets", "3.0.15"),
@@ -18,14 +17,14 @@ const PACKAGES: [(&str, &str); 6] = [
     ("tqdm", "4.67.1"),
 ];
 
-/// What an installer says about itself, and how it came to the file.
+/// Files about the installer and the origin of a wheel.
 const NOTES: [&str; 4] = ["INSTALLER", "REQUESTED", "direct_url.json", "uv_cache.json"];
 
 fn is_note(path: &Path) -> bool {
     NOTES.iter().any(|note| path.ends_with(note))
 }
 
-/// Every file that is a package's, with whether it can be run and what is in it.
+/// Every file of the packages, with its executable bit and content.
 fn files(environment: &Path) -> BTreeMap<PathBuf, (bool, Vec<u8>)> {
     let mut found = BTreeMap::new();
     let mut pending = ["bin", "etc", "include", "lib", "share"].map(PathBuf::from).to_vec();
@@ -45,7 +44,7 @@ fn files(environment: &Path) -> BTreeMap<PathBuf, (bool, Vec<u8>)> {
     found
 }
 
-/// The lines of a RECORD that are not about notes; a script's without its hash, for both write it in their own words.
+/// The lines of a RECORD, without [`NOTES`]. Scripts have no hash, because the two installers write different scripts.
 fn lines(record: &[u8]) -> BTreeSet<String> {
     let text = String::from_utf8(record.to_vec()).unwrap();
     let line = |line: &str| {
@@ -59,7 +58,7 @@ fn lines(record: &[u8]) -> BTreeSet<String> {
 }
 
 #[test]
-fn r2_06_what_is_installed_is_what_uv_would_have_installed() {
+fn r2_06_installed_files_equal_those_of_uv() {
     let world = World::new();
     let plan = published(&PACKAGES);
     world.applied(&plan, &[]);
@@ -98,7 +97,7 @@ fn r2_06_what_is_installed_is_what_uv_would_have_installed() {
         }
     }
 
-    // What is recorded is what another tool removes: nothing of a package is left.
+    // Another tool uninstalls by RECORD, and no file of a package remains.
     let names = plan.packages.iter().map(|package| package.name.as_str());
     let uninstall = ["pip", "uninstall", "--quiet", "--python"];
     done(Command::new(world.venv().join("bin/tqdm")).arg("--version"));

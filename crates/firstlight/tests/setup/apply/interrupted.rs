@@ -1,4 +1,4 @@
-//! Killed at any moment, an apply leaves a whole environment, and the next one goes on from what is done.
+//! An apply that is killed at any time leaves a complete environment, and the next one resumes.
 
 use super::faults::large;
 use super::world::{World, contents, marker, said, version};
@@ -16,7 +16,7 @@ const LARGE: usize = 4 << 20;
 fn world() -> (World, Vec<File>) {
     let world = World::new().with_old("1.0");
     let large = large(LARGE).build();
-    // The preconditions ask for the first file alone.
+    // The preconditions request only the first file.
     world.server.fault(&large.name, &[Fault::Slow(Duration::from_millis(200))]);
     let files = vec![marker("2.0").build(), large];
     world.write(&world.plan(&files));
@@ -31,11 +31,11 @@ fn bytes(path: &Path) -> u64 {
     path.metadata().map_or(0, |metadata| metadata.len())
 }
 
-/// Kills an apply once `reached` says so of it and of the time since it began, looks at what is there, and lets another
-/// one finish.
+/// Kills an apply once `reached` is true for its world and elapsed time, checks the files, and runs another apply to its
+/// end.
 ///
 /// # Errors
-/// How long it took, where it had ended before.
+/// The time that the apply took, if it ended before.
 fn killed_when(
     (world, files): (World, Vec<File>),
     reached: impl Fn(&World, Duration) -> bool,
@@ -63,7 +63,7 @@ fn killed_when(
             true
         }
     };
-    // What is there of each file now does not come again; one that is there as a whole is not even asked for.
+    // Bytes in the cache are not downloaded again, and a complete file is not requested.
     let there: Vec<(u64, u64)> = files
         .iter()
         .map(|file| {
@@ -78,9 +78,13 @@ fn killed_when(
     for ((file, (whole, part)), before) in files.iter().zip(there).zip(asked_before) {
         let asked = world.server.asked(&file.name).split_off(before);
         if whole > 0 {
-            assert!(asked.is_empty(), "killed after {time:?}, {} came again: {asked:?}", file.name);
+            assert!(
+                asked.is_empty(),
+                "killed after {time:?}, {} was downloaded again: {asked:?}",
+                file.name
+            );
         } else if part > 0 {
-            // It may have become whole since; then it is not asked for either.
+            // The partial file may be complete by now, and is then not requested.
             let mut read = asked.iter().filter(|asked| !asked.head);
             assert!(
                 read.all(|asked| asked.from.is_some_and(|from| from as u64 >= part)),
@@ -90,7 +94,11 @@ fn killed_when(
         }
     }
     assert_eq!(version(&world.venv()), "2.0", "killed after {time:?}");
-    assert_eq!(world.beside(), [".venv", ".venv.firstlight-old"], "killed after {time:?}");
+    assert_eq!(
+        world.environment_names(),
+        [".venv", ".venv.firstlight-old"],
+        "killed after {time:?}"
+    );
     assert!(!switched || report["outcome"] == "unchanged", "killed after {time:?}: {report}");
     let old = contents(&world.path(".venv.firstlight-old"));
     assert_eq!(old.len(), before.len(), "killed after {time:?}");
@@ -98,19 +106,19 @@ fn killed_when(
 }
 
 #[test]
-fn r0_08_killed_at_twenty_points_it_leaves_a_whole_environment_and_goes_on() {
+fn r0_08_killed_apply_leaves_a_complete_environment() {
     let (world, _) = world();
     let began = Instant::now();
     said(&world.command(&[]).output().unwrap(), 0);
     let mut whole = began.elapsed();
-    // Spread over the run, each at some place of its own twentieth; always the same ones.
+    // One pseudo-random time in each twentieth of the run, with a fixed seed.
     let mut state = 0x2545_f491_u32;
     for point in 0..POINTS {
         state ^= state << 13;
         state ^= state >> 17;
         state ^= state << 5;
         let place = (f64::from(point) + f64::from(state) / f64::from(u32::MAX)) / f64::from(POINTS);
-        // A machine that does other things is sometimes faster than it was: then the place is looked for again.
+        // If a run ends before the kill, because the machine became faster, the times are scaled down.
         while let Err(ended) = killed_when(self::world(), |_, time| time >= whole.mul_f64(place)) {
             whole = whole.min(ended).mul_f64(0.95);
         }
@@ -118,9 +126,9 @@ fn r0_08_killed_at_twenty_points_it_leaves_a_whole_environment_and_goes_on() {
 }
 
 #[test]
-fn r0_08_killed_in_the_middle_of_a_file_it_goes_on_from_there() {
+fn r0_08_killed_download_resumes() {
     let (world, files) = world();
-    // Half a second for the large file.
+    // The large file takes half a second.
     world.server.pace(2 * LARGE as u64);
     let large = files[1].clone();
     let part = cached(&world, &large).with_file_name(format!("{}.part", large.name));

@@ -1,4 +1,4 @@
-//! What apply costs over plain uv: the same wheels, from the same server, into a new environment.
+//! Overhead of apply over plain uv, with the same wheels and server, into a new environment.
 
 use super::world::{ANY, World, said};
 use crate::tools::{done, uv_command};
@@ -6,10 +6,10 @@ use crate::wheel::{File, Wheel};
 use serde_json::Value;
 use std::time::{Duration, Instant};
 
-/// Bytes a second of one connection: four files at once are a fast line.
+/// Bytes per second of one connection. Four files are downloaded in parallel.
 const PACE: u64 = 5 << 20;
 
-/// Wheels of some megabytes each, half of which shrinks, as libraries do.
+/// Wheels of some megabytes, half of them compressible, like libraries.
 fn wheels() -> Vec<File> {
     let mut state = 1u32;
     let mut noise = move || {
@@ -25,7 +25,7 @@ fn wheels() -> Vec<File> {
     (0..4).map(wheel).collect()
 }
 
-/// Plain uv: an environment and the packages, with a cache that is empty.
+/// The time of plain uv to create an environment with the packages, with an empty cache.
 fn plain(world: &World, files: &[File]) -> Duration {
     let (venv, index) = (world.path("plain"), world.server.url("simple"));
     let began = Instant::now();
@@ -42,7 +42,7 @@ fn plain(world: &World, files: &[File]) -> Duration {
 }
 
 #[test]
-fn what_apply_costs_over_plain_uv_is_measured_and_bounded() {
+fn overhead_over_uv_is_bounded() {
     let world = World::new();
     let files = wheels();
     let plan = world.plan(&files);
@@ -65,7 +65,7 @@ fn what_apply_costs_over_plain_uv_is_measured_and_bounded() {
         millis(&["preconditions", "examine", "prove", "switch"]),
         report["steps"]
     );
-    // Far above what the line above prints, for machines that do other things at the same time: what it
-    // holds is that files come side by side and once, which would take four times as long one after another.
+    // The bound is far above the printed times, for busy machines. It fails if the files are downloaded one after
+    // another, which takes four times as long.
     assert!(both < 2e3 * plain.as_secs_f64(), "{both} ms");
 }

@@ -1,12 +1,12 @@
-//! Everything that has to hold is looked at before anything is made.
+//! All preconditions are checked before anything is created.
 
 use super::world::{World, contents, marker, said, version};
 use crate::wheel::File;
 use facts::{BuildRecipe, InstallPlan, PackageOrigin};
 use std::time::Duration;
 
-/// A plan in which nothing is right.
-fn hopeless(world: &World) -> InstallPlan {
+/// A plan that violates every precondition.
+fn invalid_plan(world: &World) -> InstallPlan {
     let small = marker("2.0").build();
     let absent = File { name: "absent-1.0-py3-none-any.whl".to_owned(), ..small.clone() };
     let other = File { name: "other-1.0-cp27-cp27m-win32.whl".to_owned(), ..small.clone() };
@@ -14,7 +14,7 @@ fn hopeless(world: &World) -> InstallPlan {
     let mut plan = world.plan(&[small, absent, other, source]);
     plan.cuda = Some("12.8".to_owned());
     plan.packages[0].files[0].bytes = Some(1 << 60);
-    // Port 9 is discard: nobody listens.
+    // No server listens on port 9 (discard).
     plan.packages[1].files[0].url =
         Some("http://127.0.0.1:9/absent-1.0-py3-none-any.whl".to_owned());
     plan.packages[3].origin = PackageOrigin::Build(BuildRecipe {
@@ -33,10 +33,10 @@ fn hopeless(world: &World) -> InstallPlan {
 }
 
 #[test]
-fn r3_03_each_precondition_that_fails_is_a_sentence_and_nothing_is_made() {
+fn r3_03_failed_precondition_is_named_and_changes_nothing() {
     let world = World::new().with_old("1.0");
-    let mut plan = hopeless(&world);
-    // The first file would come from there as well.
+    let mut plan = invalid_plan(&world);
+    // The first file has the same address.
     plan.packages[0].files[0].url = plan.packages[1].files[0].url.clone();
     std::fs::create_dir(world.path(".venv.firstlight-old")).unwrap();
     let before = contents(&world.venv());
@@ -60,23 +60,23 @@ fn r3_03_each_precondition_that_fails_is_a_sentence_and_nothing_is_made() {
             assert!(err.contains(words), "no `{words}` in {err}");
         }
         assert_eq!(contents(&world.venv()), before);
-        assert_eq!(world.beside(), [".venv", ".venv.firstlight-old"]);
+        assert_eq!(world.environment_names(), [".venv", ".venv.firstlight-old"]);
         assert!(!world.path("cache/firstlight/files").exists());
     }
 }
 
 #[test]
-fn a_dry_run_says_what_would_be_done_and_makes_nothing() {
+fn dry_run_lists_steps_and_changes_nothing() {
     let world = World::new().with_old("1.0");
     let plan = world.plan(&[marker("2.0").build()]);
     let (out, _) = world.apply(&plan, &["--dry-run"], 0);
     assert!(out.starts_with("all preconditions hold: 1 file, "), "{out}");
-    assert_eq!(world.beside(), [".venv"]);
+    assert_eq!(world.environment_names(), [".venv"]);
     assert_eq!(version(&world.venv()), "1.0");
 }
 
 #[test]
-fn a_plan_that_is_not_there_is_named_with_how_to_make_one() {
+fn missing_plan_is_named_with_a_hint() {
     let (_, err) = said(&World::new().command(&[]).output().unwrap(), 2);
     for words in ["the plan plan.toml cannot be read: ", "hint: make one: firstlight plan --lock"] {
         assert!(err.contains(words), "no `{words}` in {err}");
@@ -84,7 +84,7 @@ fn a_plan_that_is_not_there_is_named_with_how_to_make_one() {
 }
 
 #[test]
-fn only_an_environment_is_replaced() {
+fn replaces_only_environments() {
     let world = World::new();
     let plan = world.plan(&[marker("2.0").build()]);
     let check = |words: &str| {
@@ -108,7 +108,7 @@ fn only_an_environment_is_replaced() {
 }
 
 #[test]
-fn a_second_apply_on_the_same_environment_is_locked_out() {
+fn second_apply_is_locked_out() {
     let world = World::new();
     let plan = world.plan(&[marker("2.0").build()]);
     world.server.fault(".whl", &[crate::server::Fault::Slow(Duration::from_secs(4))]);

@@ -1,10 +1,10 @@
-//! Real packages of the Python registry: planned, locked by uv, applied, and run.
+//! Real packages of the Python registry: planned, locked by uv, installed and run.
 
 use super::world::{World, published};
 use crate::tools::done;
 use std::process::Command;
 
-/// Small packages that people's environments have, compiled ones among them.
+/// Small common packages, some of them compiled.
 const PACKAGES: [(&str, &str); 7] = [
     ("numpy", "2.2.6"),
     ("einops", "0.8.1"),
@@ -16,10 +16,10 @@ const PACKAGES: [(&str, &str); 7] = [
 ];
 
 #[test]
-fn r0_08_an_environment_of_published_packages_is_made_and_runs() {
+fn r0_08_published_packages_install_and_run() {
     let world = World::new();
     let plan = published(&PACKAGES);
-    assert!(plan.packages.len() > PACKAGES.len(), "tokenizers needs packages of its own");
+    assert!(plan.packages.len() > PACKAGES.len(), "tokenizers has dependencies");
     let report = world.applied(&plan, &[]);
     assert_eq!(report["outcome"], "made");
     assert_eq!(report["packages"].as_array().unwrap().len(), plan.packages.len());
@@ -34,7 +34,7 @@ fn r0_08_an_environment_of_published_packages_is_made_and_runs() {
     let said = String::from_utf8(run.stdout).unwrap();
     assert!(said.starts_with("2.2.6 1.0 "), "{said}");
     assert!(said.contains(venv.canonicalize().unwrap().to_str().unwrap()), "{said}");
-    // A program and a script of it, from where they are now.
+    // A program and an entry point run at the final path.
     done(Command::new(venv.join("bin/ninja")).arg("--version"));
     done(Command::new(venv.join("bin/pybind11-config")).arg("--version"));
 }

@@ -1,4 +1,4 @@
-//! The environment is replaced whole, the old one is kept, and what is already so is left.
+//! The environment is replaced completely, the old one is kept as a backup, and a satisfied plan changes nothing.
 
 use super::world::{ANY, World, contents, marker, said, version};
 use crate::wheel::Wheel;
@@ -9,7 +9,7 @@ fn steps(report: &Value) -> Vec<&str> {
 }
 
 #[test]
-fn r0_08_an_environment_is_replaced_whole_and_the_old_one_kept_until_it_is_discarded() {
+fn r0_08_replaces_environment_and_keeps_backup() {
     let world = World::new().with_old("1.0");
     let before = contents(&world.venv());
     let plan = world.plan(&[marker("2.0").build()]);
@@ -20,16 +20,16 @@ fn r0_08_an_environment_is_replaced_whole_and_the_old_one_kept_until_it_is_disca
         ["preconditions", "download", "judge", "install", "examine", "prove", "switch"]
     );
     assert_eq!(version(&world.venv()), "2.0");
-    // The old one is the same files, and would run where it was.
+    // The backup has the same files, and would run at its old path.
     let old = world.path(".venv.firstlight-old");
     assert_eq!(report["kept_old"], old.to_str().unwrap());
     let moved = |(path, bytes, time): &(std::path::PathBuf, u64, _)| {
         (old.join(path.strip_prefix(world.venv()).unwrap()), *bytes, *time)
     };
     assert_eq!(contents(&old), before.iter().map(moved).collect::<Vec<_>>());
-    assert_eq!(world.beside(), [".venv", ".venv.firstlight-old"]);
+    assert_eq!(world.environment_names(), [".venv", ".venv.firstlight-old"]);
 
-    // Once more: nothing is fetched, nothing is made.
+    // A second apply downloads and creates nothing.
     let after = contents(&world.venv());
     let again = world.applied(&plan, &[]);
     assert_eq!(again["outcome"], "unchanged");
@@ -39,12 +39,12 @@ fn r0_08_an_environment_is_replaced_whole_and_the_old_one_kept_until_it_is_disca
 
     let discarded = world.applied(&plan, &["--discard-old"]);
     assert_eq!(discarded["kept_old"], Value::Null);
-    assert_eq!(world.beside(), [".venv"]);
+    assert_eq!(world.environment_names(), [".venv"]);
     assert_eq!(version(&world.venv()), "2.0");
 }
 
 #[test]
-fn an_environment_that_was_changed_since_is_made_again_without_fetching() {
+fn changed_environment_is_rebuilt_from_cache() {
     let world = World::new();
     let plan = world.plan(&[marker("2.0").build()]);
     assert_eq!(world.applied(&plan, &[])["outcome"], "made");
@@ -60,11 +60,11 @@ fn an_environment_that_was_changed_since_is_made_again_without_fetching() {
     );
     assert_eq!(version(&world.venv()), "2.0");
     assert_eq!(world.server.asked("").len(), asked);
-    assert_eq!(world.beside(), [".venv"]);
+    assert_eq!(world.environment_names(), [".venv"]);
 }
 
 #[test]
-fn nobody_is_asked_about_a_plan_that_is_satisfied() {
+fn satisfied_plan_asks_no_question() {
     let world = World::new().with_old("1.0");
     let plan = world.plan(&[marker("2.0").build()]);
     world.write(&plan);
@@ -73,13 +73,13 @@ fn nobody_is_asked_about_a_plan_that_is_satisfied() {
     world.applied(&plan, &[]);
     let (out, err) = said(&world.asking(&["--json"]).output().unwrap(), 0);
     assert!(out.contains("\"unchanged\""), "{out}{err}");
-    // Another plan would replace it.
+    // A different plan asks before it replaces the environment.
     world.write(&world.plan(&[marker("3.0").build()]));
     said(&world.asking(&[]).output().unwrap(), 2);
 }
 
 #[test]
-fn an_environment_whose_python_was_removed_is_made_again() {
+fn environment_without_python_is_rebuilt() {
     let world = World::new();
     let plan = world.plan(&[marker("2.0").build()]);
     assert_eq!(world.applied(&plan, &[])["outcome"], "made");
@@ -95,7 +95,7 @@ fn an_environment_whose_python_was_removed_is_made_again() {
 }
 
 #[test]
-fn r0_09_the_block_of_the_proof_is_printed() {
+fn r0_09_proof_is_printed() {
     let world = World::new();
     let plan = world.plan(&[marker("2.0").build()]);
     let (out, err) = world.apply(&plan, &[], 0);
@@ -117,8 +117,8 @@ fn r0_09_the_block_of_the_proof_is_printed() {
 }
 
 #[test]
-fn proving_is_timed_from_the_start_of_its_interpreter() {
-    // Reading so many files takes longer than the interpreter, which starts before and runs meanwhile.
+fn proof_time_starts_with_its_interpreter() {
+    // Reading 4000 files takes longer than the interpreter, which runs at the same time.
     let mut wheel = Wheel::new("marker", "2.0", ANY);
     for at in 0..4000 {
         wheel = wheel.file(&format!("marker/part_{at}.py"), "WORD = 'part'\n");
@@ -135,7 +135,7 @@ fn proving_is_timed_from_the_start_of_its_interpreter() {
 }
 
 #[test]
-fn names_and_versions_are_not_believed_and_a_repair_writes_only_what_is_harmed() {
+fn repair_rewrites_only_damaged_files() {
     let world = World::new();
     let other = Wheel::new("other", "1.0", ANY).file("other/__init__.py", "WORD = 'other'\n");
     let plan = world.plan(&[marker("2.0").build(), other.build()]);
@@ -171,14 +171,14 @@ fn names_and_versions_are_not_believed_and_a_repair_writes_only_what_is_harmed()
         assert_eq!(report["outcome"], "repaired", "{what}: {report:#}");
         assert_eq!(names(&contents(&world.venv())), names(&whole), "{what}");
         assert_eq!(version(&world.venv()), "2.0", "{what}");
-        assert_eq!(world.beside(), [".venv"], "{what}");
+        assert_eq!(world.environment_names(), [".venv"], "{what}");
         assert_eq!(world.applied(&plan, &["--repair"])["outcome"], "unchanged", "{what}");
     }
-    // Without a repair it is not "already so" either: the environment is made anew.
+    // Without --repair a damaged environment does not satisfy the plan and is replaced.
     std::fs::write(site("marker.py"), "VERSION = ").unwrap();
     assert_eq!(world.applied(&plan, &[])["outcome"], "replaced");
     assert_eq!(version(&world.venv()), "2.0");
-    // What the plan did not install is not the repair's to judge.
+    // A package that is not in the plan is a difference that --repair refuses.
     std::fs::create_dir_all(site("marker.py").with_file_name("third-1.0.dist-info")).unwrap();
     let (_, err) = world.apply(&plan, &["--repair"], 2);
     assert!(err.contains("differs from this plan") && err.contains("hint: "), "{err}");

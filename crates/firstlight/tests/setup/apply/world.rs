@@ -1,4 +1,4 @@
-//! An environment, a server that has the files of a plan, and the command.
+//! An environment, a server with the files of a plan, and the command.
 
 use crate::server::Server;
 use crate::support;
@@ -20,7 +20,7 @@ pub(crate) struct World {
     pub(crate) folder: TempDir,
 }
 
-/// A small package: a module that says its version, and a program that prints what the module says.
+/// A small package: a module with its version, and a program that prints it.
 pub(crate) fn marker(version: &str) -> Wheel {
     let info = format!("marker-{version}.dist-info");
     Wheel::new("marker", version, ANY)
@@ -42,7 +42,7 @@ impl World {
         self.path(".venv")
     }
 
-    /// An environment as somebody made it, with a package in it.
+    /// Adds an environment that apply did not create, with one package.
     pub(crate) fn with_old(self, version: &str) -> Self {
         let wheel = marker(version).build().save(&self.path("made-by-hand"));
         let venv = self.venv();
@@ -52,7 +52,7 @@ impl World {
         self
     }
 
-    /// The server has these files, and a plan wants them.
+    /// Adds the files to the server and returns a plan of them.
     pub(crate) fn plan(&self, files: &[File]) -> InstallPlan {
         for file in files {
             self.server.index("simple", file);
@@ -67,12 +67,12 @@ impl World {
         path
     }
 
-    /// `firstlight apply plan.toml --venv .venv --yes`, with caches of this world's own.
+    /// `firstlight apply plan.toml --venv .venv --yes`, with separate caches.
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         self.asking(&[&["--yes"], arguments].concat())
     }
 
-    /// The same without agreeing beforehand.
+    /// The same without `--yes`.
     pub(crate) fn asking(&self, arguments: &[&str]) -> Command {
         let apply = ["apply", "plan.toml", "--venv", ".venv"];
         let mut command = support::command(self.folder.path(), &[&apply, arguments].concat());
@@ -84,7 +84,7 @@ impl World {
         command
     }
 
-    /// Runs it, expects this exit status, and gives standard output and standard error.
+    /// Runs it, asserts the exit status, and returns standard output and standard error.
     pub(crate) fn apply(
         &self,
         plan: &InstallPlan,
@@ -95,14 +95,14 @@ impl World {
         said(&self.command(arguments).output().unwrap(), status)
     }
 
-    /// Runs it with `--json` to a good end.
+    /// Runs it with `--json`, asserts success, and returns the report.
     pub(crate) fn applied(&self, plan: &InstallPlan, arguments: &[&str]) -> Value {
         let (out, _) = self.apply(plan, &[&["--json"], arguments].concat(), 0);
         serde_json::from_str(&out).unwrap()
     }
 
-    /// The names beside the environment that an apply makes.
-    pub(crate) fn beside(&self) -> Vec<String> {
+    /// The names of the environment, its backup and its replacement that exist.
+    pub(crate) fn environment_names(&self) -> Vec<String> {
         let entries = std::fs::read_dir(self.folder.path()).unwrap();
         let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
         let mut names: Vec<String> = names.filter(|name| name.starts_with(".venv")).collect();
@@ -118,7 +118,7 @@ pub(crate) fn said(output: &Output, status: i32) -> (String, String) {
     (out, err)
 }
 
-/// What the marker package of an environment says, run by its own interpreter and by its program.
+/// The version of the marker package in an environment, by its interpreter and by its program.
 pub(crate) fn version(venv: &Path) -> String {
     let mut python = Command::new(venv.join("bin/python"));
     let program = "import marker, sys; print(marker.VERSION, sys.prefix)";
@@ -139,7 +139,7 @@ pub(crate) fn contents(folder: &Path) -> Vec<(PathBuf, u64, std::time::SystemTim
         for entry in std::fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
             let metadata = path.symlink_metadata().unwrap();
-            // What Python keeps of a module that it imported is no part of what was installed.
+            // Python's bytecode cache is not part of the installed files.
             if path.ends_with("__pycache__") {
                 continue;
             }
@@ -154,7 +154,7 @@ pub(crate) fn contents(folder: &Path) -> Vec<(PathBuf, u64, std::time::SystemTim
     found
 }
 
-/// A package of a plan, without a file yet.
+/// A package of a plan, without files.
 fn package(name: &str, version: &str) -> PlannedPackage {
     PlannedPackage {
         name: name.to_owned(),
@@ -168,7 +168,7 @@ fn package(name: &str, version: &str) -> PlannedPackage {
     }
 }
 
-/// The file as a plan has it.
+/// The plan's entry of a file.
 pub(crate) fn planned(file: &File, url: String) -> PlannedFile {
     PlannedFile {
         name: file.name.clone(),
@@ -187,7 +187,7 @@ fn plan(server: &Server, files: &[File]) -> InstallPlan {
     empty(&server.url("simple"), files.iter().map(package).collect())
 }
 
-/// A plan of these packages of the Python registry and what they need, locked by uv.
+/// A plan of these packages of the Python registry and their dependencies, locked by uv.
 pub(crate) fn published(packages: &[(&str, &str)]) -> InstallPlan {
     let packages = packages.iter().map(|(name, version)| package(name, version)).collect();
     let plan = empty("https://pypi.org/simple", packages);

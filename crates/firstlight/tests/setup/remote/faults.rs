@@ -1,10 +1,10 @@
-//! Machines that cannot be reached, are others than thought, or are lost midway: each is one sentence, soon, and leaves
-//! nothing half-made under a name.
+//! Machines that are unreachable, have another platform, or disconnect midway: each is a one-line error within seconds and
+//! leaves no partial file under its final name.
 
 use super::world::{World, files};
 use std::time::{Duration, Instant};
 
-/// Expects an error with these words within seconds.
+/// Asserts an error with these words within seconds.
 fn fails(world: &World, options: &[&str], words: &[&str]) {
     let began = Instant::now();
     let (_, err) = world.stand_in(options, 2);
@@ -17,7 +17,7 @@ fn fails(world: &World, options: &[&str], words: &[&str]) {
 }
 
 #[test]
-fn r3_10_a_machine_that_cannot_be_reached_or_is_silent_is_said_to_be() {
+fn r3_10_reports_unreachable_machine() {
     let world = World::new();
     world.fault(
         "echo 'ssh: connect to host 203.0.113.7 port 22014: Connection refused' >&2; exit 255",
@@ -33,7 +33,7 @@ fn r3_10_a_machine_that_cannot_be_reached_or_is_silent_is_said_to_be() {
 }
 
 #[test]
-fn r3_10_a_program_for_another_machine_is_not_copied() {
+fn r3_10_program_for_another_machine_is_not_copied() {
     let world = World::new();
     world.program(
         "there/uname",
@@ -44,7 +44,7 @@ fn r3_10_a_program_for_another_machine_is_not_copied() {
         &[],
         &["pod runs programs for linux on riscv64, and this firstlight is for linux on"],
     );
-    // Its name says nothing about what it is.
+    // The name of the file does not count.
     std::fs::write(world.path("here/firstlight-riscv64"), "#!/bin/sh\n").unwrap();
     let arguments = ["--binary", "firstlight-riscv64", "--yes", "--", "check"];
     let (_, err) = world.remote(&arguments, 2);
@@ -56,9 +56,9 @@ fn r3_10_a_program_for_another_machine_is_not_copied() {
 }
 
 #[test]
-fn r3_10_a_copy_that_is_cut_or_changed_leaves_nothing_under_its_name() {
+fn r3_10_truncated_copy_is_not_installed() {
     let world = World::new();
-    // The connection ends midway, with the words of ssh or without.
+    // The connection ends midway, with or without a message of ssh.
     let cut = "case $1 in *part=*) head -c 4000 | sh -c \"$1\"; END ;; esac";
     world.fault(
         &cut.replace("END", "echo 'client_loop: send disconnect: Broken pipe' >&2; exit 255"),
@@ -75,7 +75,7 @@ fn r3_10_a_copy_that_is_cut_or_changed_leaves_nothing_under_its_name() {
     world.fault("case $1 in *part=*) tr 'f' 'F' | sh -c \"$1\"; exit ;; esac");
     fails(&world, &[], &["of another hash"]);
     assert_eq!(files(&world.there("")), [""; 0]);
-    // Then it goes through.
+    // Without the fault the copy succeeds.
     world.fault("");
     world.act("exit 0");
     world.stand_in(&[], 0);
@@ -83,7 +83,7 @@ fn r3_10_a_copy_that_is_cut_or_changed_leaves_nothing_under_its_name() {
 }
 
 #[test]
-fn r3_10_a_program_that_does_not_start_there_is_no_finding() {
+fn r3_10_program_that_does_not_start_is_no_finding() {
     let world = World::new();
     let says = "echo \"./firstlight: version 'GLIBC_2.99' not found\" >&2; exit 1";
     world.fault(&format!("case $1 in *--version*) {says} ;; esac"));
@@ -91,7 +91,7 @@ fn r3_10_a_program_that_does_not_start_there_is_no_finding() {
 }
 
 #[test]
-fn r3_11_a_command_that_is_killed_or_hangs_is_ended_and_said_so() {
+fn r3_11_killed_or_hanging_command_is_reported() {
     let world = World::new();
     world.act("kill -9 $$");
     fails(&world, &[], &["was ended by signal 9 on"]);
@@ -99,7 +99,7 @@ fn r3_11_a_command_that_is_killed_or_hangs_is_ended_and_said_so() {
     fails(&world, &[], &["the command failed on", "exit status 2"]);
     world.fault("case $1 in *command=*) exit 255 ;; esac");
     fails(&world, &[], &["the connection to", "was lost"]);
-    // The command goes with the connection that it was started by.
+    // The command ends with its connection.
     world.fault("");
     world.act("echo $$ > \"$HOME/pid\"; exec sleep 60");
     fails(&world, &["--limit", "0.5"], &["took longer than 0.5 s"]);
@@ -108,7 +108,7 @@ fn r3_11_a_command_that_is_killed_or_hangs_is_ended_and_said_so() {
 }
 
 #[test]
-fn r3_10_a_run_that_was_cut_or_edited_is_not_taken() {
+fn r3_10_rejects_truncated_or_edited_run() {
     let world = World::new();
     let run = world.run("20261121T200000Z-pod");
     let refused = |words: &str| {

@@ -1,4 +1,4 @@
-//! Another machine that is a folder: a stand-in for ssh runs what it is told in a shell here, with that folder as its home.
+//! A folder as the other machine: a stand-in for ssh runs the commands in a local shell whose home is that folder.
 
 use crate::apply::said;
 use crate::support;
@@ -9,12 +9,12 @@ use std::process::Command;
 use std::sync::LazyLock;
 use tempfile::TempDir;
 
-/// Under which address the machine is reached in these tests.
+/// The address of the machine.
 pub(super) const ADDRESS: &str = "203.0.113.7";
 pub(super) const HOST: &str = "root@203.0.113.7:22014";
 
-/// Options end at `--`, behind which the machine and one command stand, as `ssh` takes them. What its lines go through is
-/// the content of `fault`, a script that may do other things to the command `$1`.
+/// The stand-in for ssh. As with `ssh`, the machine and one command `$1` follow the options and `--`. The script `fault` runs
+/// first and may replace the command.
 const SSH: &str = r#"#!/bin/sh
 world=WORLD
 for word; do
@@ -30,7 +30,7 @@ cd "$HOME" || exit 255
 exec sh -c "$1"
 "#;
 
-/// A program that says it is firstlight and acts as the script `act` of the home folder says.
+/// A program that reports firstlight's version and runs the script `act` of the home folder.
 const PROGRAM: &str = r#"
 #include <stdio.h>
 #include <stdlib.h>
@@ -70,7 +70,7 @@ impl World {
         world.fault("");
         let ssh = SSH.replace("WORLD", world.folder.path().to_str().unwrap());
         world.program("bin/ssh", &ssh);
-        // What this system really mounts is not what is tested.
+        // The tests do not depend on the real mounts of this system.
         world.program("there/df", "#!/bin/sh\necho head\necho '/dev/vda1 1000000 1 900000 1% /'\n");
         world
     }
@@ -84,12 +84,12 @@ impl World {
         self.path("home/firstlight-remote").join(name)
     }
 
-    /// What becomes of the next calls.
+    /// Sets the script that the next ssh calls run first.
     pub(super) fn fault(&self, script: &str) {
         std::fs::write(self.path("fault"), script).unwrap();
     }
 
-    /// What the stand-in for firstlight does there.
+    /// Sets the script of the stand-in for firstlight.
     pub(super) fn act(&self, script: &str) {
         std::fs::write(self.path("home/act"), script).unwrap();
     }
@@ -101,7 +101,7 @@ impl World {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
     }
 
-    /// `firstlight remote root@203.0.113.7:22014`, run in a folder of its own.
+    /// `firstlight remote root@203.0.113.7:22014`, in the folder `here`.
     pub(super) fn command(&self, arguments: &[&str]) -> Command {
         let mut command =
             support::command(&self.path("here"), &[&["remote", HOST], arguments].concat());
@@ -111,7 +111,7 @@ impl World {
         command
     }
 
-    /// Runs it, expects this exit status, and gives standard output and standard error.
+    /// Runs it, asserts the exit status, and returns standard output and standard error.
     pub(super) fn remote(&self, arguments: &[&str], status: i32) -> (String, String) {
         said(&self.command(arguments).output().unwrap(), status)
     }
@@ -122,19 +122,19 @@ impl World {
         serde_json::from_str(&out).unwrap()
     }
 
-    /// Runs a command by the stand-in for firstlight, agreed to.
+    /// Runs a command of the stand-in for firstlight, with `--yes`.
     pub(super) fn stand_in(&self, options: &[&str], status: i32) -> (String, String) {
         let program = BUILT.path().join("program");
         let program = ["--binary", program.to_str().unwrap(), "--yes"];
         self.remote(&[&program, options, &["--", "check"]].concat(), status)
     }
 
-    /// How often ssh was called.
+    /// The number of ssh calls.
     pub(super) fn calls(&self) -> usize {
         std::fs::read_to_string(self.path("calls")).unwrap_or_default().lines().count()
     }
 
-    /// A whole run folder there, as a check leaves it.
+    /// Writes a complete run folder on the machine, like a check.
     pub(super) fn run(&self, name: &str) -> PathBuf {
         let run = self.there("firstlight-runs").join(name);
         let table = "op,case\n";
@@ -164,7 +164,7 @@ impl World {
     }
 }
 
-/// The files below a folder, by their paths in it.
+/// The relative paths of the files below a folder.
 pub(super) fn files(folder: &Path) -> Vec<String> {
     let mut found = Vec::new();
     let mut pending = vec![folder.to_owned()];

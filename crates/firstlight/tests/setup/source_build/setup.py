@@ -1,5 +1,5 @@
-"""A package with one extension, built as flash-attn, causal-conv1d and mamba-ssm are: a prebuilt wheel of the release
-page is taken where there is one, unless FASTOP_FORCE_BUILD forbids it."""
+"""A package with one extension, built like flash-attn, causal-conv1d and mamba-ssm: it uses a prebuilt wheel of the release
+page if there is one, unless FASTOP_FORCE_BUILD is set."""
 
 import os
 import subprocess

@@ -1,8 +1,7 @@
-//! Wheels whose labels lie, on the way into an environment: each is refused in the finding's own words, and nothing of it
-//! is installed anywhere.
+//! Mislabeled wheels: each is refused with the finding's message, and nothing is installed.
 
 use super::world::{World, contents, marker, said, version};
-use crate::stack::{GPU, Lie, NEW_ABI, flash_attn, kernels, lies, torch};
+use crate::stack::{GPU, MislabeledWheel, NEW_ABI, flash_attn, kernels, mislabeled_wheels, torch};
 use crate::support::fake_driver::libcuda;
 use crate::wheel::File;
 use facts::InstallPlan;
@@ -11,17 +10,17 @@ use std::process::Output;
 /// The stack's plan on a machine with the tests' GPU.
 fn apply(world: &World, plan: &InstallPlan) -> Output {
     world.write(plan);
-    // As in `judged`: a busy machine is no silent driver.
+    // As in `judged`: a long timeout, because the driver answers slowly on a busy machine.
     let mut command = world.command(&["--wait", "60"]);
     command.env("LD_LIBRARY_PATH", libcuda().parent().unwrap()).env("FAKE_NVML_GPU", GPU);
     command.output().unwrap()
 }
 
 #[test]
-fn r4_08_each_wheel_that_lies_is_refused_before_it_is_installed() {
+fn r4_08_mislabeled_wheels_are_refused_before_install() {
     let world = World::new().with_old("1.0");
     let before = contents(&world.venv());
-    for Lie { what, wheel, rule, says } in lies() {
+    for MislabeledWheel { what, wheel, rule, says } in mislabeled_wheels() {
         let files = [torch("2.8.0+cu128").build(), wheel.build(), marker("2.0").build()];
         let (out, err) = said(&apply(&world, &world.plan(&files)), 2);
         assert_eq!(out, "", "{what}");
@@ -34,7 +33,7 @@ fn r4_08_each_wheel_that_lies_is_refused_before_it_is_installed() {
     }
     assert_eq!(version(&world.venv()), "1.0");
 
-    // The wheel that is what it says goes in, through the same door.
+    // A correct wheel is installed by the same command.
     let fits: Vec<File> = vec![
         torch("2.8.0+cu128").build(),
         flash_attn(&kernels(NEW_ABI, &["sm_80", "sm_90"])).build(),
