@@ -52,7 +52,7 @@ struct Ring {
   }
 };
 
-// Copies a block of keys or of values, the number `turn` since the start, into its stage of the ring: BYTES in boxes of
+// Copies block number `turn` of keys or of values, counted from the start, into its stage of the ring: BYTES in boxes of
 // WIDTH channels.
 template <int BYTES, int WIDTH, int BOX_BYTES>
 DEVICE void load_block(u32 stages, u32 full, u32 empty, const TensorMap* map, u32 turn, int head, int row, int batch) {
@@ -108,7 +108,7 @@ DEVICE void load(u32 base, const Plan* plans, const TensorMap* map_q, const Tens
     const bool some = !last && plan.tile.block_begin < plan.tile.block_end;
     const int kv_head = plan.kv_head, batch = plan.kv_batch, end_row = plan.first_row;
     int row = plan.last_row;
-    // The first keys go before the queries: their stage is free earlier.
+    // The first keys are loaded before the queries: their stage is free earlier.
     if (some) load_keys(base, map_k, turn, kv_head, row, batch);
 #pragma unroll 1
     for (int c = 0; c < CONSUMERS; c++) {
@@ -126,7 +126,7 @@ DEVICE void load(u32 base, const Plan* plans, const TensorMap* map_q, const Tens
       }
     }
     if (last) return;
-    // All consumers are done with the plan before this one.
+    // All consumers have released the preceding plan.
     if (tile > 0) mbarrier_arrive(base + AT_PLAN_EMPTY + 8 * ((tile - 1) % 2));
     if (!some) continue;
 #pragma unroll 1
@@ -159,7 +159,7 @@ DEVICE void clear_values(u32 stage, int first, int thread, int consumer) {
   named_barrier_sync(8 + consumer, 128);
 }
 
-// Read from the special register each time, where a value kept in a register through the loop would be one too many.
+// Read from the special register each time: one more value in a register through the loop would exceed the registers.
 DEVICE int thread_of_warpgroup() {
   int thread;
   asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
@@ -182,7 +182,7 @@ DEVICE void consume(u32 base, const Plan* plans, int consumer, const Shape& shap
   Ring keys = {0, 0}, values = {0, 0};
   float s[BLOCK_K / 2], o[DV / 2];
   u32 p[BLOCK_K / 4];
-  // The first consumer's first turn is given by the last one.
+  // The last consumer gives the first consumer its first turn.
   if (PINGPONG && consumer == CONSUMERS - 1) named_barrier_arrive(1, 256);
   for (u32 turn = 0;; turn++) {
     mbarrier_wait(base + AT_Q_FULL + 8 * consumer, turn & 1);
@@ -216,7 +216,7 @@ DEVICE void consume(u32 base, const Plan* plans, int consumer, const Shape& shap
     if (block * BLOCK_K + BLOCK_K - 1 > common_last || block * BLOCK_K < common_first) {
       mask_scores(s, block * BLOCK_K + 2 * t, visible);
     }
-    float none[2] = {1.0f, 1.0f};  // Nothing was summed yet that could need it.
+    float none[2] = {1.0f, 1.0f};  // nothing has been summed that needs it
     raise_to_maxima(s, rows, factor, none);
     weigh(s, rows, factor, rows.sum);
     pack_weights(s, p);
@@ -314,7 +314,7 @@ extern "C" __global__ void __launch_bounds__(128 * (CONSUMERS + 1), 1)
   Plan* plans = reinterpret_cast<Plan*>(shared + (base - start) + AT_PLANS);
   const Shape shape = {cu_queries, cu_keys, key_counts, batch,       heads,        heads / kv_heads,
                        queries,    keys,    total,      window_left, window_right, section};
-  // Broadcast, so that the compiler knows it to be the same in a warp.
+  // Broadcast, which makes it warp-uniform for the compiler.
   const int warpgroup = __shfl_sync(0xffffffff, threadIdx.x / 128, 0);
   if (threadIdx.x == 0) {
     for (int i = 0; i < STAGES; i++) {

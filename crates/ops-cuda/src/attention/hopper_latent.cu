@@ -1,5 +1,5 @@
 // Attention over a latent cache (MLA in its absorbed form) on Hopper (sm_90a): the values are the first DV channels of
-// the keys, so each tile of keys is read once and is an operand of both products. Split-KV as decode.cu; combine.cu puts
+// the keys, so each tile of keys is read once and is an operand of both products. Split-KV as decode.cu; combine.cu
 // merges the parts. Design, split rule and figures: README-hopper-latent.md.
 //
 // q, o [B, Tq, H, D|DV], or packed [total, H, D|DV] with cu_q [B + 1];

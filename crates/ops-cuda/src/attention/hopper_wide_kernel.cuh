@@ -48,7 +48,7 @@ DEVICE void attend(u8* shared, const TensorMap* map_q, const TensorMap* map_k, c
   const Tile& tile = plan.tile;
   const u32 base = (shared_address(shared) + 1023) & ~1023u;
   const Part part = part_of(base, tile);
-  // Broadcast, so that the compiler knows it to be the same in a warp.
+  // Broadcast, which makes it warp-uniform for the compiler.
   const int warpgroup = __shfl_sync(0xffffffff, threadIdx.x / 128, 0);
   if (threadIdx.x == 0) {
     for (int i = 0; i < STAGES; i++) {

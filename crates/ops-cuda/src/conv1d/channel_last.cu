@@ -6,10 +6,10 @@
 // its registers in float32; AHEAD rows load while AHEAD are computed. A segment reads the WIDTH - 1 rows before
 // it again (from L2), or the state at the start of a sequence; the last segment writes the state.
 //
-// x [B, T, C], tokens x_row elements apart, or packed [total, C] with cu_seqlens [Nseq + 1]; o likewise, C apart; weight [C, WIDTH], bias [C] or null, f32 or storage;
-// initial_state [slots, C, state_len] f32 or null; final_state likewise (state_len = WIDTH - 1 without an initial one);
-// state_indices [Nseq] or null: negative is padding, which gives o = 0 and touches no state; state_positions [Nseq] or
-// null: the states are rings. x, o and x_row aligned to VECTOR elements, C % VECTOR == 0.
+// x [B, T, C], x_row elements between tokens, or packed [total, C] with cu_seqlens [Nseq + 1]; o likewise, contiguous; weight [C, WIDTH], bias
+// [C] or null, f32 or storage; initial_state [slots, C, state_len] f32 or null; final_state likewise (state_len = WIDTH - 1 without an initial
+// one); state_indices [Nseq] or null: negative is padding, which gives o = 0 and writes no state; state_positions [Nseq] or null: with
+// positions the states are ring buffers. x, o and x_row aligned to VECTOR elements, C % VECTOR == 0.
 //
 // Launch: grid (ceil(C / VECTOR / 32) * ceil(ceil(longest / segment) / WARPS), min(sequences, 65535)), at least one
 // segment even of no tokens; block (32, WARPS).
@@ -32,7 +32,7 @@
 
 constexpr int BEFORE = WIDTH - 1;
 
-// Column of a state that holds token t (t < 0: before the sequence) when `seen` tokens of the sequence are in it.
+// Column of a state that has token t (t < 0: before the sequence) when `seen` tokens of the sequence are in it.
 DEVICE int state_column(int t, int seen, int state_len, const int* positions, int sequence) {
   if (positions == nullptr) return state_len - seen + t;
   const int column = (positions[sequence] % state_len + t % state_len) % state_len;
@@ -78,7 +78,7 @@ extern "C" __global__ void BOUNDS
 #pragma unroll
       for (int a = 0; a < AHEAD; a++) rows[a].load(from + a * x_bytes);
     }
-    // The BEFORE rows before them: float, since they may come from a state.
+    // The BEFORE rows before them, in float, since they may be from a state.
     float before[BEFORE][VECTOR];
 #pragma unroll
     for (int b = 0; b < BEFORE; b++) {

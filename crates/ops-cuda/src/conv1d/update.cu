@@ -1,8 +1,8 @@
 // One token of each sequence (decode): the convolution and the shift of the state, for every GPU from sm_80 on.
 //
-// x [B, C], rows x_row elements apart (a multiple of 4); o [B, C]; weight [C, WIDTH], bias [C] or null, f32 or storage; initial_state, final_state [slots, C, STATE] f32,
-// or in the storage type with STATE_STORED, oldest first, STATE >= WIDTH - 1; state_indices [B] or null: negative is padding, which gives o = 0 and touches no
-// state. C % 4 == 0, all tensors aligned to 16 bytes.
+// x [B, C], x_row elements between rows (a multiple of 4); o [B, C]; weight [C, WIDTH], bias [C] or null, f32 or storage; initial_state,
+// final_state [slots, C, STATE] f32, or in the storage type with STATE_STORED, oldest first, STATE >= WIDTH - 1; state_indices [B] or null:
+// negative is padding, which gives o = 0 and writes no state. C % 4 == 0, all tensors aligned to 16 bytes.
 //
 // A warp owns 128 channels, a lane 4 of them, of SEQUENCES sequences, so that weights are loaded once for these. States
 // go through shared memory, so that adjacent lanes access adjacent 16 bytes: the 4 * STATE values of a lane start

@@ -33,7 +33,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   const u32 x_at = shared_address(shared);
   float* const sums = (float*)(shared + layout.bytes);
 #if GROUPED
-  float* const factors = sums + held * WARPS * tokens * SUM_STRIDE;  // [groups][rows of w], and as many as a tile reads beyond
+  float* const factors = sums + held * WARPS * tokens * SUM_STRIDE;  // [groups][rows of w], padded by the rows that a tile reads past the end
   const int groups = ceil_div(depth, 128), w_rows = SWIGLU ? 2 * count : count;
 #endif
   const Tokens x_rows = layout.rows(x, norm, tokens, depth, norm_f32, (char*)shared, x_at);

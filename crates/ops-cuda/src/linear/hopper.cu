@@ -27,8 +27,8 @@
 //   map_x   CUtensorMap by value, dimensions from the innermost: channel, row, 1, 1; box {64, 128, 1, 1}, 128-byte
 //       swizzle, zeros outside, as all maps. x [rows, channels]
 //   map_w   the same of W [N, channels]; box {64, BLOCK_N / 2, 1, 1}
-//   map_residual   f32 [rows, columns]; box {32, 128, 1, 1}; anything where there is none or SPLIT is above 1
-//   map_o0 .. map_o5   the outputs [rows, their columns]; box {64, 64, 1, 1}, or {32, 64, 1, 1} of f32. Anything where
+//   map_residual   f32 [rows, columns]; box {32, 128, 1, 1}; any map if there is no residual or SPLIT is above 1
+//   map_o0 .. map_o5   the outputs [rows, their columns]; box {64, 64, 1, 1}, or {32, 64, 1, 1} of f32. Any map if
 //       there are fewer. o may be the residual
 //   residual   f32 [rows, columns] or null
 //   bias       f32 or storage [N], read where BIAS is 1
@@ -233,7 +233,7 @@ extern "C" __global__ void __launch_bounds__(384, 1) CLUSTERED
   const u32 base = (shared_address(shared) + 1023) & ~1023u;
   const Work work = {rows, columns, channels, group, {0, first1, first2, first3, first4, first5}};
   const int rank = CLUSTER > 1 ? cluster_rank() : 0;
-  // Broadcast, so that the compiler knows it to be the same in a warp.
+  // Broadcast, which makes it warp-uniform for the compiler.
   const int warpgroup = __shfl_sync(0xffffffff, threadIdx.x / 128, 0);
   if (threadIdx.x == 0) {
     for (int i = 0; i < STAGES; i++) {

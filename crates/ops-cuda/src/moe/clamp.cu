@@ -3,7 +3,7 @@
 //
 // Source: include/ampere.cuh, include/storage.cuh, include/narrow.cuh, moe/order.cuh, then this file. sm_80 and later.
 //
-// both [pairs as listed, 2 inner]: gates, then ups; made [pairs as listed, inner], storage, with ORDERED as hopper_narrow.cu takes it:
+// both [pairs as listed, 2 inner]: gates, then ups; made [pairs as listed, inner], storage, with ORDERED in hopper_narrow.cu's channel order:
 // inner is a multiple of 8, or of 64. bias f32 [experts that are here, 2 inner]; tiles and pairs as in list.cuh; chosen i32
 // [tokens, top_k], indices among all experts.
 //

@@ -9,7 +9,7 @@
 // made [pairs as listed, inner]; w_down [experts, hidden, inner] and its scales [experts, groups, hidden] as in decode_gate_up.cu; residual
 // f32 [tokens, hidden] or null; o [tokens, hidden], f32 with a residual, otherwise storage. hidden % 8 == 0, inner % PER_LANE == 0 (decode.cuh).
 // bias f32 [experts, hidden], or null; chosen i32 and weights f32 [tokens, top_k], which preceding kernels have written.
-// ONE: there is one token. Weights are loaded before the preceding kernel has ended (PDL), by the experts that this one computes itself
+// ONE: there is one token. Weights are loaded before the preceding kernel has ended (PDL), of the experts that this one chooses itself
 //   (logits and correction as in decode_gate_up.cu): that kernel lets this one start once the logits are written.
 // Otherwise tiles and pairs are read; logits and correction are null.
 //

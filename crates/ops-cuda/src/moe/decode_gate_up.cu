@@ -11,8 +11,8 @@
 // x [tokens, hidden], made [pairs as listed, inner], storage type; w_gate_up [experts, 2 inner, hidden] (GATED 0: [experts, inner,
 // hidden]), in storage, or in 8 or 4 bits with scales and offsets f32 [experts, groups, its rows], one per 2^group_shift steps of DEPTH
 // channels. bias f32 [experts, 2 inner], or null. hidden is a multiple of PER_LANE (decode.cuh) and inner of 8.
-// ONE: there is one token, and each block computes its experts itself: logits f32 [experts], correction f32 [experts] or
-//   null, chosen i32 [top_k] and weights f32 [top_k] are written, a tile is a place among its experts that are here (`held` from
+// ONE: there is one token, and each block chooses its experts itself: logits f32 [experts], correction f32 [experts] or
+//   null, chosen i32 [top_k] and weights f32 [top_k] are written, a tile is an index into its experts on this GPU (`held` from
 //   `first_held` on); tiles and pairs are null. top_k and always as in choose.cuh.
 // Otherwise tiles and pairs are read, and weights f32 [tokens, top_k]; logits, correction and chosen are null.
 //

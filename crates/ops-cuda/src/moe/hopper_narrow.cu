@@ -229,7 +229,7 @@ extern "C" __global__ void __launch_bounds__(384, 1)
                       const float* __restrict__ w_offset, int groups, int group_shift) {
   extern __shared__ __align__(1024) u8 shared[];
   const u32 base = (shared_address(shared) + 1023) & ~1023u;
-  // Broadcast, so that the compiler knows it to be the same in a warp.
+  // Broadcast, which makes it warp-uniform for the compiler.
   const int warpgroup = __shfl_sync(0xffffffff, threadIdx.x / 128, 0);
   if (threadIdx.x == 0) {
     for (int i = 0; i < STAGES; i++) {

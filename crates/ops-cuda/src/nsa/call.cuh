@@ -67,11 +67,11 @@ DEVICE float number_at(const void* from, i64 at, bool f32) {
   return f32 ? ((const float*)from)[at] : to_float(((const u16*)from)[at]);
 }
 
-// ---- Gates: tensors [B, Tq, HQ], null where the branch is absent; bit b of `f32` says how branch b's is stored.
+// ---- Gates: tensors [B, Tq, HQ], null for an absent branch; bit b of `f32`: branch b's gates are f32.
 struct Gates {
   const void *compressed, *selected, *window;
   int f32;
-  int kind;  // 0: values, 1: logits of a sigmoid, 2: logits of a softmax over the branches that are there
+  int kind;  // 0: values, 1: logits of a sigmoid, 2: logits of a softmax over the present branches
 };
 
 // The gate of a branch from the stored values of all three, -inf for an absent one.

@@ -4,7 +4,7 @@
 // concatenated tokens of its blocks, of which only the last can be truncated (by the query's position), or those of the window.
 //
 // q, o [B, Tq, HQ, D|DV], k, v [B, Tk, Hkv, D|DV], or packed with cu_q and cu_k. indices [.., Hkv, n]: ascending, ends at
-// -1; null: the window branch. accumulate: adds to what o holds. reads [.., Hkv, 3]: [1] or [2] gets the tokens read.
+// -1; null: the window branch. accumulate: adds to the values of o. reads [.., Hkv, 3]: [1] or [2] gets the number of tokens read.
 //
 // Launch: grid (ceil(longest Tq / WARPS), Hkv * slabs, B), block 32 * WARPS, dynamic shared memory
 // WARPS * (16 row(D) + 2 TILE (row(D) + row(DV))). Macros: D, DV, DTYPE, TILE (16, 32), WARPS, BLOCKS_PER_SM.

@@ -10,7 +10,7 @@
 // D [H] or [H, P] (d_per_channel), f32 or storage; initial_state, final_state [slots, H, P, N] as in state.cuh; state_indices
 // [Nseq] or null: negative is padding, which gives o = 0 and touches no state. z, D, dt_bias, initial_state may be null.
 // x_row .. z_row are strides in elements between tokens of x, dt, B, C and z; those of B and C are whole vectors. The states may be one
-// tensor, updated in place. States are read before the preceding kernel in the stream has ended (PDL): it must not write them.
+// tensor, updated in place. States and indices are read before the preceding kernel in the stream has ended (PDL): it must not write them.
 //
 // Launch: grid (ceil(P / (WARPS * WARP_ROWS)), H, min(sequences, 65535)); block (32 * WARPS).
 //
