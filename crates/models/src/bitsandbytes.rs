@@ -39,7 +39,7 @@ enum Scales {
 }
 
 /// The weights of a bitsandbytes checkpoint by name, and the names of their other tensors.
-pub(crate) type Found = (BTreeMap<String, BitsAndBytes>, Vec<String>);
+pub(crate) type BitsAndBytesTensors = (BTreeMap<String, BitsAndBytes>, Vec<String>);
 
 /// Finds the weights.
 ///
@@ -48,7 +48,7 @@ pub(crate) type Found = (BTreeMap<String, BitsAndBytes>, Vec<String>);
 pub(crate) fn find(
     tensors: &BTreeMap<String, Located>,
     shards: &[Shard],
-) -> Result<Found, ModelError> {
+) -> Result<BitsAndBytesTensors, ModelError> {
     let (mut found, mut beside) = (BTreeMap::new(), Vec::new());
     for (name, numbers) in tensors {
         let finder = Finder { name, numbers, tensors, shards };
