@@ -16,7 +16,7 @@ use std::path::Path;
 pub(crate) use key::{public_key_file, signing_key_file};
 pub(crate) use statement::{Checked, Node, refusals};
 
-/// Signs a statement with the key in a file, which is made if it does not exist, and writes the bundle.
+/// Signs a statement with the key in a file, which is created if it does not exist, and writes the bundle.
 pub(crate) fn write(path: &Path, key_file: &Path, checked: &Checked<'_>) -> anyhow::Result<()> {
     let key = key::load_or_create(key_file)?;
     let statement = statement::of(checked);

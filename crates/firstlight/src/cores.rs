@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_process_has_cores_of_its_own() {
+    fn each_process_has_separate_cores() {
         let check = |cores: &[usize], parts, expect: &[&[usize]]| {
             assert_eq!(shares(cores, parts), expect, "{cores:?} {parts}");
         };
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rank_has_a_core_where_there_are_as_many() {
+    fn each_rank_has_a_core_if_there_are_enough() {
         assert_eq!(of_ranks(&[0, 1, 4], 2), [[0], [1]]);
         assert_eq!(of_ranks(&[0, 1, 4, 5], 2), [[0, 1], [4, 5]]);
         assert_eq!(of_ranks(&[3], 2), [[], []] as [[usize; 0]; 2]);

@@ -193,7 +193,7 @@ mod tests {
     use std::io;
 
     #[test]
-    fn an_error_of_setup_or_report_has_its_hint_beside_it() {
+    fn errors_of_setup_and_report_have_hints() {
         let parity = report::read_parity_csv("status\n").unwrap_err();
         let wheel = || WheelError::Name { file: "a.whl".into() };
         let format = EmitError::Unknown { name: "x".into() };
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cause_is_said_once() {
+    fn repeated_cause_is_printed_once() {
         let gone = || io::Error::other("No such file or directory (os error 2)");
         let own = setup::apply::ApplyError::Io { path: ".venv/bin/python".into(), source: gone() };
         let said = ".venv/bin/python: No such file or directory (os error 2)";

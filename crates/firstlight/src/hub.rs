@@ -118,7 +118,7 @@ mod tests {
     use super::failed;
 
     #[test]
-    fn a_download_without_a_network_says_so() {
+    fn download_without_a_network_reports_it() {
         let url = "https://huggingface.co/api/models/org/name";
         for (reason, sentence) in [
             (

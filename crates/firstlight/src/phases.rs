@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_knows_its_age() {
+    fn process_age_is_measured() {
         begin();
         let age = process_age().unwrap();
         assert!((0.0..3600.0).contains(&age), "{age}");

@@ -26,7 +26,7 @@ pub(crate) struct Rank {
     pub(crate) local_rank: u32,
     /// Host name or address of rank 0.
     pub(crate) leader: String,
-    /// Where rank 0 listens.
+    /// The TCP port on which rank 0 listens.
     pub(crate) port: u16,
     /// A text that the ranks of this job share and other jobs do not.
     pub(crate) job: String,
@@ -52,7 +52,7 @@ pub(crate) fn launched(variables: Variables<'_>) -> anyhow::Result<Option<Rank>>
 
 /// The rank of this process from the variables of its launcher.
 ///
-/// Of two nested launchers, the inner one counts: the one with more ranks, if the outer one started at most one process
+/// The inner of two nested launchers counts: the one with more ranks, if the outer one started at most one process
 /// per host.
 ///
 /// # Errors
@@ -181,8 +181,8 @@ impl Launcher {
             || local_rank > rank
             || local_size.is_some_and(|most| local_rank >= most || most > size);
         if out {
-            let beside = told_beside(self.local_size, variables);
-            let what = format!("a rank of {} is out of range: {said}{beside}", self.name);
+            let local = variable_text(self.local_size, variables);
+            let what = format!("a rank of {} is out of range: {said}{local}", self.name);
             return Err(Failure::hinted(what, self.hint));
         }
         if let Some((name, value)) = self.also.and_then(|name| Some((name, variables(name)?)))
@@ -195,9 +195,10 @@ impl Launcher {
     }
 }
 
-fn told_beside(name: Option<&str>, variables: Variables<'_>) -> String {
-    let told = name.and_then(|name| Some(format!(" {name}={}", variables(name)?)));
-    told.unwrap_or_default()
+/// ` NAME=VALUE` of a variable; empty if it is not set.
+fn variable_text(name: Option<&str>, variables: Variables<'_>) -> String {
+    let text = name.and_then(|name| Some(format!(" {name}={}", variables(name)?)));
+    text.unwrap_or_default()
 }
 
 /// The address of rank 0: from its launcher, from an outer launcher, or from MASTER_ADDR.

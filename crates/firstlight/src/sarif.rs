@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_finding_is_at_the_file_that_shows_it() {
+    fn finding_is_located_at_the_file_of_its_evidence() {
         assert_eq!(uri("/repo/.venv/lib/a b.so: DT_NEEDED"), ".venv/lib/a%20b.so");
         assert_eq!(uri("/opt/x/METADATA"), "file:///opt/x/METADATA");
         assert_eq!(uri("/opt/x (symlink)"), "file:///opt/x");
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_are_listed_once_with_what_the_doctor_says_of_them() {
+    fn each_rule_is_listed_once_with_its_description() {
         let findings = [
             finding("cpu-only-torch", "/a"),
             finding("cpu-only-torch", "/b"),
@@ -322,7 +322,7 @@ mod tests {
         valid(&self::document(&[], None, Path::new("/")));
     }
     #[test]
-    fn a_kernel_that_failed_is_a_result_and_a_peer_s_is_not() {
+    fn failed_kernels_are_results_except_those_of_peers() {
         let row = |status: Status, peer: Option<&str>| facts::ParityRow {
             op: "attention".to_owned(),
             case: "causal".to_owned(),

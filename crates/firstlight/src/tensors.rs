@@ -144,13 +144,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_again() {
+    fn tensors_round_trip() {
         let tensors = sample();
         assert_eq!(parse(&to_bytes(&tensors).unwrap()).unwrap(), tensors);
     }
 
     #[test]
-    fn a_truncated_file_is_one_sentence() {
+    fn truncated_file_gives_a_one_line_error() {
         let whole = to_bytes(&sample()).unwrap();
         for length in 0..whole.len() {
             let error = parse(&whole[..length]).unwrap_err();

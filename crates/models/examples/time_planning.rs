@@ -39,7 +39,7 @@ fn main() {
         engine.reset(0);
     }
     for (what, times) in ["first chunk", "second chunk"].into_iter().zip(&times) {
-        // Some systems count a thread's time in ticks: only many chunks together say what one takes.
+        // Some systems count a thread's time in ticks, so one chunk's time is the mean of many.
         let (first, rest) = times.split_first().unwrap();
         let mean = rest.iter().sum::<f64>() / rest.len() as f64;
         println!(

@@ -124,9 +124,8 @@ pub extern "C" fn fl_close(handle: i64) {
 /// Runs a call. `tensors` has a record for each input of the op's table, then one for each output. On a GPU it returns when the
 /// work is enqueued in the stream.
 ///
-/// Returns 0 on success and 1 on failure. Two results ask the caller to change the call, of which nothing has run: 2 + i if input i
-/// has unsupported strides or alignment, so that a contiguous copy of it is needed, and -1 if an output on a GPU overlaps an input
-/// only partially.
+/// Returns 0 on success and 1 on failure. Other results mean that nothing has run: 2 + i if a contiguous copy of input i is needed,
+/// because its strides or alignment are not supported, and -1 if an output on a GPU overlaps an input only partially.
 ///
 /// # Safety
 /// The records are valid, their memory outlives the call's work in the stream, and nothing else accesses the outputs meanwhile.

@@ -43,7 +43,7 @@ fn python_with(interpreter: &Path, arguments: &[&str], other: Option<OsString>) 
 }
 
 #[test]
-fn the_package_needs_no_other() {
+fn the_package_needs_no_other_package() {
     let (said, good) = python(Path::new("python3"), &["alone.py"]);
     assert!(good, "{said}");
 }

@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 const PAYLOAD_TYPE: &str = "application/vnd.in-toto+json";
 const MEDIA_TYPE: &str = "application/vnd.dev.sigstore.bundle.v0.3+json";
 
-/// What DSSE signs: the type and the payload, each after its length.
+/// The bytes that DSSE signs: the payload type and the payload, each after its length.
 fn pre_authentication_encoding(payload_type: &str, payload: &[u8]) -> Vec<u8> {
     let head =
         format!("DSSEv1 {} {payload_type} {} ", payload_type.len(), payload.len()).into_bytes();
@@ -78,14 +78,14 @@ mod tests {
     }
 
     #[test]
-    fn the_signed_bytes_are_those_of_the_dsse_specification() {
+    fn signed_bytes_match_the_dsse_test_vector() {
         // https://github.com/secure-systems-lab/dsse/blob/master/protocol.md, "Test Vectors".
         let encoded = pre_authentication_encoding("http://example.com/HelloWorld", b"hello world");
         assert_eq!(encoded, b"DSSEv1 29 http://example.com/HelloWorld 11 hello world");
     }
 
     #[test]
-    fn signatures_are_those_of_rfc_8032() {
+    fn signatures_match_rfc_8032() {
         // Section 7.1, test 2.
         let hex = |text: &str| -> Vec<u8> {
             (0..text.len() / 2)
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn opens_only_what_its_key_signed() {
+    fn rejects_other_keys_and_changed_bundles() {
         let bundle = sign(br#"{"a":1}"#, &pair(1));
         assert_eq!(open(&bundle, &pair(1).pk), Ok(json!({"a": 1})));
         let error = open(&bundle, &pair(2).pk).unwrap_err();

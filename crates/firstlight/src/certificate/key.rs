@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_is_made_once_and_read_again() {
+    fn key_is_created_once_and_reused() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a/key.pem");
         let made = load_or_create(&path).unwrap();

@@ -4,7 +4,7 @@ use super::{Environment, PeerChoice, one_or_more, whole};
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 
-/// Arguments that say what is checked, which writing a report again has no use for.
+/// Arguments that select what is checked; they conflict with `--report`, which checks nothing.
 const OF_A_CHECK: [&str; 20] = [
     "venv",
     "wait",
@@ -138,9 +138,9 @@ pub(crate) enum Emitted {
     KubernetesJob,
     /// A DaemonSet that checks each node once a day.
     Daemonset,
-    /// A SkyPilot task that checks N nodes as one fleet.
+    /// A custom plugin monitor for node-problem-detector, which checks its node.
     NodeProblemDetector,
-    /// A task of SkyPilot that checks N nodes as one fleet.
+    /// A SkyPilot task that checks N nodes as one fleet.
     Skypilot,
     /// A Prolog for slurmd: a node without a valid certificate is checked before a job starts.
     SlurmProlog,

@@ -3,7 +3,7 @@
 
 use std::ffi::OsString;
 
-/// Options with one dash and several letters, which clap would parse as a letter and its value: `-tp 2`.
+/// Options with one dash and several characters, such as `-tp 2`, which clap would parse as `-t` with the value `p`.
 const SHORT: &[(&str, &str)] = &[
     ("-tp", "--tp"),
     ("-np", "--max-num-seqs"),
@@ -146,7 +146,7 @@ const VALUES: &[(&str, &[&str], &str)] = &[(
     "leave it out for the default type; float32 and bfloat16 are the types of computation",
 )];
 
-/// What to use instead of a value of another program.
+/// The replacement of a value of another program's option.
 pub(super) fn value(option: &str, typed: &str) -> Option<&'static str> {
     let of = |(name, values, _): &&(&str, &[&str], &str)| {
         option.split(' ').next() == Some(*name) && values.contains(&typed)
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn options_of_one_dash_are_translated_and_texts_are_not() {
+    fn single_dash_options_are_translated_except_in_texts() {
         for (line, expect) in [
             ("f serve m -tp 2", Ok("f serve m --tp 2")),
             ("f serve m -tp=2 -np8", Ok("f serve m --tp 2 --max-num-seqs 8")),

@@ -233,7 +233,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn every_command_stands_in_one_group_and_has_examples() {
+    fn every_command_is_in_one_group_and_has_examples() {
         let command = command();
         let shown = command.get_subcommands().filter(|sub| !sub.is_hide_set());
         let shown: BTreeSet<&str> =
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn every_command_of_the_documents_is_one_that_can_be_typed() {
+    fn commands_in_documents_parse() {
         let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let book = std::fs::read_dir(root.join("docs/book/src")).unwrap();
         let mut documents: Vec<_> = book.map(|page| page.unwrap().path()).collect();

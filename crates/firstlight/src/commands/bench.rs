@@ -106,7 +106,7 @@ fn say(device: &DeviceNotice, output: &Output) -> anyhow::Result<()> {
     if output.json { Ok(()) } else { output.text(&device.text(output)) }
 }
 
-/// What `bench --json` prints.
+/// The output of `bench --json`.
 #[derive(Serialize)]
 struct Shown<'a> {
     device: &'a DeviceNotice,

@@ -49,7 +49,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
-/// What `check --json` prints.
+/// The output of `check --json`.
 #[derive(Serialize)]
 struct Summary<'a> {
     schema: u32,

@@ -82,7 +82,7 @@ pub(super) fn no_kernels(ops: &[String]) -> anyhow::Error {
     )
 }
 
-/// What `verify --json` prints.
+/// The output of `verify --json`.
 #[derive(Serialize)]
 struct Shown<'a> {
     #[serde(flatten)]

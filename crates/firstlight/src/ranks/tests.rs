@@ -45,7 +45,7 @@ const TORCHRUN: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn each_launcher_tells_rank_size_local_rank_and_leader() {
+fn each_launcher_gives_rank_size_local_rank_and_leader() {
     let kubernetes = [
         ("JOB_COMPLETION_INDEX", "1"),
         ("FIRSTLIGHT_RANKS", "2"),
@@ -83,7 +83,7 @@ fn each_launcher_tells_rank_size_local_rank_and_leader() {
 }
 
 #[test]
-fn the_port_is_the_jobs_and_the_same_on_every_rank() {
+fn port_is_derived_from_the_job_and_equal_on_all_ranks() {
     let (one, two) =
         (ask(&slurm("0", "2", "0", "2")).unwrap(), ask(&slurm("1", "2", "1", "2")).unwrap());
     assert_eq!((one.port, &one.job), (two.port, &two.job));
@@ -97,7 +97,7 @@ fn the_port_is_the_jobs_and_the_same_on_every_rank() {
 }
 
 #[test]
-fn a_launcher_within_another_is_fine() {
+fn nested_launchers_are_accepted() {
     // mpirun within a batch script, which has a rank before srun has started any.
     let batch = [
         ("SLURM_JOB_ID", "17"),
@@ -122,7 +122,7 @@ fn a_launcher_within_another_is_fine() {
 }
 
 #[test]
-fn what_contradicts_is_refused_with_names_and_values() {
+fn contradicting_variables_are_refused_with_names_and_values() {
     let check = |set: &[(&str, &str)], words: &[&str]| {
         let said = ask(set).unwrap_err();
         assert!(words.iter().all(|word| said.contains(word)) && !said.contains('\n'), "{said}");

@@ -1,4 +1,4 @@
-"""Writes checkpoints of bitsandbytes, and what it says that they stand for."""
+"""Writes bitsandbytes checkpoints, and the values that bitsandbytes dequantizes."""
 
 import logging
 
@@ -13,7 +13,7 @@ tensors, want = {}, {}
 cases = [(kind, nested, block, dtype)
          for kind in ["nf4", "fp4"] for nested in [False, True] for block, dtype in [(64, torch.bfloat16), (128, torch.float32)]]
 for at, (kind, nested, block, dtype) in enumerate(cases):
-    # Odd sides, so that blocks begin inside of rows and the last byte holds one number; more blocks than a nested one has.
+    # Odd sides, so that blocks begin within rows and the last byte has one value; more blocks than a nested block has.
     weight = torch.randn(181, 131, dtype=torch.float32).to(dtype)
     packed, state = functional.quantize_4bit(weight, blocksize=block, compress_statistics=nested, quant_type=kind)
     name = f"m{at}.weight"

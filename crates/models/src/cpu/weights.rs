@@ -122,7 +122,7 @@ impl<'a> Weights<'a> {
         Linear::integer_rows(self.isa, size, form, first.order.clone(), read).map(Some)
     }
 
-    /// RowRange `[count, width]` as a projection from `width` to `count`, or transposed from `count` to `width`.
+    /// Rows `[count, width]` as a projection from `width` to `count`, or transposed from `count` to `width`.
     ///
     /// bfloat16 is kept if the CPU has instructions for it; otherwise float32 is multiplied. float32 storage is summed
     /// in float64: KDA's norm divides by the remainder of heads that cancel, which amplifies rounding errors.

@@ -1,4 +1,4 @@
-"""Writes models of one layer with gguf-py, a file for each type, and what gguf-py says that the values are: NAME/TENSOR.f32."""
+"""Writes one-layer models with gguf-py, a file for each type, and the values that gguf-py dequantizes: NAME/TENSOR.f32."""
 
 import numpy as np
 from written import OUT, package
@@ -9,7 +9,7 @@ from gguf.gguf_writer import GGUFWriter  # noqa: E402
 from gguf.quants import dequantize, quantize  # noqa: E402
 
 rng = np.random.default_rng(3)
-# An odd vocabulary, and rows of one block of the largest type, or three.
+# An odd vocabulary, and rows of one or three blocks of the largest type.
 VOCABULARY, HIDDEN, INNER = 37, 256, 768
 SHAPES = {
     "token_embd": (VOCABULARY, HIDDEN), "output": (VOCABULARY, HIDDEN),
@@ -19,12 +19,12 @@ SHAPES = {
 }
 
 
-# Where blocks have scales in float16 that are drawn.
+# Byte offsets of float16 scales in a block, which are random.
 HALVES = {Type.Q4_K: [0, 2], Type.Q5_K: [0, 2], Type.Q6_K: [208], Type.MXFP4: []}
 
 
 def blocks(kind, shape):
-    """Any bits, but for scales: those are numbers in float16, of both signs, some of them 0 or too small to be normal, or powers of two."""
+    """Random bits, except for scales: float16 values of both signs, some of them 0, subnormal or powers of two."""
     values, size = GGML_QUANT_SIZES[kind]
     rows, columns = shape
     data = rng.integers(0, 256, (rows, columns // values, size), dtype=np.uint8)

@@ -1,4 +1,4 @@
-"""Writes checkpoints in integers with the libraries of their formats, and what these say that the numbers stand for."""
+"""Writes integer checkpoints with the libraries of their formats, and the values that these libraries dequantize."""
 
 import importlib
 import json
@@ -31,7 +31,7 @@ def compressed_tensors():
         for order in ([False, True] if group else [False])
     ]
     for at, (bits, group, symmetric, order, dtype) in enumerate(cases):
-        # An odd number of rows; where rows have one scale, columns that end inside a word.
+        # An odd number of rows; with one scale per row, columns that end within a word.
         rows, columns = 37, 192 if group else 131
         args = QuantizationArgs(
             num_bits=bits,
@@ -91,7 +91,7 @@ def gptq():
         (8, 64, False, False, True),
         (4, -1, False, True, True),
     ]:
-        # With groups of 64 the last one is half as long.
+        # With groups of 64, the last one has half the columns.
         columns, rows = 224, 96
         size = columns if group == -1 else group
         linear = torch.nn.Linear(columns, rows, bias=False, dtype=torch.float16)
@@ -108,21 +108,21 @@ def gptq():
         scale = ((high - low) / most).half().float()
         zero = torch.full_like(scale, 2 ** (bits - 1)) if symmetric else (-low / scale).round().clamp(1, most)
         if symmetric:
-            # The largest weight of a group would be one step too large.
+            # Otherwise the largest weight of a group would exceed the range by one step.
             scale = (scale * 1.02).half().float()
-        # So that no number leaves the range, which the packer does not look after.
+        # Keeps integers in range, which the packer does not check.
         of_column = [scale[:, g_idx], zero[:, g_idx]]
         numbers = (weight / of_column[0] + of_column[1]).round().clamp(0, most)
         linear.weight.data = ((numbers - of_column[1]) * of_column[0]).half()
         layer = qlinear.QuantLinear(bits, group, columns, rows, bias=False)
         layer.pack(linear, scale, zero, g_idx=g_idx.int())
-        # What it multiplies with, by its own forward pass, exactly: the unit matrix, in float32.
+        # The weights that its forward pass uses, exactly: applied to the identity matrix in float32.
         layer.scales = layer.scales.float()
         want = layer(torch.eye(columns)).t().half()
         layer.scales = layer.scales.half()
         tensors = {key: getattr(layer, key) for key in ["qweight", "qzeros", "scales", "g_idx"]}
         if second:
-            # The second version has zero points as they are.
+            # The second version stores zero points unchanged.
             each = sum(1 << shift for shift in range(0, 32, bits))
             wide = tensors["qzeros"].to(torch.int64) % 2**32 + each
             tensors["qzeros"] = wide.to(torch.int32)
@@ -137,7 +137,7 @@ def gptq():
 def awq():
     for name in ["awq", "awq.modules", "awq.modules.linear", "awq.utils"]:
         package(name)
-    # Which says where to work.
+    # It would select the device.
     sys.modules["awq.utils.utils"] = types.ModuleType("awq.utils.utils")
     sys.modules["awq.utils.utils"].get_best_device = lambda: "cpu"
     gemm = importlib.import_module("awq.modules.linear.gemm")

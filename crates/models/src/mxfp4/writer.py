@@ -1,6 +1,6 @@
-"""Writes checkpoints in MXFP4, and what transformers and compressed-tensors say that the numbers stand for.
+"""Writes MXFP4 checkpoints, and the values that transformers and compressed-tensors dequantize.
 
-Every byte is in them, and every scale but NaN, the smallest and the largest among them.
+They contain every byte, and every scale except NaN, including the smallest and the largest.
 """
 
 import torch
@@ -11,7 +11,7 @@ torch.manual_seed(9)
 
 
 def numbers(*shape):
-    """Every byte, in an order of its own, as often as there is room."""
+    """Every byte value in random order, repeated to fill the shape."""
     count = torch.Size(shape).numel()
     every = torch.arange(256, dtype=torch.uint8).repeat(count // 256 + 1)
     return every[:count][torch.randperm(count)].reshape(shape)
@@ -46,7 +46,7 @@ def compressed_tensors():
         module = f"model.layers.{layer}.mlp.up_proj"
         state = {"weight_packed": numbers(rows, groups * 16), "weight_scale": scales(rows, groups)}
         tensors |= {f"{module}.{key}": value for key, value in state.items()}
-        # Of the state alone.
+        # Needs only the state.
         want[f"{module}.weight"] = MXFP4PackedCompressor.decompress(state, None)["weight"]
     weights = {"num_bits": 4, "type": "float", "strategy": "group", "group_size": 32, "scale_dtype": "torch.uint8"}
     config = {

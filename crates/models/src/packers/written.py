@@ -1,6 +1,6 @@
-"""What the writers of checkpoints for tests share: where they write, and how folders look.
+"""Shared by the writers of test checkpoints: the target folder and its layout.
 
-Each has config.json, model.safetensors and, out of the way of whoever reads checkpoints, want/want.safetensors.
+Each folder has config.json, model.safetensors, and the expected values in a subfolder, want/want.safetensors.
 """
 
 import json
@@ -12,13 +12,13 @@ OUT = Path(sys.argv[1])
 
 
 def site(name):
-    """Where a package is that can be imported."""
+    """The folder of an importable package."""
     found = [Path(path) / name for path in sys.path if (Path(path) / name).is_dir()]
     return found[0]
 
 
 def package(name):
-    """A package of which only single files are loaded: the rest of it wants CUDA, or much else."""
+    """A package of which only single files are loaded, because the others require CUDA or further packages."""
     root, *parts = name.split(".")
     sys.modules[name] = types.ModuleType(name)
     sys.modules[name].__path__ = [str(site(root).joinpath(*parts))]

@@ -243,7 +243,7 @@ impl<'a> Input<'a> {
         Self { rows: None, norm: Some(norm), gate: None, factor: 1.0 }
     }
 
-    /// RowRange as they are.
+    /// Rows without a norm, a gate or a factor.
     pub(crate) fn rows(x: &'a Tensor) -> Self {
         Self { rows: Some(x), norm: None, gate: None, factor: 1.0 }
     }

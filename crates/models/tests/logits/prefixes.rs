@@ -190,7 +190,7 @@ fn full_prefix_cache_evicts() {
     }
 }
 
-/// An engine with a planted fault in its copies of states, as servers have had them.
+/// An engine with a planted fault in its copies of states.
 pub(crate) struct Planted {
     pub(crate) inner: Box<dyn Engine>,
     pub(crate) fault: Fault,

@@ -1,4 +1,4 @@
-"""Changes each key of a config, and removes it: what changes transformers' logits must change firstlight's alike, or be refused."""
+"""Changes and removes each key of a config: a change of transformers' logits must change firstlight's the same way, or be refused."""
 
 import copy
 import json
@@ -7,7 +7,7 @@ import torch
 from logits import ROUNDING, distance, firstlight, logits
 from tiny import MOST_PARAMETERS, _draw
 
-# Keys that say which class it is, and the type of its weights.
+# Keys that determine the class and the type of its weights.
 NAMES = ("architectures", "model_type", "transformers_version", "dtype", "torch_dtype", "auto_map", "quantization_config")
 WORDS = ("silu", "gelu", "relu", "gelu_pytorch_tanh", "relu2", "sigmoid", "softmax", "rope", "nope", "sqrtsoftplus", "auto")
 ROTATIONS = (
@@ -87,9 +87,9 @@ def changes(program, model, config, folder, before):
             other.save_pretrained(folder)
             if not bool(torch.isfinite(wanted).all()):
                 continue
-        except Exception:  # transformers refuses it, or cannot run it
+        except Exception:  # transformers rejects the change, or cannot run the model
             continue
-        # The config as somebody wrote it: transformers adds its defaults where it saves one.
+        # The config without the defaults that transformers would add when saving it.
         (folder / "config.json").write_text(json.dumps(variant))
         found, verdict, words = firstlight(program, folder, ids)
         matters = wanted.shape != before.shape or not torch.equal(wanted, before)

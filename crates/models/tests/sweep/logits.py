@@ -1,4 +1,4 @@
-"""Logits of one model by transformers and by firstlight, and their distance."""
+"""Compares the logits of one model in transformers and firstlight."""
 
 import inspect
 import re
@@ -8,10 +8,10 @@ import torch
 from safetensors.torch import load_file
 from tiny import inputs
 
-# Relative distance that rounding explains: logits of both are float32, sums are in another order.
+# Allowed relative distance from rounding: both logits are float32, with sums in different orders.
 ROUNDING = 1e-4
 SECONDS = 300
-# Sentences that say why: a family, or a key of the config with its value.
+# Accepted reasons: a family, or a config key with its value.
 EXPLAINED = re.compile(r"is no model family that firstlight (runs|knows)|config\.json: `[\w.]+` (is|has) |config\.json: `[\w.]+` is missing")
 
 
@@ -23,14 +23,14 @@ def distance(found, wanted):
 
 
 def without_least_step(model):
-    """Nemotron-H's code in transformers has a least step in prompts and none in decoding; NVIDIA's, vLLM's and firstlight have none."""
+    """Removes a clamp: transformers' Nemotron-H clamps step sizes in prefill but not in decoding; NVIDIA's code, vLLM and firstlight do not."""
     for part in model.modules():
         if type(part).__name__.startswith("NemotronH") and hasattr(part, "time_step_limit"):
             part.time_step_limit = (0.0, float("inf"))
 
 
 def logits(model):
-    """transformers' logits of one sequence of text, and its ids."""
+    """transformers' logits of one text sequence, and its ids."""
     without_least_step(model)
     given, _ = inputs(model)
     given = {name: value[:1] for name, value in given.items()}
@@ -42,7 +42,7 @@ def logits(model):
 
 
 def firstlight(program, folder, ids):
-    """Logits by the program, or the verdict and its words."""
+    """The program's logits, or the verdict and its message."""
     out = folder.with_suffix(".safetensors")
     words = ["model", "logits", str(folder), "--ids", ",".join(map(str, ids)), "-o", str(out), "--backend", "cpu"]
     ran = subprocess.run([program, *words], capture_output=True, text=True, timeout=SECONDS)

@@ -3,7 +3,7 @@
 ``python models.py FIRSTLIGHT [--sample] [--only NAME,..] [--fields] [--table FILE] [--out FILE]``. A class passes when the logits are equal
 within rounding in float32, or when firstlight refuses the folder and names a config key or the model's family. ``--fields`` also changes
 and removes each key of the config of every accepted class, one at a time: a key that changes transformers' logits must change
-firstlight's alike, or be refused. One process runs the classes; it is started again after a crash. Exit status 1: a class failed.
+firstlight's alike, or be refused. One process runs the classes; it is restarted after a crash. Exit status 1: a class failed.
 """
 
 import argparse
@@ -15,10 +15,10 @@ import sys
 import tempfile
 import time
 
-# Sorted by what a reader of the table looks for first. All but the first two are failures.
+# In the order of interest to readers of the table. All but the first two are failures.
 VERDICTS = ("equal", "refused", "wrong", "unexplained", "crashed", "skipped")
 MAPPINGS = ("MODEL_FOR_CAUSAL_LM", "MODEL_FOR_MULTIMODAL_LM")
-# What each commit tries: a class of each family that runs, and some that have to be refused.
+# Classes for each commit: one of each supported family, and some that must be refused.
 SAMPLE = (
     "LlamaForCausalLM", "MixtralForCausalLM", "Qwen3MoeForCausalLM", "GptOssForCausalLM", "GraniteMoeHybridForCausalLM", "Lfm2MoeForCausalLM",
     "Gemma2ForCausalLM", "DeepseekV3ForCausalLM", "GPT2LMHeadModel", "StableLmForCausalLM",
@@ -37,7 +37,7 @@ def compare(program, model, folder):
 
 
 def config_alone(program, name, config_name, why):
-    """The verdict of a class that cannot be made tiny, or takes more than text: its config has to be refused."""
+    """The verdict of a class without a tiny configuration, or with inputs other than text: its config must be refused."""
     import transformers
     from logits import firstlight
 
@@ -61,7 +61,7 @@ def one(program, name, config_name, fields):
     try:
         model = tiny.make(name, config_name)
         wanted, _ = logits(model)
-    except Exception as error:  # any class may refuse any setting
+    except Exception as error:  # a class may reject any setting
         return config_alone(program, name, config_name, f"{type(error).__name__}: {str(error)[:120]}".replace("\n", " "))
     with tempfile.TemporaryDirectory() as home:
         folder = pathlib.Path(home)
@@ -72,7 +72,7 @@ def one(program, name, config_name, fields):
         config = json.loads((folder / "config.json").read_text())
         result = {"kind": config.get("model_type"), **compare(program, model, folder)}
         if result["verdict"] == "equal":
-            # Under the names and in the layout of transformers' own classes, too.
+            # Also with the names and the layout of transformers' classes.
             model.save_pretrained(folder, save_original_format=False)
             own = compare(program, model, folder)
             if own["verdict"] != "equal":
@@ -103,7 +103,7 @@ def child(program, names, fields, into):
 
 
 def sweep(program, names, fields, show):
-    """Each class in turn, in a process that is started again after a class that ends it."""
+    """Runs the classes in sequence, in a process that is restarted after a class that ends it."""
     results = {}
     with tempfile.TemporaryDirectory() as home:
         into = pathlib.Path(home) / "lines"

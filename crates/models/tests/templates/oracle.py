@@ -1,7 +1,7 @@
-"""Renders conversations with transformers' own apply_chat_template, which the tests hold firstlight's against.
+"""Renders conversations with transformers' apply_chat_template, for comparison with firstlight's.
 
 Reads {"templates": {name: text}, "conversations": [..], "snippets": [..], "given": {..}} on standard input, and writes for each
-template the text of each conversation, and of each snippet with what is given; null where transformers refuses."""
+template the text of each conversation, and of each snippet with the given variables; null if transformers refuses."""
 
 import json
 import sys
@@ -33,7 +33,7 @@ def render(template, conversation):
             **conversation.get("kwargs", {}),
         )
     except Exception as error:
-        # Which it is does not matter: a conversation that one refuses the other has to refuse.
+        # The kind of error does not matter: both must refuse the same conversations.
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return None
 

@@ -1,8 +1,8 @@
-"""Encodes and decodes with the `tokenizers` package, which the tests compare firstlight with.
+"""Encodes and decodes with the `tokenizers` package, for comparison with firstlight.
 
 The first line on standard input is a list of texts. Each further line is {"file": .., "lists": [..]}: a tokenizer.json and lists of
-token ids. The answer to it is a line: the ids of each text, and what they and the lists are decoded to, without special tokens and
-with them; null where the package fails."""
+token ids. The answer is a line: the ids of each text, and the decoded text of these ids and of the lists, without and with special
+tokens; null if the package fails."""
 
 import json
 import sys
@@ -16,7 +16,7 @@ def decoded(tokenizer, ids):
         try:
             both.append(tokenizer.decode(ids, skip_special_tokens=skip))
         except BaseException:
-            # The package panics where a decoder gets no token at all.
+            # The package panics if a decoder gets no token.
             both.append(None)
     return both
 

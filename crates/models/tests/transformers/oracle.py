@@ -1,7 +1,6 @@
-"""Logits and hidden states by transformers' own models: of each folder named, of the ids in its `ids.json`, into its `logits.f32` and
-`hidden.f32`.
+"""Logits and hidden states of transformers' models: for the ids in each folder's `ids.json`, written to its `logits.f32` and `hidden.f32`.
 
-Modules that want kernels of other packages take their own slow paths: none of those is installed.
+Modules that can use kernels of other packages use their slow paths, because none of these packages is installed.
 """
 
 import json
@@ -19,13 +18,13 @@ for folder in map(pathlib.Path, sys.argv[1:]):
     model, report = transformers.AutoModelForCausalLM.from_pretrained(
         folder, dtype=torch.float32, attn_implementation="eager", output_loading_info=True
     )
-    # A weight that did not find its place would be a random one.
+    # A weight that was not loaded would be random.
     wrong = {kind: sorted(names) for kind, names in report.items() if names and kind != "error_msgs"}
     assert not wrong and not report.get("error_msgs"), f"{folder}: {report}"
     ids = torch.tensor([json.loads((folder / "ids.json").read_text())])
     with torch.no_grad():
         logits = model.eval()(input_ids=ids, use_cache=False).logits[0].float()
-        # After the last norm, which is what embeddings are pooled from.
+        # After the last norm: the input of pooling for embeddings.
         hidden = model.base_model(input_ids=ids, use_cache=False).last_hidden_state[0].float()
     (folder / "logits.f32").write_bytes(logits.contiguous().numpy().tobytes())
     (folder / "hidden.f32").write_bytes(hidden.contiguous().numpy().tobytes())

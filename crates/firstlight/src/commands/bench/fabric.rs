@@ -16,7 +16,7 @@ use report::{FABRIC_TABLE, GPUS_FILE, fabric_csv, terminal};
 use serde::Serialize;
 use std::time::Duration;
 
-/// What `bench fabric --json` prints.
+/// The output of `bench fabric --json`.
 #[derive(Serialize)]
 struct Shown<'a> {
     #[serde(flatten)]

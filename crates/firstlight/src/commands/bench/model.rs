@@ -69,7 +69,7 @@ pub(super) fn run(arguments: &BenchModel, output: &Output) -> anyhow::Result<Out
     Ok(if good { Outcome::Good } else { Outcome::Bad })
 }
 
-/// What `bench model --json` prints.
+/// The output of `bench model --json`.
 #[derive(Serialize)]
 struct Shown<'a> {
     device: &'a DeviceNotice,
@@ -116,7 +116,7 @@ fn tests(arguments: &BenchModel, context: usize) -> Vec<SpeedTest> {
     fitting
 }
 
-/// Where the weights come from.
+/// The source of the weights: the model's folder, or random.
 fn source(arguments: &BenchModel) -> anyhow::Result<ModelSource> {
     if !arguments.random {
         return Ok(ModelSource::Folder(models::locate(&arguments.model)?));

@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_messages_and_some_belong_together() {
+    fn quoted_lines_form_one_message() {
         for (text, want) in [
             ("", &[][..]),
             ("one\ntwo\r\n\nthree", &["one", "two", "", "three"]),
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_text_is_named() {
+    fn rejects_input_that_is_not_utf8() {
         let mut input = Input::Pipe(Box::new(&b"a\xff\n"[..]));
         let error = input.read().unwrap_err().to_string();
         assert_eq!(error, "a line of standard input is not UTF-8");

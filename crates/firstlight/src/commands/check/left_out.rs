@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 const OUT_OF_TIME_OR_BUSY: &str =
     "--budget left no time for it, --memory-budget 0 was given, or other programs use its memory";
 
-/// What this run deliberately left out, so that nothing missing looks done.
+/// Lists the work that this run skipped because of its arguments or its time limit.
 pub(super) fn of(
     folder: &mut RunFolder,
     doctor: &DoctorReport,

@@ -31,7 +31,7 @@ pub(super) fn run(
     arguments: &Doctor,
     output: &Output,
 ) -> anyhow::Result<Outcome> {
-    let report = match put_back_what_was_left(&report, arguments, output)? {
+    let report = match restore_interrupted_fixes(&report, arguments, output)? {
         true => examine(&arguments.environment)?,
         false => report,
     };
@@ -65,7 +65,7 @@ pub(super) fn tell_what_was_left(report: &DoctorReport, output: &Output) {
 }
 
 /// Rolls back an interrupted fix before anything else.
-fn put_back_what_was_left(
+fn restore_interrupted_fixes(
     report: &DoctorReport,
     arguments: &Doctor,
     output: &Output,

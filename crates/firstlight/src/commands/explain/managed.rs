@@ -6,7 +6,7 @@ use std::path::Path;
 /// The file that marks such a Python, next to its standard library.
 const MARKER: &str = "EXTERNALLY-MANAGED";
 
-/// The environment that the commands make.
+/// The environment that the commands create.
 const VENV: &str = ".venv";
 
 /// The interpreters among these environments whose pip refuses to install, quoted for a shell.

@@ -157,8 +157,8 @@ fn commands(out: &mut String, head: &str, lines: &[String]) {
     }
 }
 
-/// The causes that a text leaves possible, each with the commands that tell it from the others and its remedy; of causes that the
-/// files here decide, the confirmed one alone.
+/// The possible causes of a text, each with its remedy and the commands that distinguish it from the others. If the files here
+/// confirm one cause, only that one.
 fn causes(out: &mut String, head: &str, causes: &[Cause], style: Style) {
     if causes.is_empty() {
         return;
@@ -229,7 +229,7 @@ fn one(out: &mut String, found: &Match, refuted: &str, style: Style) {
         causes(out, "Other causes that print the same words:", &found.causes, style);
         let head = match (found.confirmed_here, found.causes.is_empty()) {
             (Some(false), _) => "Where the fix applies",
-            (_, false) => "If it is none of these",
+            (_, false) => "If none of these applies",
             _ => "What to do",
         };
         commands(out, head, &found.fix);

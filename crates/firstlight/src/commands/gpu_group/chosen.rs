@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn gpus_are_named_by_number_and_found_by_uuid() {
+    fn gpus_are_selected_by_index_and_passed_by_uuid() {
         let check =
             |numbers: &[u32], gpus: u32, visible: Option<&str>, expect: Result<&str, &str>| {
                 let gpus: Vec<Gpu> = (0..gpus).map(gpu).collect();

@@ -5,7 +5,7 @@ use setup::WheelCode;
 use std::fs;
 use std::path::Path;
 
-/// Reads the libraries below a folder, which is laid out as an environment for this purpose.
+/// Reads the libraries below a folder, which is first moved into the directory structure of an environment.
 pub(in crate::commands) fn read(libraries: &Path) -> Result<WheelCode, String> {
     let parent = libraries.parent().unwrap_or(libraries);
     let environment = tempfile::tempdir_in(parent).map_err(|error| error.to_string())?;

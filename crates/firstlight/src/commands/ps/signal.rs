@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn a_willing_process_ends_on_term_and_no_other_does() {
+    fn sigterm_ends_only_processes_that_handle_it() {
         let (mut one, mut other) = (child("sleep 60"), child("sleep 60"));
         let held = Held::open(one.id()).unwrap();
         assert!(!held.ended_within(Duration::from_millis(50)).unwrap());
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deaf_process_needs_kill() {
+    fn process_that_ignores_sigterm_needs_sigkill() {
         let folder = tempfile::tempdir().unwrap();
         let ready = folder.path().join("ready");
         let script = format!("trap '' TERM; : > {}; while :; do sleep 0.1; done", ready.display());
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn no_process_no_handle() {
+    fn missing_process_has_no_pidfd() {
         assert!(Held::open(0).is_err());
         assert!(Held::open(u32::MAX).is_err());
     }

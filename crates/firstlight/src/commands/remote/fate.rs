@@ -1,7 +1,7 @@
-//! What happens to files when a machine is stopped or terminated, as far as its mounts show.
+//! The files that a stop or a termination of a machine deletes, as far as its mounts show it.
 //!
 //! A stopped pod usually loses the container's layer and keeps its volume; a stopped machine keeps its disk; a
-//! terminated one keeps neither. No file documents the provider's rules, so no claim is made about them.
+//! terminated one keeps neither. The provider's rules are unknown: no file documents them.
 
 use serde::Serialize;
 
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn r3_11_what_a_stop_loses_is_told_by_the_mounts() {
+    fn r3_11_mounts_determine_the_files_lost_by_a_stop() {
         let mounts = "overlay / overlay rw 0 0\ntmpfs /dev/shm tmpfs rw 0 0\nserver:/home /home nfs4 rw 0 0\n\
                       tmpfs /workspace tmpfs rw 0 0\n/dev/nvme0n1 /workspace ext4 rw 0 0";
         let check = |mount: &str, lost: bool, words: &str| {

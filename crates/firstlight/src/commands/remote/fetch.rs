@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_come_whole_or_the_answer_is_none() {
+    fn truncated_answer_gives_no_files() {
         let answer = b"  3\na\nb-\n0\n";
         // A dash after a file is not one of its bytes: sizes delimit the files.
         assert_eq!(parse(b"4\na\nb-0\n", 2), Some(vec![Some(b"a\nb-".to_vec()), Some(Vec::new())]));

@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn r4_21_addresses_are_what_leads_to_a_machine_from_elsewhere() {
+    fn r4_21_addresses_include_host_and_port() {
         let check = |host: &str, configuration: &str, expect: &[&str]| {
             assert_eq!(Host::parse(host).unwrap().addresses(configuration), expect, "{host}");
         };

@@ -1,5 +1,5 @@
-# Takes a file from standard input. $1: the folder; $2: the file in it; $3: its SHA-256; $4: its mode.
-# Under its name there is the whole file or nothing, and what is there already stays.
+# Writes standard input to a file. $1: the folder; $2: the file in it; $3: its SHA-256; $4: its mode.
+# The file is written completely or not at all, and an existing file is not overwritten.
 umask 077
 mkdir -p "$1" && cd "$1" && mkdir -p "$(dirname "$2")" || exit 1
 part=$2.$$.part

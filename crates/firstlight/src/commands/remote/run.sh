@@ -1,11 +1,11 @@
-# Runs a command in a folder, as long as standard input is open: it closes when the connection is lost or ended.
+# Runs a command in a folder, and kills it when standard input closes because the connection is lost or closed.
 # $1: the folder; then the command.
 cd "$1" || exit 1
 shift
 exec 3<&0
 "$@" </dev/null 3<&- &
 command=$!
-# With none of our outputs, which would keep the connection open behind the command.
+# Its outputs are closed: otherwise they would keep the connection open after the command.
 { cat <&3; kill "$command"; sleep 5; kill -9 "$command"; } >/dev/null 2>&1 &
 watch=$!
 exec 3<&-

@@ -1,4 +1,4 @@
-# Prints files, each behind a line with its size, or with - where there is none. $1: the folder; then the files.
+# Prints files, each after a line with its size, or with - for a missing file. $1: the folder; then the files.
 cd "$1" || exit 1
 shift
 for file in "$@"; do

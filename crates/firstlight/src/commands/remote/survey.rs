@@ -100,7 +100,7 @@ mod tests {
         run\tcd34 firstlight-runs/20261121T200000Z-5f0c2a/run.json\nend\t-\n";
 
     #[test]
-    fn a_machine_says_what_it_is_and_what_lies_there() {
+    fn survey_reads_machine_facts_and_files() {
         let survey = Survey::parse(POD).unwrap();
         assert_eq!((survey.system.as_str(), survey.processor.as_str()), ("linux", "x86_64"));
         assert_eq!(
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_was_cut_is_none() {
+    fn truncated_answer_is_none() {
         for end in 0..POD.len() - "end\t-\n".len() {
             assert_eq!(Survey::parse(&POD[..end]), None, "{end}");
         }

@@ -1,5 +1,5 @@
-# What a machine is and what lies in the folder there. $1: the folder, absolute or below the home folder; then files in it
-# whose hashes are wanted. Changes nothing. One line for each thing: its kind, a tab, and what it is.
+# Prints facts about a machine and the contents of a folder. $1: the folder, absolute or below the home folder; then files in it
+# to hash. Changes nothing. Each line is a kind, a tab and a value.
 say() { printf "%s\t%s\n" "$1" "$2"; }
 sum() { { sha256sum "$1" 2>/dev/null || shasum -a 256 "$1"; } | cut -c 1-64; }
 say system "$(uname -s)"
@@ -11,7 +11,7 @@ case $1 in
 esac
 shift
 say folder "$folder"
-# The file system is that of the nearest folder that is there.
+# The file system of the nearest existing folder.
 near=$folder
 while [ ! -e "$near" ]; do near=$(dirname "$near"); done
 say df "$(df -Pk "$near" | tail -n 1)"
@@ -27,5 +27,5 @@ if cd "$folder" 2>/dev/null; then
         if [ -f "$run" ]; then say run "$(sum "$run") $run"; fi
     done
 fi
-# Without this line the answer was cut.
+# The reader requires this line: without it the output was truncated.
 say end -

@@ -308,14 +308,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_largest_that_is_good_is_found() {
+    fn largest_number_that_satisfies_the_predicate_is_found() {
         for (most, bound) in [(0, 0), (1, 0), (1, 1), (7, 3), (100, 99), (100, 100), (100, 500)] {
             assert_eq!(largest(most, |number| number <= bound), most.min(bound), "{most} {bound}");
         }
     }
 
     #[test]
-    fn what_fits_fits_and_one_more_does_not() {
+    fn largest_fitting_size_fits_and_one_more_does_not() {
         let shape = models::shape("granite-4.0-h-micro").unwrap();
         let architecture = Architecture::of(&shape).unwrap();
         let device = backends::open(BackendKind::Cpu).unwrap();
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_and_as_long_as_asked_for_fit_at_once_or_are_refused() {
+    fn requested_sizes_fit_at_once_or_are_refused() {
         let shape = models::shape("granite-4.0-h-micro").unwrap();
         let architecture = Architecture::of(&shape).unwrap();
         let device = backends::open(BackendKind::Cpu).unwrap();

@@ -1,19 +1,19 @@
 #!/bin/sh
-# A HealthCheckProgram of Slurm, written by firstlight {{version}}: checks this node and drains it where something is found.
+# A HealthCheckProgram for Slurm, written by firstlight {{version}}: checks this node and drains it if there are findings.
 # In slurm.conf of all nodes, with the path of this file:
 #
 #   HealthCheckProgram=/etc/slurm/firstlight-healthcheck
 #   HealthCheckInterval=3600
 #   HealthCheckNodeState=IDLE
 #
-# Only idle nodes: beside a job its times would say nothing, and the job would wait. slurmd ends what takes longer than 60 s.
+# Only idle nodes, because a concurrent job would affect the timings and be slowed down. slurmd kills the program after 60 s.
 PATH=$PATH:/usr/local/bin
 node=${SLURMD_NODENAME:-$(hostname -s)}
 runs=${FIRSTLIGHT_RUNS:-/var/lib/firstlight}
 run=$runs/$node
 
 mkdir -p "$runs" || exit 2
-# The run before this one is kept beside it.
+# The previous run is kept.
 rm -rf "$run.before"
 [ ! -e "$run" ] || mv "$run" "$run.before"
 firstlight check {{options}} -o "$run" >"$run.log" 2>&1 </dev/null

@@ -1,5 +1,5 @@
 #!/bin/sh
-# A Prolog of Slurm, written by firstlight {{version}}: starts a job only on a node with a valid certificate, and checks a node without one.
+# A Prolog for Slurm, written by firstlight {{version}}: starts a job only on a node with a valid certificate, and checks a node without one.
 # In slurm.conf of all nodes, with the path of this file:
 #
 #   Prolog=/etc/slurm/firstlight-prolog
@@ -10,7 +10,7 @@
 PATH=$PATH:/usr/local/bin
 node=${SLURMD_NODENAME:-$(hostname -s)}
 runs=${FIRSTLIGHT_RUNS:-/var/lib/firstlight}
-# Keep this folder from users: who can read the key can sign.
+# Do not let users read this folder: anyone who can read the key can sign certificates.
 key=${FIRSTLIGHT_SIGNING_KEY:-/etc/firstlight/signing-key.pem}
 certificate=$runs/$node.certificate.json
 run=$runs/$node

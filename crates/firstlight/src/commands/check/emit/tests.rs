@@ -10,7 +10,7 @@ fn check(arguments: &[&str]) -> anyhow::Result<String> {
 }
 
 #[test]
-fn every_kind_is_filled_in_and_its_command_is_one_of_ours() {
+fn every_kind_is_complete_and_its_command_parses() {
     for kind in Emitted::value_variants() {
         let name = kind.to_possible_value().unwrap().get_name().to_owned();
         let certified = matches!(kind, Emitted::SlurmProlog | Emitted::InitContainer);
@@ -42,7 +42,7 @@ fn every_kind_is_filled_in_and_its_command_is_one_of_ours() {
 }
 
 #[test]
-fn what_has_a_minute_ends_before_it() {
+fn check_with_a_one_minute_limit_ends_before_it() {
     for kind in ["slurm-healthcheck", "node-problem-detector"] {
         assert!(check(&["--emit", kind]).unwrap().contains("check --budget 50 --quick"));
         assert!(
@@ -56,7 +56,7 @@ fn what_has_a_minute_ends_before_it() {
 }
 
 #[test]
-fn the_files_of_kubernetes_are_what_they_say() {
+fn emitted_documents_have_consistent_fields() {
     let documents = |kind: &str| -> Vec<Value> {
         let text = check(&["--emit", kind, "--nodes", "3"]).unwrap();
         text.split("\n---\n").map(|document| yaml_serde::from_str(document).unwrap()).collect()

@@ -41,7 +41,7 @@ pub(super) fn of<'a>(
             let read = folder.is_dir().then(|| read(&folder)).transpose();
             let part = &mut known.part;
             if let Some(why) = because {
-                // It was told to stop, which is not its fault.
+                // Rank 0 stopped it, so its missing results are not an error of this rank.
                 let (what, why) = ("the rest of its check".to_owned(), why.to_owned());
                 part.not_run.push(SkippedStage { what, why });
             }

@@ -216,7 +216,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn frames_come_as_they_went_and_nothing_else_does() {
+    fn frames_round_trip_and_invalid_ones_are_rejected() {
         let mut bytes = Vec::new();
         write(&mut bytes, Kind::Data, b"abc").unwrap();
         write(&mut bytes, Kind::Beat, b"").unwrap();
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_proof_is_of_the_secret_and_of_every_part() {
+    fn proof_depends_on_the_secret_and_every_part() {
         // RFC 4231's second case, with the data as one part after its length.
         let of = |secret, parts: &[&[u8]]| proof(secret, parts);
         let first = of("Jefe", &[b"what do ya want ", b"for nothing?"]);
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn the_silent_and_the_closed_are_told_apart() {
+    fn silent_and_closed_peers_give_different_errors() {
         let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let to = server.local_addr().unwrap();
         let (one, other) = (TcpStream::connect(to).unwrap(), server.accept().unwrap().0);
