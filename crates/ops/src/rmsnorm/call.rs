@@ -1,6 +1,6 @@
 //! The typed call of `rmsnorm`: a field for each tensor and option.
 
-use super::problem::{ACTIVATIONS, HALVES};
+use super::problem::{ACTIVATIONS, OUTPUT_TYPES};
 use super::{Activation, RmsNormOp};
 use crate::op::given;
 use crate::{CallTensors, DType, Key, OpError, Options, Settings, Tensor, Typed};
@@ -35,7 +35,7 @@ impl Options for RmsNormOptions {
             },
             norm_before_gate: settings.bool(OP, "norm_before_gate")?.unwrap_or(false),
             eps: settings.number(OP, "eps")?.unwrap_or(1e-5),
-            out: settings.choice(OP, "out", HALVES)?.map(|out| match out {
+            out: settings.choice(OP, "out", OUTPUT_TYPES)?.map(|out| match out {
                 "bf16" => DType::Bf16,
                 _ => DType::F16,
             }),

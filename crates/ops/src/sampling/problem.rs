@@ -157,8 +157,8 @@ fn counted(inputs: Inputs<'_>, [rows, vocabulary]: [usize; 2]) -> Result<Option<
     }
     inputs.dims("slots", [Dim::fixed("R", rows)])?;
     let [count, _] = inputs.dims("counts", [Dim::free("S"), Dim::fixed("V", vocabulary)])?;
-    let there = |slot: &&i32| **slot >= count as i32 || **slot < -1;
-    if let Some(slot) = slots.view::<i32>().unwrap_or_default().iter().find(there) {
+    let out_of_range = |slot: &&i32| **slot >= count as i32 || **slot < -1;
+    if let Some(slot) = slots.view::<i32>().unwrap_or_default().iter().find(out_of_range) {
         let what = format!("names row {slot} of `counts`, which has {count}");
         return Err(inputs.value_error("slots", what));
     }
@@ -174,14 +174,14 @@ impl Problem for SamplingProblem {
         vec![("R", self.rows as u64), ("V", self.vocabulary as u64)]
     }
 
-    /// One for the weight of each token; comparisons are not counted.
+    /// One operation per token, its exponential; comparisons are not counted.
     fn flops(&self) -> f64 {
         (self.rows * self.vocabulary) as f64
     }
 
     fn bytes(&self) -> f64 {
-        let of_row = if self.top_logprobs > 0 { 8 + 8 * self.top_logprobs } else { 4 };
-        self.input_bytes + (self.rows * of_row) as f64
+        let output_bytes = if self.top_logprobs > 0 { 8 + 8 * self.top_logprobs } else { 4 };
+        self.input_bytes + (self.rows * output_bytes) as f64
     }
 
     fn outputs(&self) -> Vec<OutputSpec> {
