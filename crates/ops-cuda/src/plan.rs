@@ -134,7 +134,7 @@ impl Plan {
         call: &C,
         workspace: Workspace<'_>,
     ) -> Result<BoundPlan<'_>, OpError> {
-        let given = call.given();
+        let given = call.call_tensors();
         self.over(&given.inputs, &given.outputs, workspace)
     }
 

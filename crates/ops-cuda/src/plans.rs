@@ -39,7 +39,7 @@ impl Plans {
     /// # Errors
     /// [`OpError`] naming what is wrong with the call, why no variant takes it, or what the driver refused.
     pub fn of<C: Typed>(&mut self, call: &C, device: &Device) -> Result<&Arc<Plan>, OpError> {
-        self.find(&call.given(), device)
+        self.find(&call.call_tensors(), device)
     }
 
     fn find<F: Family>(
@@ -77,7 +77,7 @@ impl Plans {
         device: &Device,
         stream: &Stream,
     ) -> Result<(), OpError> {
-        let given = call.given();
+        let given = call.call_tensors();
         let plan = Arc::clone(self.find(&given, device)?);
         let workspace = self.workspace(plan.workspace_size(), stream)?;
         plan.over(&given.inputs, &given.outputs, workspace)?.enqueue(stream)
@@ -95,7 +95,7 @@ impl Plans {
         device: &Device,
         stream: &Stream,
     ) -> Result<PlannedLaunches, OpError> {
-        let given = call.given();
+        let given = call.call_tensors();
         let plan = Arc::clone(self.find(&given, device)?);
         let workspace = self.workspace(plan.workspace_size(), stream)?;
         let now = plan.over(&given.inputs, &given.outputs, workspace)?.now();

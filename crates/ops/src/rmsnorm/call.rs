@@ -2,7 +2,7 @@
 
 use super::problem::{ACTIVATIONS, OUTPUT_TYPES};
 use super::{Activation, RmsNormOp};
-use crate::op::given;
+use crate::op::call_tensors;
 use crate::{CallTensors, DType, Key, OpError, Options, Settings, Tensor, Typed};
 
 const OP: &str = "rmsnorm";
@@ -68,8 +68,8 @@ pub struct RmsNormCall<'a> {
 impl Typed for RmsNormCall<'_> {
     type Family = RmsNormOp;
 
-    fn given(&self) -> CallTensors<'_, RmsNormOp> {
-        given!(RmsNormOp, self.options, {
+    fn call_tensors(&self) -> CallTensors<'_, RmsNormOp> {
+        call_tensors!(RmsNormOp, self.options, {
             "x": self.x,
             "gate": self.gate,
             "weight": self.weight,
