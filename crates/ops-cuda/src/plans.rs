@@ -11,7 +11,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
 /// Most plans of a generation. Each prompt length has a separate attention plan, so the cache has to be bounded.
-const MOST: usize = 4096;
+const MAX_PLANS: usize = 4096;
 
 /// The plans of one device, and memory for one of them at a time, in stream order.
 #[derive(Debug, Default)]
@@ -60,7 +60,7 @@ impl Plans {
         make: impl FnOnce() -> Result<Plan, OpError>,
     ) -> Result<&Arc<Plan>, OpError> {
         let made = &mut self.made;
-        self.kept.find(self.key.words(), MOST, || {
+        self.kept.find(self.key.words(), MAX_PLANS, || {
             let plan = make()?;
             *made += 1;
             Ok(Arc::new(plan))

@@ -30,11 +30,11 @@ const CLUSTER: usize = 8;
 /// Warps of a block, and tokens that each reads at a time: the first useful pair that fits in shared memory.
 const TILES: &[(usize, usize)] = &[(8, 32), (8, 16), (4, 16)];
 /// Most queries of a sequence: each reads its tokens separately.
-const MOST_QUERIES: usize = 64;
+const MAX_QUERIES: usize = 64;
 /// Most blocks of a query that are ordered by counting.
-const MOST_BLOCKS: usize = 1024;
+const MAX_BLOCKS: usize = 1024;
 /// Most heads of a group: the rows of one product.
-const MOST_GROUP: usize = 16;
+const MAX_GROUP: usize = 16;
 /// Most static shared memory of the kernel.
 const STATIC_BYTES: usize = 6144;
 
@@ -128,10 +128,10 @@ fn why_not(problem: &NsaProblem, here: &CudaCapabilities) -> Option<String> {
     let queries = problem.queries.longest();
     let rows = problem.queries.count() * queries;
     for (what, got, most) in [
-        ("queries in a sequence", queries, MOST_QUERIES),
+        ("queries in a sequence", queries, MAX_QUERIES),
         ("queries in all", rows, 65_535),
-        ("heads in a group", problem.group(), MOST_GROUP),
-        ("blocks of a query", problem.select_count, MOST_BLOCKS),
+        ("heads in a group", problem.group(), MAX_GROUP),
+        ("blocks of a query", problem.select_count, MAX_BLOCKS),
     ] {
         if got > most {
             return Some(format!("needs up to {most} {what}, got {got}"));

@@ -13,7 +13,7 @@ const STAGE_ROWS: usize = 16;
 /// Most ring stages of a block in one stage of the sequence: their sums are in shared memory.
 pub(super) const SUM_STAGES: usize = 20;
 /// Most columns of a block: two threads add up one.
-pub(super) const MOST_COLUMNS: usize = 32 * WARPS / 2;
+pub(super) const MAX_COLUMNS: usize = 32 * WARPS / 2;
 /// Shared memory of x in f16, bytes.
 const X: usize = 16 << 10;
 /// Static shared memory of a block, bytes: state of all stages, and barriers.
@@ -21,7 +21,7 @@ const STATIC_BYTES: usize = 8 << 10;
 /// Bytes that loads read beyond the scales of a block's last row; they are unused.
 const SLACK: usize = 256;
 /// Most stages of a launch.
-pub(super) const MOST_PHASES: usize = 128;
+pub(super) const MAX_STAGES: usize = 128;
 
 /// Numbers of warps that multiply: all, or six if K is three quarters of a supported width, so that rows of w are
 /// whole chunks.
@@ -254,7 +254,7 @@ impl Weights {
             .define("RING_BYTES", self.ring())
             .define("FACTOR_BYTES", self.factor_bytes())
             .define("SUM_STAGES", SUM_STAGES)
-            .define("MOST_PHASES", MOST_PHASES)
+            .define("MOST_PHASES", MAX_STAGES)
             .define("PHASE_BYTES", record::BYTES)
             .define("STAGE_BYTES", self.stage())
             .define("X_BYTES", self.x_bytes())

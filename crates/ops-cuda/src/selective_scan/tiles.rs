@@ -1,6 +1,6 @@
 //! `tiles`: prompts, by tiles of tokens in shared memory. The contract is in `tiles.cu`.
 
-use super::operands::{Given, MOST, Operands, TokenStrides, unfit};
+use super::operands::{Given, MAX_GRID_YZ, Operands, TokenStrides, unfit};
 use crate::{CudaVariant, Planner, arguments, slots, source};
 use device::cuda::{
     BundledArch, CudaCapabilities, DeviceError, GpuArch, KernelSource, Launch, Part,
@@ -25,8 +25,8 @@ const CHANNELS: [usize; 2] = [64, 16];
 
 fn why_not(problem: &SelectiveScanProblem, here: &CudaCapabilities) -> Option<String> {
     let sequences = problem.sequences.count();
-    if sequences > MOST {
-        return Some(format!("needs up to {MOST} sequences, got {sequences}"));
+    if sequences > MAX_GRID_YZ {
+        return Some(format!("needs up to {MAX_GRID_YZ} sequences, got {sequences}"));
     }
     unfit(problem, here)
 }

@@ -1,6 +1,6 @@
 //! `recurrent`: token by token, any shape and storage type; the decode step. The contract is in `recurrent.cu`.
 
-use super::operands::{MOST, Operands, Settings, unfit};
+use super::operands::{MAX_GRID_YZ, Operands, Settings, unfit};
 use crate::{CudaVariant, Planner, arguments, slots, source};
 use device::cuda::{
     BundledArch, CudaCapabilities, DeviceError, GpuArch, KernelSource, Launch, Part,
@@ -158,7 +158,7 @@ fn plan(problem: &SsdProblem, planner: &mut Planner<'_>) -> Result<(), DeviceErr
         settings: operands.settings(),
         ahead: if more { at_once as i32 / 2 } else { 0 },
     };
-    let grid = [blocks as u32, operands.heads as u32, sequences.min(MOST) as u32];
+    let grid = [blocks as u32, operands.heads as u32, sequences.min(MAX_GRID_YZ) as u32];
     let launch = planner.overlapping(Launch::new(grid, 32 * WARPS as u32, 0));
     planner.launch(kernel, launch, args);
     slots::hand_on(planner, &problem.slots, sequences, problem.heads * problem.state_len())

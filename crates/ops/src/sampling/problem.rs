@@ -12,7 +12,7 @@ pub const IN_PROMPT: i32 = i32::MIN;
 /// The result of a row without a valid token: a logit is NaN or plus infinity, or no token is allowed.
 pub const NONE: i32 = -1;
 /// Maximum of `top_logprobs`.
-pub const MOST_TOP: usize = 20;
+pub const MAX_TOP_LOGPROBS: usize = 20;
 
 /// The op's table.
 pub(super) const SPEC: OpSpec = OpSpec {
@@ -128,7 +128,7 @@ impl SamplingProblem {
             inputs.dims("mask", [r, Dim::fixed("ceil(V / 32)", vocabulary.div_ceil(32))])?;
         }
         let counted = counted(inputs, [rows, vocabulary])?;
-        let most = MOST_TOP.min(vocabulary);
+        let most = MAX_TOP_LOGPROBS.min(vocabulary);
         let top_logprobs = options.top_logprobs;
         if top_logprobs > most {
             let wanted = format!("at most {most}");
