@@ -22,7 +22,7 @@ use std::ops::Range;
 /// Rows are padded to whole vectors of any scheme: 32 bfloat16 values are 16 words.
 const PAD: usize = 16;
 
-/// Most stacked query rows of a block. With more rows a tile of sums exceeds the registers, and panels are as fast.
+/// Maximum number of stacked query rows of a block. With more rows a tile of sums exceeds the registers, and panels are as fast.
 pub(super) const MAX_ROWS: usize = 8;
 
 /// One thread's scratch.

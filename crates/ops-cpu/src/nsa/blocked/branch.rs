@@ -7,7 +7,7 @@ use super::tile::{Lanes, LeftMatrix, multiply};
 use crate::simd::{Simd, math};
 use std::ops::Range;
 
-/// Most tokens of a run: a tile of keys of 128 elements then fills half of a 64 KiB cache.
+/// Maximum number of tokens of a run: a tile of keys of 128 elements then fills half of a 64 KiB cache.
 pub(super) const RUN: usize = 64;
 
 /// Consecutive tokens that some lanes see.
