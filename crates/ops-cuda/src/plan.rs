@@ -18,7 +18,7 @@ pub(super) struct Step {
 /// Operand numbers of a plan: inputs and outputs in the order of the op's table, then scratch memory.
 pub(super) const OUTPUTS: usize = MAX_TENSORS;
 pub(super) const SCRATCH: usize = 2 * MAX_TENSORS;
-/// Most operands of a plan.
+/// Maximum number of operands of a plan.
 pub(super) const OPERANDS: usize = 4 * MAX_TENSORS;
 
 /// Alignment of pieces of scratch memory, bytes.

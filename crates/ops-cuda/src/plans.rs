@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
-/// Most plans of a generation. Each prompt length has a separate attention plan, so the cache has to be bounded.
+/// Maximum number of plans of a generation. Each prompt length has a separate attention plan, so the cache has to be bounded.
 const MAX_PLANS: usize = 4096;
 
 /// The plans of one device, and memory for one of them at a time, in stream order.

@@ -48,7 +48,7 @@ const ROWS: usize = 16;
 const SEGMENT: usize = 256;
 const SUM_STRIDE: usize = 20;
 
-/// Most warps of a prologue block; each takes a segment.
+/// Maximum number of warps of a prologue block; each takes a segment.
 const MAX_WARPS: usize = 32;
 
 /// Row counts that kernels are compiled for; `MAX_ROWS` is the largest.
@@ -58,13 +58,13 @@ const MAX_ROWS: usize = 32;
 /// Columns of a GGUF block, which has one scale.
 const BLOCK: usize = 32;
 
-/// Most times that a block reads x from L2.
+/// Maximum number of times that a block reads x from L2.
 const AGAIN: usize = 2;
 
 /// Split-K factors, smallest first, for calls whose rows of x do not fit in one block's shared memory.
 const SPLITS: [usize; 2] = [2, 4];
 
-/// Most shared memory that leaves L1 enough capacity for the weights in flight, bytes.
+/// Maximum shared memory that leaves L1 enough capacity for the weights in flight, bytes.
 const LITTLE: usize = 80 << 10;
 
 /// How weights are stored.
@@ -129,7 +129,7 @@ struct Form {
     /// Whether these groups have offsets too (one row of x), or offsets or zero points (more than eight rows).
     /// Kernels for two to eight rows test for them at run time, which costs nothing there.
     offset: bool,
-    /// Most rows of x.
+    /// Maximum number of rows of x.
     tokens: usize,
     /// Whether each block normalizes x itself: only for one row.
     normed: bool,

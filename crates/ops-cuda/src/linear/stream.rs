@@ -23,7 +23,7 @@ const PARTS: &[Part] = &[
 /// Compile-time parameters of a kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Form {
-    /// Most rows of x.
+    /// Maximum number of rows of x.
     tokens: usize,
     /// Ring lengths in steps, best first.
     stages: &'static [usize],
@@ -40,7 +40,7 @@ const FORMS: [Form; 3] = [
     Form { tokens: 32, stages: &[4, 3], sums: 1, two: false },
 ];
 
-/// Most rows of x that each block normalizes or rounds while it reads them. A separate launch prepares more rows.
+/// Maximum number of rows of x that each block normalizes or rounds while it reads them. A separate launch prepares more rows.
 pub(super) const FEW: usize = 8;
 
 impl Form {
@@ -113,7 +113,7 @@ const SUMS_BYTES: usize = WARPS * 20 * 4;
 /// Taps of the convolutions that models have.
 const TAPS: usize = 4;
 
-/// Fewest columns of a block: fewer are not worth starting it.
+/// Minimum number of columns of a block: fewer are not worth starting it.
 const COLUMNS: usize = 4;
 
 fn why_not(problem: &LinearProblem, here: &CudaCapabilities) -> Option<String> {

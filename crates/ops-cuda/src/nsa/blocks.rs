@@ -65,9 +65,9 @@ const HOPPER_FINISH_TILE: usize = 64;
 const ALIGNMENT: usize = 1024;
 /// Results in flight per warp of `finish.cu`: `AHEAD` there.
 const FINISH_AHEAD: usize = 2;
-/// Most keys of a block: all scores of a query against it are in registers at once.
+/// Maximum number of keys of a block: all scores of a query against it are in registers at once.
 const MAX_KEYS: usize = 64;
-/// Most blocks of a query: `finish.cu` has their sums in shared memory.
+/// Maximum number of blocks of a query: `finish.cu` has their sums in shared memory.
 const MAX_BLOCKS: usize = 64;
 const MAX_CHANNELS: usize = 128;
 /// The fraction of the GPU's memory that partial results may take, as 1/n: it limits the queries of a chunk. Larger

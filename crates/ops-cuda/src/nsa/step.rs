@@ -38,16 +38,16 @@ const ATTEND: &[Part] = &[
 const TILE: usize = 16;
 /// Warps of a block: the first that fits the shared memory.
 const WARPS: &[usize] = &[8, 4, 2, 1];
-/// Most queries of a sequence: each reads its tokens separately.
+/// Maximum number of queries of a sequence: each reads its tokens separately.
 const MAX_QUERIES: usize = 64;
-/// Most blocks of a query that the selecting block orders by counting.
+/// Maximum number of blocks of a query that the selecting block orders by counting.
 const MAX_BLOCKS: usize = 1024;
 /// Heads of a group whose sums the selecting block has in shared memory: `lse` of `step_score.cu`.
 const MAX_GROUP: usize = 64;
-/// Most parts of one branch: one block reads all of them again to combine them.
+/// Maximum number of parts of one branch: one block reads all of them again to combine them.
 const MAX_PARTS: usize = 64;
 
-/// Most static shared memory of the kernels.
+/// Maximum static shared memory of the kernels.
 const STATIC_BYTES: usize = 6144;
 /// The two kernels' parameter `KEY_COPIES`: keys, and their rounding errors.
 const SCORE_COPIES: usize = 2;

@@ -29,13 +29,13 @@ const PARTS: &[Part] = &[
 const CLUSTER: usize = 8;
 /// Warps of a block, and tokens that each reads at a time: the first useful pair that fits in shared memory.
 const TILES: &[(usize, usize)] = &[(8, 32), (8, 16), (4, 16)];
-/// Most queries of a sequence: each reads its tokens separately.
+/// Maximum number of queries of a sequence: each reads its tokens separately.
 const MAX_QUERIES: usize = 64;
-/// Most blocks of a query that are ordered by counting.
+/// Maximum number of blocks of a query that are ordered by counting.
 const MAX_BLOCKS: usize = 1024;
-/// Most heads of a group: the rows of one product.
+/// Maximum number of heads of a group: the rows of one product.
 const MAX_GROUP: usize = 16;
-/// Most static shared memory of the kernel.
+/// Maximum static shared memory of the kernel.
 const STATIC_BYTES: usize = 6144;
 
 /// Data-center GPUs from Hopper on; small GPUs of later generations have too small clusters and too little shared

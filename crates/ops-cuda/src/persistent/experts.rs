@@ -18,14 +18,14 @@ pub(crate) struct Experts {
     pub(crate) hidden: usize,
 }
 
-/// Most routed experts.
+/// Maximum number of routed experts.
 pub(crate) const MAX_LOGITS: usize = 512;
-/// Most experts of a token: with two of them in a ring stage of the down projection, and with separate ring stages
+/// Maximum number of experts of a token: with two of them in a ring stage of the down projection, and with separate ring stages
 /// for gates, ups and the down projection.
 const MAX_CHOSEN: [usize; 2] = [16, SUM_STAGES / 2];
 /// Blocks over which an expert's gate and up columns are distributed.
 const DEALT: usize = 128;
-/// Most output columns of a block in the down projection, in the same two cases: rows of a matrix product.
+/// Maximum number of output columns of a block in the down projection, in the same two cases: rows of a matrix product.
 const MAX_COLUMNS: [usize; 2] = [16, 24];
 
 impl Experts {

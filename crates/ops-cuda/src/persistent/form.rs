@@ -10,9 +10,9 @@ use ops::DType;
 pub(super) const WARPS: usize = 8;
 /// Rows of a matrix product, each a chunk of a row of w: a ring stage.
 const STAGE_ROWS: usize = 16;
-/// Most ring stages of a block in one stage of the sequence: their sums are in shared memory.
+/// Maximum number of ring stages of a block in one stage of the sequence: their sums are in shared memory.
 pub(super) const SUM_STAGES: usize = 20;
-/// Most columns of a block: two threads add up one.
+/// Maximum number of columns of a block: two threads add up one.
 pub(super) const MAX_COLUMNS: usize = 32 * WARPS / 2;
 /// Shared memory of x in f16, bytes.
 const X: usize = 16 << 10;
@@ -20,7 +20,7 @@ const X: usize = 16 << 10;
 const STATIC_BYTES: usize = 8 << 10;
 /// Bytes that loads read beyond the scales of a block's last row; they are unused.
 const SLACK: usize = 256;
-/// Most stages of a launch.
+/// Maximum number of stages of a launch.
 pub(super) const MAX_STAGES: usize = 128;
 
 /// Numbers of warps that multiply: all, or six if K is three quarters of a supported width, so that rows of w are

@@ -18,7 +18,7 @@ const THREADS: u32 = 1024;
 const CLUSTERS: [usize; 2] = [4, 8];
 /// Bytes of a token in shared memory: its key and its weight.
 const TOKEN_BYTES: usize = 8;
-/// Most static shared memory of the kernel.
+/// Maximum static shared memory of the kernel.
 const STATIC_BYTES: usize = 3 << 10;
 /// Log-probabilities that the bundled kernel returns: the most that servers accept in a request.
 const BUNDLED_TOP: usize = 20;

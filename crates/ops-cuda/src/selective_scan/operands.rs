@@ -151,7 +151,7 @@ impl Operands {
     }
 }
 
-/// Most blocks along y of a grid.
+/// Maximum number of blocks along y of a grid.
 pub(super) const MAX_GRID_YZ: usize = 65535;
 /// Widest state whose rates and values fit in a lane's registers.
 const WIDEST: usize = 256;

@@ -21,7 +21,7 @@ const PARTS: &[Part] = &[
 const THREADS: usize = 128;
 /// Resident blocks of `THREADS` threads per SM, limited by their 40 registers.
 const RESIDENT: usize = 12;
-/// Most sequences of a block: the rates are then read for a quarter of them, and with more the last wave would be
+/// Maximum number of sequences of a block: the rates are then read for a quarter of them, and with more the last wave would be
 /// small.
 const TAKEN: usize = 4;
 

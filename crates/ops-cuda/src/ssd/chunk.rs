@@ -28,7 +28,7 @@ const STATES: &[Part] = &[
     source!("chunk.cuh"),
     source!("states.cu"),
 ];
-/// Most warps of a block: a warp's state takes half of its registers.
+/// Maximum number of warps of a block: a warp's state takes half of its registers.
 const MAX_WARPS: usize = 8;
 
 /// Tiling of the work: macros of `chunk.cuh`.

@@ -123,7 +123,7 @@ impl TokenStrides {
     }
 }
 
-/// Most blocks along y and z of a grid.
+/// Maximum number of blocks along y and z of a grid.
 pub(super) const MAX_GRID_YZ: usize = 65535;
 
 /// Why no kernel of the op runs the problem on this GPU.

@@ -19,7 +19,7 @@ const PARTS: &[Part] = &[
 ];
 
 const WARPS: usize = 4;
-/// Most values of the state in a lane.
+/// Maximum number of values of the state in a lane.
 const HELD: usize = 32;
 /// Widest state whose rows fit in a lane's registers.
 const WIDEST: usize = 512;
@@ -93,7 +93,7 @@ fn source(
         .define("BLOCKS_PER_SM", resident(state_dim, one_token).min(most))
 }
 
-/// Most values of a vector: 16 bytes of the states and of the inputs.
+/// Maximum number of values of a vector: 16 bytes of the states and of the inputs.
 fn widest(states: DType) -> usize {
     if states == DType::Bf16 { 8 } else { 4 }
 }
