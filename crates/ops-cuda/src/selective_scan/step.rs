@@ -1,6 +1,6 @@
 //! `step`: token by token, any shape and storage type; the decode step. The contract is in `step.cu`.
 
-use super::operands::{Given, MAX_GRID_YZ, Operands, TokenStrides, unfit};
+use super::operands::{MAX_GRID_YZ, Operands, ScanArguments, TokenStrides, unfit};
 use crate::{CudaVariant, Planner, arguments, slots, source};
 use device::cuda::{
     BundledArch, CudaCapabilities, DeviceError, GpuArch, KernelSource, Launch, Part,
@@ -61,7 +61,7 @@ fn taken(blocks: usize, sequences: usize, multiprocessors: usize) -> usize {
 }
 
 arguments! {
-    SelectiveScanStep: selective_scan_step { given: (Given) }
+    SelectiveScanStep: selective_scan_step { given: (ScanArguments) }
 }
 
 fn plan(problem: &SelectiveScanProblem, planner: &mut Planner<'_>) -> Result<(), DeviceError> {
@@ -80,8 +80,8 @@ fn plan(problem: &SelectiveScanProblem, planner: &mut Planner<'_>) -> Result<(),
     let each = taken(blocks, sequences, planner.here().multiprocessors as usize);
     let grid = [blocks as u32, sequences.div_ceil(each).min(MAX_GRID_YZ) as u32, 1];
     let launch = planner.overlapping(Launch::new(grid, THREADS as u32, 0));
-    planner.launch(kernel, launch, SelectiveScanStep { given: operands.given() });
-    slots::hand_on(planner, &problem.slots, sequences, problem.channels * problem.state_dim)
+    planner.launch(kernel, launch, SelectiveScanStep { given: operands.arguments() });
+    slots::copy_unused(planner, &problem.slots, sequences, problem.channels * problem.state_dim)
 }
 
 #[cfg(test)]
