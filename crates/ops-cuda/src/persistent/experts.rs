@@ -71,12 +71,12 @@ impl Experts {
             return Some(format!("takes experts of {wanted} columns, got {inner}"));
         }
         if DEALT > blocks {
-            return Some(format!("needs {DEALT} multiprocessors, this GPU has {blocks}"));
+            return Some(format!("needs {DEALT} SMs, this GPU has {blocks}"));
         }
         // Every block has output columns, so a consumer of the down projection knows that all blocks have read the
         // earlier stages.
         if hidden / 2 < blocks {
-            return Some(format!("needs two columns of a token a block, got {hidden}"));
+            return Some(format!("needs two columns of a token per block, got {hidden}"));
         }
         let columns = 2 * (hidden / 2).div_ceil(blocks);
         if columns > MAX_COLUMNS[at] {
