@@ -115,7 +115,7 @@ def _launch(op, handle, kind, first, device, settings, inputs, out, bounds, want
     """The fast path: runs an op on plain tensors on a GPU with one C call. Returns the outputs, or ``None`` without running the op if a
     tensor is not plain or an output overlaps an input partially."""
     thread = getattr(_LOCAL, "thread", None) or _thread()
-    records = thread.fast.get(op.name) or thread.fast_arguments(op, kind)
+    arguments = thread.fast.get(op.name) or thread.fast_arguments(op, kind)
     written = targets = None
     if out is not None:
         for tensor, array in out.items():
@@ -143,7 +143,7 @@ def _launch(op, handle, kind, first, device, settings, inputs, out, bounds, want
         thread.switch_stream(device, stream)
     thread.kind, thread.like = kind, first
     try:
-        code = kind.launch(records, handle, inputs, written, insert or None, bounds, device)
+        code = kind.launch(arguments, handle, inputs, written, insert or None, bounds, device)
         copied = ()
         while code > 1:
             # One input needs a contiguous copy. Copies are counted, because they take time.
@@ -153,7 +153,7 @@ def _launch(op, handle, kind, first, device, settings, inputs, out, bounds, want
             copied = (*copied, tensor)
             inputs = {**inputs, tensor: kind.copied(inputs[tensor])}
             _COPIES[f"{op.name}.{tensor}"] += 1
-            code = kind.launch(records, handle, inputs, written, insert or None, bounds, device)
+            code = kind.launch(arguments, handle, inputs, written, insert or None, bounds, device)
         if code == 1:
             failed, thread.failed = thread.failed, None
             thread.forget()
