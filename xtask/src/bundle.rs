@@ -1,4 +1,4 @@
-//! Builds the bundle of compiled kernels: installs the tools from the Python registry, compiles, and checks the binaries.
+//! Builds the bundle of compiled kernels: installs the tools from PyPI, compiles the kernels, and checks the cubins.
 
 mod cubin;
 mod gate;
@@ -13,7 +13,7 @@ use std::process::Command;
 
 /// The committed bundle, which the build embeds.
 const COMMITTED: &str = "crates/ops-cuda/src/bundle.bin";
-/// Maximum size of the bundle in bytes: every binary and every clone contains it.
+/// Maximum size of the bundle in bytes, since every binary and every clone of the repository contains it.
 const MAX_BYTES: u64 = (3 << 20) + (768 << 10);
 /// The remedy for a bundle that differs from its sources.
 const HINT: &str = "hint: run `cargo xtask bundle` and commit it";
