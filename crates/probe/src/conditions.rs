@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hypervisor_that_takes_time_is_seen() {
+    fn steal_time_is_reported() {
         let stolen = AFTER.replace("550 0 0 0 6", "550 0 0 0 156");
         let got = meanwhile(ticks(BEFORE, None, 0), ticks(&stolen, None, 900), 5.0);
         assert_eq!(got.stolen_pct.map(|fact| fact.value), Some(12.5));
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn this_machine_has_a_load_and_this_process_a_time() {
+    fn load_and_process_time_are_read_on_this_machine() {
         if cfg!(target_os = "linux") {
             let (moment, ticks) = moment(&Source::live(), false);
             assert!(moment.load.is_some() && ticks.is_some(), "{moment:?} {ticks:?}");

@@ -259,7 +259,7 @@ proptest! {
     }
 
     #[test]
-    fn small_texts(text in text_like("PRETTY_NAME=\"Ubuntu\"\nGNU C Library (x) stable release version 2.39.\n{\"cuda\":{\"version\":\"12.8.1\"}}\nCUDA Version 10.2\n#define CUDA_VERSION 12080\nrelease 13.0,\n# R36 (release), REVISION: 4.3,\nChipset Model: Apple M4\nVendor: Apple\nhw.memsize: 1\nP:musl\nV:1-r0\n[ 1.2] NVRM: Xid (PCI:0000:43:00): 13, pid=7, name=a, Graphics\n")) {
+    fn parsers_of_small_files_never_panic(text in text_like("PRETTY_NAME=\"Ubuntu\"\nGNU C Library (x) stable release version 2.39.\n{\"cuda\":{\"version\":\"12.8.1\"}}\nCUDA Version 10.2\n#define CUDA_VERSION 12080\nrelease 13.0,\n# R36 (release), REVISION: 4.3,\nChipset Model: Apple M4\nVendor: Apple\nhw.memsize: 1\nP:musl\nV:1-r0\n[ 1.2] NVRM: Xid (PCI:0000:43:00): 13, pid=7, name=a, Graphics\n")) {
         let xids = kernel_log::parse(&text);
         prop_assert!(xids.iter().map(|xid| xid.count as usize).sum::<usize>() <= text.lines().count());
         let _ = os::os_release_value(&text, "PRETTY_NAME");

@@ -320,7 +320,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn output_before_a_hang_counts() {
+    fn output_before_a_hang_is_used() {
         let hung = |text: &str| {
             Nvml::of_helper(Err(CommandError::TimedOut {
                 limit: Duration::from_millis(2000),
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_round_trips() {
+    fn record_round_trips() {
         let check = |nvml: Nvml| assert_eq!(Nvml::parse(&nvml.record()), nvml);
         check(Nvml::Absent);
         check(Nvml::Failed {

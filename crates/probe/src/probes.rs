@@ -67,7 +67,7 @@ mod tests {
     use super::PROBES;
 
     #[test]
-    fn the_folder_holds_the_list_and_nothing_else() {
+    fn folder_has_only_the_listed_files() {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/probes");
         let mut files: Vec<String> = std::fs::read_dir(folder)
             .unwrap()

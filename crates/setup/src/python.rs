@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn uv_says_where_a_python_comes_from() {
+    fn origin_of_a_python_is_parsed_from_uv() {
         let folder = tempfile::tempdir().unwrap();
         let program = folder.path().join("uv");
         let text = "#!/bin/sh\ncase \"$*\" in\n*find*3.11) echo /usr/bin/python3.11 ;;\n*find*) exit 2 ;;\n\

@@ -61,7 +61,7 @@ mod tests {
     use ops::Tensor;
 
     #[test]
-    fn one_bit_a_name_and_a_shape_change_the_hash() {
+    fn hash_depends_on_each_bit_name_and_shape() {
         let of = |name: &str, shape: &[usize], value: f32| {
             hash(&TensorMap::from([(name.to_owned(), Tensor::new(shape, vec![1.0, value]))]))
         };

@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_huge_part_does_not_hide_a_wrong_small_one() {
+    fn large_values_do_not_hide_a_wrong_small_part() {
         check(&[1e30, 1e30, 1.0, 2.0], &[1e30, 1e30, 1.0, 1.0], 1, Ok(0.0));
         check(&[1e30, 1e30, 1.0, 2.0], &[1e30, 1e30, 1.0, 1.0], 2, Ok(1.0 / 2f64.sqrt()));
     }

@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn kernels_of_the_own_wheel_are_entry_points_of_its_sources() {
+    fn kernels_of_the_firstlight_wheel_are_entry_points_of_its_sources() {
         fn sources(folder: &std::path::Path, text: &mut String) {
             for entry in std::fs::read_dir(folder).unwrap() {
                 let path = entry.unwrap().path();

@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn one_bit_makes_a_run_differ() {
+    fn one_different_bit_makes_a_run_differ() {
         let run =
             |value: f32| TensorMap::from([("o".to_owned(), Tensor::new(&[2], vec![1.0, value]))]);
         assert_eq!(differing(&run(0.1), &run(0.1)), None);
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_continuation_is_judged_against_the_whole_call() {
+    fn continuation_is_compared_with_the_whole_call() {
         let device = backends::open(facts::BackendKind::Cpu).unwrap();
         let mut found = 0;
         for op in ops::OPS {

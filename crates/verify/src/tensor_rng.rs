@@ -68,7 +68,7 @@ mod tests {
     use super::TensorRng;
 
     #[test]
-    fn draws_are_fixed_by_the_seed_and_normals_look_normal() {
+    fn random_tensors_depend_on_the_seed_and_normals_are_normal() {
         assert_eq!(TensorRng::new(7).bits(), TensorRng::new(7).bits());
         assert_ne!(TensorRng::named("a").bits(), TensorRng::named("b").bits());
         let mut draw = TensorRng::new(1);

@@ -48,7 +48,7 @@ fn every_variant_of_this_machine_passes_the_quick_tier() {
 }
 
 #[test]
-fn a_case_for_which_no_time_is_left_has_a_row_that_says_so_and_is_not_timed() {
+fn case_without_time_has_a_not_run_row_and_is_not_timed() {
     let (backends, ops) = (vec![BackendKind::Cpu], vec!["rmsnorm".to_owned()]);
     let until = Some(std::time::Instant::now());
     let plan = MatrixPlan { ops, backends, tier: Tier::Quick, all_variants: false, until };
@@ -86,13 +86,13 @@ fn r0_10_a_layer_of_kda_equals_the_recurrence_at_both_sizes() {
 }
 
 #[test]
-fn r4_13_each_branch_of_a_decode_step_is_right_by_itself() {
+fn r4_13_each_branch_of_a_decode_step_passes_alone() {
     check_named("nsa", "edge/decode-branch-", 3);
 }
 
 /// A sample of the standard tier; `firstlight verify` runs all of it.
 #[test]
-fn a_drawn_part_of_the_standard_tier_passes() {
+fn random_part_of_the_standard_tier_passes() {
     let device = backends::open(BackendKind::Cpu).unwrap();
     let mut draw = TensorRng::new(20_260_101);
     let mut rows = Vec::new();

@@ -104,7 +104,7 @@ fn stand_in() -> Device {
 
 /// The first quick case of each op, on every variant of the stand-in.
 #[test]
-fn the_matrix_runs_every_op_on_a_second_backend() {
+fn matrix_runs_every_op_on_a_second_backend() {
     let device = stand_in();
     for OpCases { op, cases, .. } in CASES {
         let variants = BACKENDS.variants(op);
@@ -150,7 +150,7 @@ fn selection_names_the_variants_of_both_backends() {
 }
 
 #[test]
-fn results_are_those_of_the_same_variant_on_the_processor() {
+fn results_equal_those_of_the_cpu_variant() {
     for op in ops::OPS {
         let name = op.spec().name;
         let case = verify::cases(name).into_iter().find(|case| case.tier == Tier::Quick).unwrap();

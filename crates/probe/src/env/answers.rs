@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_holds_until_something_it_depends_on_changes() {
+    fn cached_result_is_valid_until_an_input_changes() {
         check(|_| (), false);
         check(|site| std::fs::write(site.join("a/x.py"), "12").unwrap(), true);
         check(|site| std::fs::remove_file(site.join("a/x.py")).unwrap(), true);
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_torn_file_is_no_error() {
+    fn torn_file_is_no_error() {
         let folder = tempfile::tempdir().unwrap();
         let cache = folder.path().join("native");
         std::fs::write(cache.with_extension("imports"), "firstlight native").unwrap();

@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_is_no_python() {
+    fn program_that_is_not_python_is_an_error() {
         let error = ask(&Source::live(), Path::new("true")).unwrap_err();
         assert_eq!(error, "true did not tell its paths");
     }

@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_python_file_of_the_right_size_is_read_where_something_points_at_it() {
+    fn python_file_of_the_recorded_size_is_read_only_on_suspicion() {
         let record = format!("a/__init__.py,{ABC},3\na/x.py,{ABC},3\na/y.py,{ABC},3\n");
         let files: [(&str, &[u8]); 3] =
             [("a/__init__.py", &[0, 0, 0]), ("a/x.py", b"abd"), ("a/y.py", &[0, b'b', b'c'])];
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn a_python_file_that_ends_within_a_line_was_cut_off() {
+    fn python_file_that_ends_within_a_line_is_truncated() {
         let record = format!("a/x.py,{ABC},9\na/y.py,{ABC},9\na/z.py,{ABC},2\n");
         let files: [(&str, &[u8]); 3] =
             [("a/x.py", b"def f"), ("a/y.py", b"a = 1\n"), ("a/z.py", b"a = 1")];
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_two_distributions_belongs_to_the_one_it_agrees_with() {
+    fn file_of_two_distributions_belongs_to_the_one_with_its_hash() {
         let (one, two) = (format!("a/x.so,{ABC},3\n"), format!("a/x.so,{ABD},3\n"));
         let longer = "a/x.so,sha256=other,5\n";
         // Equal sizes: contents decide.

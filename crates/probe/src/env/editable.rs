@@ -47,7 +47,7 @@ mod tests {
     use std::path::PathBuf;
 
     #[test]
-    fn only_an_editable_folder_of_this_machine_counts() {
+    fn only_local_editable_folders_are_used() {
         let check = |url: &str, info: &str, expect: Option<&str>| {
             let text = format!("{{\"url\": \"{url}\", \"dir_info\": {info}}}");
             assert_eq!(parse(&text), expect.map(PathBuf::from), "{text}");

@@ -244,7 +244,7 @@ mod tests {
     use crate::Source;
 
     #[test]
-    fn statements_that_run_whatever_happens() {
+    fn unconditional_statements_are_recognized() {
         let text = "\
 '''A text that says
 import nothing

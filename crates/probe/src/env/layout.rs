@@ -304,7 +304,7 @@ mod tests {
     use super::PythonFolder;
 
     #[test]
-    fn folder_names() {
+    fn folder_names_have_python_versions() {
         let check = |name, expect: Option<((u32, u32), Option<&str>)>| {
             let got = PythonFolder::parse(name).map(|folder| (folder.version, folder.abi_tag()));
             assert_eq!(

@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn a_recorded_torch() {
+    fn version_of_torch_is_parsed() {
         let text = include_str!(
             "../../fixtures/h200/root/opt/torch/.venv/lib/python3.12/site-packages/torch/version.py"
         );
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn old_cpu_rocm_and_corrupt_files() {
+    fn old_cpu_rocm_and_corrupt_version_files_are_parsed() {
         check(
             "__version__ = '1.13.1+cu117'\ndebug = False\ncuda = '11.7'\nhip = None\n",
             Some(("1.13.1+cu117", Some("11.7"), None)),

@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_is_empty() {
+    fn other_texts_are_empty() {
         check(b"", &[]);
         check(b"glibc-ld.so.cache1.1", &[]);
         check(&RECORDED[..60], &[]);

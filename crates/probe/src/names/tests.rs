@@ -61,7 +61,7 @@ fn reports_names_that_no_statement_binds() {
 }
 
 #[test]
-fn statements_that_may_not_run_are_not_judged() {
+fn conditional_statements_are_ignored() {
     for user in [
         "try:\n    from lib import gone\nexcept ImportError:\n    gone = None\n",
         "try:\n    import lib.gone\nexcept (KeyError, Exception):\n    pass\n",
@@ -92,7 +92,7 @@ fn statements_that_may_not_run_are_not_judged() {
 }
 
 #[test]
-fn modules_with_dynamic_names_have_every_name() {
+fn modules_with_dynamic_names_have_all_names() {
     for lib in [
         "gone = 1\n",
         "if unknown():\n    gone = 1\n",
@@ -268,7 +268,7 @@ fn siblings_of_another_version_are_refused_where_the_import_compares_them() {
 }
 
 #[test]
-fn an_environment_is_checked_once_until_a_record_changes() {
+fn environment_is_checked_once_until_a_record_changes() {
     let folder = tempfile::tempdir().unwrap();
     let site = folder.path().join("env/lib/python3.12/site-packages");
     lay(

@@ -49,7 +49,7 @@ mod tests {
     use super::classify;
 
     #[test]
-    fn files_that_replaced_a_library() {
+    fn replaced_library_files_are_reported() {
         let check = |begin: &[u8], expect: Option<&str>| {
             let got = classify(begin, begin.len() as u64);
             match expect {

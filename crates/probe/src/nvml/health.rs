@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn links_are_counted_by_where_they_end() {
+    fn links_are_counted_by_their_remote_device() {
         let check = |gpus: &[NvmlDevice], pair: &str, expect: u32| {
             assert_eq!(GpuPair::parse(pair).unwrap().path(gpus).nvlinks, expect, "{pair}");
         };
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_half_of_a_pair_is_none() {
+    fn incomplete_pair_is_none() {
         for text in ["", "0", "0 1", "0 1 FAR", "a 1 SYS", "0 4294967296 SYS"] {
             assert_eq!(GpuPair::parse(text), None, "{text}");
         }

@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn the_size_of_shared_memory() {
+    fn shared_memory_size_is_read() {
         let check = |line: &str, expect: Option<u64>| {
             assert_eq!(parse_shared_memory(line), expect, "{line}");
         };

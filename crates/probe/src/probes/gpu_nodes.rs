@@ -98,7 +98,7 @@ mod tests {
     use crate::Source;
 
     #[test]
-    fn gpus_are_named_with_and_without_a_driver() {
+    fn gpus_have_names_with_and_without_a_driver() {
         let check = |files: &[(&str, &str)], expect: &[&str]| {
             let folder = tempfile::tempdir().unwrap();
             std::fs::create_dir(folder.path().join("root")).unwrap();

@@ -138,7 +138,7 @@ mod tests {
     use facts::{Fact, Machine, RdmaPort};
 
     #[test]
-    fn a_gpu_is_on_the_only_node_where_the_kernel_does_not_say() {
+    fn gpu_without_a_node_is_on_the_only_one() {
         let check = |own: &str, online: &str, expect: Option<(u32, &str)>| {
             let folder = tempfile::tempdir().unwrap();
             let bus = "/sys/bus/pci/devices/0000:00:06.0/numa_node";
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn nvmls_addresses_are_the_kernels() {
+    fn nvml_and_kernel_have_the_same_pci_addresses() {
         let check = |bus, expect: Option<&str>| assert_eq!(device(bus).as_deref(), expect, "{bus}");
         check("00000000:3B:00.0", Some("/sys/bus/pci/devices/0000:3b:00.0"));
         check("0009:01:00.0", Some("/sys/bus/pci/devices/0009:01:00.0"));

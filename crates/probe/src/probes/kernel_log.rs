@@ -103,7 +103,7 @@ mod tests {
     use facts::{DriverTrouble, Xid};
 
     #[test]
-    fn lines_that_machines_wrote() {
+    fn recorded_lines_are_parsed() {
         // https://github.com/vllm-project/vllm/issues/5901, https://github.com/NVIDIA/open-gpu-kernel-modules/issues/1150,
         // and a driver of 2014.
         let text = "\
@@ -131,7 +131,7 @@ Nov 22 18:29:55 hostname kernel: [ 966.503025] NVRM: Xid (0000:01:00): 31, Ch 00
     }
 
     #[test]
-    fn trouble_without_a_number() {
+    fn driver_errors_without_an_xid_are_found() {
         let text = "\
 [    5.120000] NVRM: The NVIDIA GPU 0000:01:00.0 (PCI ID: 10de:2b85)
 [    5.120001] NVRM: installed in this system requires use of the NVIDIA open kernel modules.
@@ -154,7 +154,7 @@ Nov 22 18:29:55 hostname kernel: [ 966.503025] NVRM: Xid (0000:01:00): 31, Ch 00
     }
 
     #[test]
-    fn lines_without_an_error_are_none() {
+    fn lines_without_an_error_are_ignored() {
         for text in [
             "",
             "NVRM: Xid (",

@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_banner_may_lie_across_two_parts() {
+    fn banner_split_over_two_reads_is_found() {
         let banner = b"GNU C Library (GNU libc) stable release version 2.41.\n";
         for before in (65_200..65_600).step_by(7) {
             for after in [0, 1000, 70_000] {

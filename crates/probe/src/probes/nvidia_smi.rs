@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_in_its_own_words() {
+    fn failures_keep_the_message_of_nvidia_smi() {
         let check = |text, expect: Option<&str>| {
             assert_eq!(parse_failure(text).as_deref(), expect, "{text:?}")
         };

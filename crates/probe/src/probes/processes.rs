@@ -243,7 +243,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernel_s_line_is_read_around_any_name() {
+    fn stat_line_is_parsed_with_any_process_name() {
         let tail = "0 0 0 0 -1 4194560 1 0 0 0 10 5 0 0 20 0 8 0 123456 0 0";
         let parse = |name: &str| Stat::parse(&format!("4711 ({name}) S 1 {}", &tail[2..]));
         for name in ["python", "VLLM::EngineCor", "a) S 9 (b", "tmux: server", ""] {
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn copies_of_a_program_have_one_name() {
+    fn copies_of_a_program_share_a_name() {
         let check = |line: &str, expect: &str| {
             let words: Vec<String> = line.split(' ').map(str::to_string).collect();
             assert_eq!(program(&words), expect, "{line}");
@@ -291,7 +291,7 @@ mod tests {
 
     /// Reading /proc of a process that is stuck inside the driver can block forever, like a pipe without a writer.
     #[test]
-    fn a_process_with_stuck_files_hides_no_other() {
+    fn process_with_stuck_files_hides_no_other() {
         let folder = tempfile::tempdir().unwrap();
         let write = |path: &str, text: &str| {
             let path = folder.path().join("root").join(path);
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn a_map_with_the_driver_s_library() {
+    fn maps_with_the_driver_library_are_recognized() {
         let check = |path: &str, expect: bool| {
             let line = format!("7f1c-7f2c r-xp 00000000 fe:00 1311 {path}\n");
             assert_eq!(has_libcuda(&format!("55-56 r--p 0 0 0 [heap]\n{line}")), expect, "{path}");

@@ -37,7 +37,7 @@ fn environments_of_recorded_machines() {
 
 /// Row R0-03's evidence.
 #[test]
-fn gh200_has_a_torch_for_the_cpu() {
+fn gh200_reports_a_cpu_torch() {
     let env = report("gh200").envs.remove(0);
     let torch = env.torch.as_ref().unwrap();
     assert_eq!((torch.version.as_str(), torch.cuda.as_deref()), ("2.9.0+cpu", None));
@@ -46,7 +46,7 @@ fn gh200_has_a_torch_for_the_cpu() {
 
 /// Row R2-07: conda's torch next to pip's extensions, each with its installer.
 #[test]
-fn a10_mixes_conda_and_pip() {
+fn a10_reports_mixed_conda_and_pip() {
     let env = report("a10").envs.remove(0);
     let installers: Vec<_> = env
         .dists
@@ -89,7 +89,7 @@ fn rtx4090_five_lines() {
 
 /// Debian's two package folders, one of them without any RECORD.
 #[test]
-fn jetson_has_packages_of_pip_and_of_the_distribution() {
+fn jetson_has_packages_of_pip_and_of_the_system() {
     let env = report("jetson-orin").envs.remove(0);
     assert_eq!(
         env.site_packages,

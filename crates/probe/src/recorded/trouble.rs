@@ -35,7 +35,7 @@ fn nvidia_smi_is_the_last_resort() {
 
 /// A driver upgraded under a running system: NVML's message, both versions, and no backend on the GPU.
 #[test]
-fn driver_and_library_disagree() {
+fn driver_library_mismatch_is_reported() {
     let machine = altered("h200", |folder| {
         std::fs::write(
             folder.join("nvml"),
@@ -69,7 +69,7 @@ fn driver_and_library_disagree() {
 }
 
 #[test]
-fn a_gpu_that_fell_off_the_bus_is_noted() {
+fn gpu_that_fell_off_the_bus_is_noted() {
     let machine = altered("h200", |folder| {
         let nvml = folder.join("nvml");
         let text = std::fs::read_to_string(&nvml).unwrap();
@@ -85,7 +85,7 @@ fn a_gpu_that_fell_off_the_bus_is_noted() {
 
 /// A limit on any parent group applies as well: the tightest one counts, of either version.
 #[test]
-fn the_tightest_limit_counts() {
+fn lowest_limit_is_used() {
     let check = |files: &[(&str, &str)], memory: (u64, &str), cores: (u32, &str)| {
         let machine = altered("x86-cpu", |folder| {
             for (file, text) in files {
@@ -134,7 +134,7 @@ fn the_tightest_limit_counts() {
 
 /// Available memory is at most what a limit leaves, of this process's group or of a parent.
 #[test]
-fn a_limit_that_is_nearly_reached_leaves_little() {
+fn nearly_reached_limit_leaves_little_memory() {
     let check = |files: &[(&str, &str)], left: u64, source: &str| {
         let machine = altered("x86-cpu", |folder| {
             for (file, text) in files {
@@ -166,7 +166,7 @@ fn a_limit_that_is_nearly_reached_leaves_little() {
 
 /// CUDA's compatibility package precedes the driver's libcuda in the loader's order.
 #[test]
-fn the_libcuda_that_programs_get_is_the_loaders_first() {
+fn libcuda_is_the_first_that_the_loader_finds() {
     let compat = |folder: &Path| {
         let place = folder.join("root/usr/local/cuda-13.0/compat");
         std::fs::create_dir_all(&place).unwrap();
@@ -221,7 +221,7 @@ fn switches_and_the_service_that_sets_them_up() {
 
 /// Requirements of GPU access, each read from its file.
 #[test]
-fn the_way_to_a_gpu_is_read_from_the_kernel_s_files() {
+fn requirements_of_gpu_access_are_read_from_sysfs() {
     let machine = altered("h200", |folder| {
         let write = |path: &str, bytes: &[u8]| {
             let file = folder.join(path);

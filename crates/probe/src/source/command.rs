@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_is_read_refused_or_stopped() {
+    fn program_output_is_read_refused_or_stopped() {
         check(&["sh", "-c", "echo yes"], Ok("yes\n"));
         check(&["no-such-program-here"], Err(CommandError::Absent));
         let failed = |text: &str| Err(CommandError::Failed { text: text.to_string() });
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_waited_for_past_its_limit() {
+    fn waiting_ends_at_the_time_limit() {
         let within = |script: &str, expect| {
             let started = Instant::now();
             check(&["sh", "-c", script], expect);
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_prints_for_ever_fills_no_memory() {
+    fn endless_output_is_bounded() {
         let Err(CommandError::TimedOut { text, .. }) = run(&["yes"]) else { panic!("it ended") };
         assert!(text.len() <= LONGEST && text.starts_with("y\n"), "{}", text.len());
     }

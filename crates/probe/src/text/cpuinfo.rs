@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn arm_names_its_cores_by_number() {
+    fn arm_core_numbers_have_names() {
         let core = |processor, part| {
             format!(
                 "processor\t: {processor}\nFeatures\t: fp asimd asimdhp asimddp sve bf16 i8mm\nCPU implementer\t: 0x41\nCPU part\t: {part}\n\n"

@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_that_was_cut_off_was_never_done() {
+    fn truncated_journal_line_is_ignored() {
         let folder = tempfile::tempdir().unwrap();
         let places = Places::of(&folder.path().join("venv")).unwrap();
         fs::create_dir_all(&places.work).unwrap();

@@ -84,7 +84,7 @@ mod tests {
     use std::process::Command;
 
     #[test]
-    fn a_second_apply_is_kept_out_until_the_first_and_its_programs_have_ended() {
+    fn second_apply_is_refused_until_the_first_and_its_programs_end() {
         let folder = tempfile::tempdir().unwrap();
         let places = Places::of(&folder.path().join("venv")).unwrap();
         let lock = Lock::take(&places).unwrap();

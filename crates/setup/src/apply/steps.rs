@@ -59,7 +59,7 @@ impl<'a> Steps<'a> {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn one_is_singular() {
+    fn count_of_one_is_singular() {
         let count = |number| super::count(number, "file");
         assert_eq!([0, 1, 2].map(count), ["0 files", "1 file", "2 files"]);
     }

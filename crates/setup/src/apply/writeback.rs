@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_called_meanwhile_and_once_more_at_the_end() {
+    fn callback_runs_during_the_wait_and_at_the_end() {
         let (writeback, count) = counted(0);
         wait_for(&count, 2);
         let before = count.load(Ordering::SeqCst);
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn it_ends_with_an_apply_that_failed() {
+    fn callbacks_end_with_a_failed_apply() {
         let (writeback, count) = counted(0);
         let Writeback { stop, thread, .. } = writeback;
         drop(stop);

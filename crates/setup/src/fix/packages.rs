@@ -143,7 +143,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_frozen_package_has_the_hash_of_its_files_hashes() {
+    fn frozen_package_has_the_hash_of_its_file_hashes() {
         let folder = tempfile::tempdir().unwrap();
         let info = folder.path().join("own-1.0.dist-info");
         std::fs::create_dir(&info).unwrap();

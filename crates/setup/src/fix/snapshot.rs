@@ -462,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_run_finds_the_snapshot_of_a_killed_one() {
+    fn snapshot_of_a_killed_run_is_found() {
         let folder = environment();
         assert!(EnvironmentSnapshot::left(folder.path()).unwrap().is_none());
         let before = contents(folder.path());

@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn the_linkers_stub_is_no_code_for_its_gpu() {
+    fn linker_stub_is_no_gpu_code() {
         let needed =
             |name: &str| Needed { name: name.to_owned(), path: None, found_by: None, other: None };
         let (cubin, ptx, onward) = (GpuImageKind::Cubin, GpuImageKind::Ptx, GpuReach::Onward);

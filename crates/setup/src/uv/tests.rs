@@ -76,7 +76,7 @@ fn versions_are_read_and_ordered() {
 }
 
 #[test]
-fn the_first_that_runs_on_path_is_taken() {
+fn first_working_uv_on_path_is_used() {
     let machine = Machine::new()
         .with("uv", "echo \"pyenv: uv: command not found\" >&2; exit 127")
         .with("uv", "echo uv 0.5.0")
@@ -88,7 +88,7 @@ fn the_first_that_runs_on_path_is_taken() {
 }
 
 #[test]
-fn pip_installs_it_once_and_whole() {
+fn pip_installs_uv_once_and_completely() {
     let machine = Machine::new()
         .with("python3", "echo 'No module named pip' >&2; exit 1")
         .with("python3", &pip_installs("echo uv 0.13.9"));
@@ -101,7 +101,7 @@ fn pip_installs_it_once_and_whole() {
 }
 
 #[test]
-fn a_kept_one_that_no_longer_runs_is_replaced() {
+fn cached_uv_that_does_not_run_is_replaced() {
     let machine = Machine::new().with("python3", &pip_installs("echo uv 0.13.9"));
     write(&machine.tools().join("uv-0.13.9/bin/uv"), "exit 126");
     assert_eq!(machine.find().unwrap().version, UvVersion(0, 13, 9));
@@ -109,7 +109,7 @@ fn a_kept_one_that_no_longer_runs_is_replaced() {
 }
 
 #[test]
-fn a_uv_installed_by_pip_must_run() {
+fn uv_installed_by_pip_must_run() {
     let machine = Machine::new().with("python3", &pip_installs("exit 1"));
     let error = machine.find().unwrap_err().to_string();
     assert!(error.contains("exit status: 1"), "{error}");
@@ -117,7 +117,7 @@ fn a_uv_installed_by_pip_must_run() {
 }
 
 #[test]
-fn the_error_names_all_that_was_tried() {
+fn error_names_all_candidates() {
     let pip = "echo 'WARNING: Retrying' >&2; echo 'ERROR: No matching distribution found for uv' >&2; \
                echo 'notice: a new release of pip' >&2; exit 1";
     let machine = Machine::new().with("uv", "echo uv 0.5.0").with("python3", pip);
@@ -145,7 +145,7 @@ fn a_folder_that_cannot_be_written_is_named() {
 }
 
 #[test]
-fn a_command_hears_no_index_of_the_shell() {
+fn commands_ignore_index_variables_of_the_shell() {
     let uv = Uv { program: "uv".into(), version: OLDEST };
     let command = uv.command();
     let removed = |name: &str| {

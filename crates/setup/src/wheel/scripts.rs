@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn scripts_of_no_interpreter_get_the_environments() {
+    fn scripts_without_an_interpreter_get_the_environments() {
         let headed =
             |script: &str| headed(script.as_bytes()).map(|it| String::from_utf8(it).unwrap());
         assert_eq!(headed("#!python -E\nimport a\n"), Some(format!("{HEAD}import a\n")));

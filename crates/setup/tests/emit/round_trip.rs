@@ -12,7 +12,7 @@ fn a_plan_is_read_back_byte_by_byte() {
 }
 
 #[test]
-fn the_command_in_the_head_asks_for_the_same_again() {
+fn command_in_the_head_produces_the_same_plan() {
     let check = |plan: &facts::InstallPlan, command: &str| {
         let text = emit(plan, "plan.toml").unwrap();
         assert!(
@@ -60,7 +60,7 @@ fn line_of(text: &str, words: &str) -> usize {
 }
 
 #[test]
-fn a_damaged_plan_is_refused_with_its_line() {
+fn damaged_plan_is_refused_with_its_line() {
     let good = emit(&full(), "plan.toml").unwrap();
     let check = |from: &str, to: &str, at: &str, words: &str| {
         let text = good.replacen(from, to, 1);
@@ -95,7 +95,7 @@ fn a_damaged_plan_is_refused_with_its_line() {
 }
 
 #[test]
-fn nothing_cut_off_is_taken_for_a_plan() {
+fn truncated_plan_is_rejected() {
     let good = emit(&full(), "plan.toml").unwrap();
     let last = good.trim_end().len();
     for end in (0..last).filter(|end| good.is_char_boundary(*end)) {

@@ -419,7 +419,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_clock_that_jumps_is_not_believed() {
+    fn implausible_clocks_are_rejected() {
         assert_eq!(believable(&[1.0, 2.0], 1, 3.5), Ok(()));
         assert_eq!(believable(&[1.0, 0.5], 2, 3.5), Ok(()));
         for (samples, replays) in [
@@ -435,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_that_nothing_was_seen_of_fails_unless_it_had_nothing_to_compute() {
+    fn call_without_evidence_fails_unless_it_is_empty() {
         let spec =
             |name, shape: &[usize]| OutputSpec { name, shape: shape.to_vec(), dtype: DType::F32 };
         let (nothing, some) = (spec("o", &[0, 3, 8]), spec("final_state", &[2, 8]));

@@ -85,7 +85,7 @@ fn check(session: &mut Session, case: &Case, expect: &[(&str, Status, &str)]) {
 }
 
 #[test]
-fn wrong_answers_are_failures_and_right_ones_pass() {
+fn wrong_results_fail_and_correct_ones_pass() {
     use Status::{Fail, Pass};
     let mut session = session(Duration::from_secs(60));
     check(
@@ -179,7 +179,7 @@ fn r4_12_a_named_function_that_cannot_be_loaded_fails_and_one_that_skips_is_skip
 }
 
 #[test]
-fn a_process_that_breaks_is_a_result_and_the_next_peer_has_another() {
+fn broken_process_is_a_result_and_the_next_peer_gets_a_new_one() {
     use Status::{Fail, Pass};
     // Long limits where none is tested: a busy machine takes seconds to start an interpreter.
     let mut patient = session(Duration::from_secs(120));
@@ -331,7 +331,7 @@ fn logits_after(prompts: &[Vec<i32>], chosen: &[i32], tokens: usize) -> Tensor {
 }
 
 #[test]
-fn r2_09_a_generation_is_timed_by_the_ids_it_hands_over_once_its_logits_agree() {
+fn r2_09_generation_is_timed_by_its_ids_after_its_logits_passed() {
     use Status::{Fail, Fallback, Pass};
     let prompts = [vec![3, 1, 4, 1, 5], vec![2, 7, 1, 8, 2]];
     let ids = Tensor::new(&[2, 5], prompts.concat());
@@ -393,7 +393,7 @@ fn r2_09_a_generation_is_timed_by_the_ids_it_hands_over_once_its_logits_agree() 
 }
 
 #[test]
-fn a_slow_peer_and_one_that_hangs_hold_up_neither_the_others_nor_the_order_of_the_rows() {
+fn slow_and_hanging_peers_delay_neither_others_nor_the_row_order() {
     let functions = [
         "rmsnorm=cheats:slow",
         "rmsnorm=cheats:raises",

@@ -6,7 +6,7 @@ use std::time::Duration;
 use verify::{Session, Tuning};
 
 #[test]
-fn kernels_are_tuned_as_it_was_said_in_every_process_and_nothing_of_it_is_kept() {
+fn tuning_limits_apply_in_every_process_and_are_not_cached() {
     let mut session = session_over(&[fakes().join("with_triton")], Duration::from_secs(60));
     let says = |session: &mut Session, expect: &str| {
         let expect = format!("ValueError: tried {expect}");

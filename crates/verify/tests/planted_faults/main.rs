@@ -157,7 +157,7 @@ fn wrong_sampling_is_caught() {
 }
 
 #[test]
-fn badly_written_outputs_of_every_op_are_caught() {
+fn partially_written_outputs_of_every_op_are_caught() {
     for op in ops::OPS {
         check(op.spec().name, outputs::FAULTS);
     }

@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn programs_are_looked_for_where_pip_and_uv_put_them_alone() {
+    fn programs_in_bin_are_listed_only_if_pip_or_uv_installed_them() {
         let text = "distro/distro.py,sha256=a,9\nscripts-3.10/distro,sha256=b,9\n../../../bin/distro,sha256=c,9\n";
         let paths = |installer| {
             let listed = Listed { dist: "distro", installer, text, written: None };

@@ -89,7 +89,7 @@ fn images_of_a_library() {
 }
 
 #[test]
-fn code_that_does_not_fit_its_section_is_a_problem_and_no_more() {
+fn code_beyond_its_section_is_a_problem() {
     let check = |bytes: &[u8], expect: &str| {
         let world = World::new();
         world.library("kernels.so", &as_source(bytes), &[]);
@@ -108,7 +108,7 @@ fn code_that_does_not_fit_its_section_is_a_problem_and_no_more() {
 
 /// A file larger than libtorch_cuda.so, mostly holes: only its headers are read.
 #[test]
-fn two_gigabytes_are_read_in_a_moment() {
+fn sparse_file_of_two_gigabytes_is_read_quickly() {
     const SIZE: u64 = 2 << 30;
     let world = World::new();
     let path =

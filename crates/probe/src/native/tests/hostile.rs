@@ -66,14 +66,14 @@ proptest! {
     }
 
     #[test]
-    fn noise_after_the_magic(noise in vec(any::<u8>(), 0..600)) {
+    fn random_bytes_after_the_magic_never_panic(noise in vec(any::<u8>(), 0..600)) {
         let mut bytes = b"\x7fELF\x02\x01\x01".to_vec();
         bytes.extend(noise);
         read_all(&bytes);
     }
 
     #[test]
-    fn noise_as_gpu_code(noise in vec(any::<u8>(), 0..400), start in 0u64..500, size in any::<u64>()) {
+    fn random_bytes_as_gpu_code_never_panic(noise in vec(any::<u8>(), 0..400), start in 0u64..500, size in any::<u64>()) {
         let mut bytes = container(&[Image(2, (1, 7), 80, 0x11, 8)]);
         bytes.extend(noise);
         let mut code = Vec::new();
@@ -92,7 +92,7 @@ proptest! {
 }
 
 #[test]
-fn the_seed_itself_is_whole() {
+fn unmodified_file_is_parsed() {
     let object = elf::parse(seed()).unwrap();
     assert_eq!(object.problems, Vec::<String>::new());
     assert_eq!(object.soname.as_deref(), Some("libx.so"));
@@ -103,7 +103,7 @@ fn the_seed_itself_is_whole() {
 
 /// The loader reads no section headers, and a file can lack them.
 #[test]
-fn a_file_without_section_headers() {
+fn file_without_section_headers_is_read() {
     let mut bytes = seed().to_vec();
     for at in [40..48, 58..64] {
         bytes[at].fill(0);
@@ -116,7 +116,7 @@ fn a_file_without_section_headers() {
 
 /// The file truncated to every length.
 #[test]
-fn a_file_that_ends_anywhere() {
+fn truncated_files_never_panic() {
     let bytes = seed();
     for length in (0..bytes.len()).step_by(7) {
         read_all(&bytes[..length]);

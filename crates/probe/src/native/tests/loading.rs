@@ -24,7 +24,7 @@ fn torch_and_extension(exported: &str, wanted: &str) -> World {
 }
 
 #[test]
-fn an_extension_for_the_other_cxx_abi() {
+fn extension_for_the_other_cxx_abi_is_reported() {
     let world = torch_and_extension(OLD, NEW);
     let elf = world.elf("flash.so");
     assert_eq!(elf.needed[0].found_by, Some(FoundBy::Loaded), "torch has it in the process");
@@ -42,7 +42,7 @@ fn an_extension_for_the_other_cxx_abi() {
 }
 
 #[test]
-fn an_extension_that_fits() {
+fn matching_extension_has_no_problem() {
     let world = torch_and_extension(NEW, NEW);
     let elf = world.elf("flash.so");
     assert_eq!((elf.missing_symbols_total, elf.missing_versions.len()), (0, 0), "{elf:?}");
@@ -51,7 +51,7 @@ fn an_extension_that_fits() {
 }
 
 #[test]
-fn weak_symbols_need_not_be_found() {
+fn missing_weak_symbols_are_no_problem() {
     let world = World::new();
     world.library(
         "weak.so",
@@ -78,7 +78,7 @@ fn versioned(extension: &str, older: &str) -> World {
 }
 
 #[test]
-fn a_version_the_library_found_does_not_have() {
+fn missing_symbol_version_is_reported() {
     let world = versioned("void b(void); int which(void) { b(); return 3; }", "void a(void) {}");
     let elf = world.elf("ext.so");
     let missing = &elf.missing_versions[0];
@@ -94,7 +94,7 @@ fn a_version_the_library_found_does_not_have() {
 }
 
 #[test]
-fn a_version_that_is_there() {
+fn existing_symbol_version_is_found() {
     let world = versioned("void a(void); int which(void) { a(); return 3; }", "void a(void) {}");
     let elf = world.elf("ext.so");
     assert_eq!((elf.missing_versions.len(), elf.missing_symbols_total), (0, 0), "{elf:?}");
@@ -128,7 +128,7 @@ fn ld_library_path_shadows_a_runpath() {
 }
 
 #[test]
-fn an_rpath_comes_before_ld_library_path() {
+fn rpath_precedes_ld_library_path() {
     let world = two_copies("-Wl,--disable-new-dtags");
     let needed = world.elf("ext.so").needed.remove(0);
     assert_eq!((needed.found_by, needed.other), (Some(FoundBy::Rpath), None));
@@ -137,7 +137,7 @@ fn an_rpath_comes_before_ld_library_path() {
 }
 
 #[test]
-fn a_missing_library_and_one_in_another_folder() {
+fn missing_library_and_one_in_another_folder_are_distinguished() {
     let world = World::new();
     let dep = "int dep(void) { return 2; }";
     world.library("nvidia/lib/libcudart.so.12", dep, &["-Wl,-soname,libcudart.so.12"]);
@@ -160,7 +160,7 @@ fn a_missing_library_and_one_in_another_folder() {
 }
 
 #[test]
-fn a_second_look_comes_from_the_cache_and_notices_changes() {
+fn second_read_uses_the_cache_and_detects_changes() {
     let world = torch_and_extension(OLD, NEW);
     let cache = world.path("cache/native");
     let first = world.env_cached(Some(cache.clone()));
@@ -221,7 +221,7 @@ fn release_and_targets_of_a_ptxas() {
 }
 
 #[test]
-fn a_file_with_a_runpath_takes_no_rpath_of_its_loader() {
+fn runpath_disables_the_rpath_of_the_loader() {
     let build = |dtags: &str| {
         let world = World::new();
         for (folder, number) in [("one", 1), ("two", 2)] {
@@ -262,7 +262,7 @@ fn a_file_with_a_runpath_takes_no_rpath_of_its_loader() {
 
 /// A version can exist while the symbol of that version is elsewhere.
 #[test]
-fn a_symbol_in_another_version_is_another_symbol() {
+fn symbols_of_other_versions_differ() {
     let world = World::new();
     let script =
         |text: &str| format!("-Wl,--version-script={}", world.write("map", text).display());
@@ -290,7 +290,7 @@ fn a_symbol_in_another_version_is_another_symbol() {
 /// A library next to the plain one for the processor's level, and one for a level that no processor has.
 #[cfg(target_arch = "x86_64")]
 #[test]
-fn a_build_for_this_processor_goes_first() {
+fn build_for_this_processor_comes_first() {
     let world = two_copies("-Wl,--enable-new-dtags");
     let build = |level: &str, number: u32| {
         let folder = format!("deps/glibc-hwcaps/{level}");
@@ -313,7 +313,7 @@ fn a_build_for_this_processor_goes_first() {
 }
 
 #[test]
-fn a_file_for_another_processor_is_not_resolved() {
+fn library_for_another_architecture_is_not_resolved() {
     let world = World::new();
     let script = world.write("libc.map", "GLIBC_2.99 { global: newer; };");
     let script = format!("-Wl,--version-script={}", script.display());
@@ -332,7 +332,7 @@ fn a_file_for_another_processor_is_not_resolved() {
 }
 
 #[test]
-fn a_damaged_library_is_named_and_nothing_that_needs_it_is_blamed() {
+fn damaged_library_is_reported_and_its_dependents_are_not() {
     let build = || {
         let world = World::new();
         world.library("lib/libown.so", "void own(void) {}", &["-Wl,-soname,libown.so"]);
@@ -367,7 +367,7 @@ fn a_damaged_library_is_named_and_nothing_that_needs_it_is_blamed() {
 }
 
 #[test]
-fn a_stack_that_can_be_executed_is_asked_for_in_a_header() {
+fn executable_stack_is_read_from_the_program_header() {
     let world = World::new();
     let source = "void PyInit_a(void) {} void PyInit_b(void) {}";
     world.library("a.so", source, &["-Wl,-z,execstack"]);
@@ -377,7 +377,7 @@ fn a_stack_that_can_be_executed_is_asked_for_in_a_header() {
 }
 
 #[test]
-fn a_library_is_loaded_by_dependents_or_by_python_code() {
+fn library_is_loaded_by_dependents_or_by_python_code() {
     let world = World::new();
     let broken = "void gone(void); int which(void) { gone(); return 1; }";
     let libraries = ["own/liba.so", "own/libb.so", "own/libc2.so", "own/_C.so"];
@@ -451,7 +451,7 @@ fn a_library_is_loaded_by_dependents_or_by_python_code() {
 }
 
 #[test]
-fn a_module_with_a_handled_import_error_is_optional() {
+fn module_with_a_handled_import_error_is_optional() {
     let world = World::new();
     let modules =
         ["flagged", "silent", "raised", "called", "unnamed", "initial", "both", "globbed"];

@@ -105,7 +105,7 @@ mod tests {
     use crate::{PlanRequest, machines};
 
     #[test]
-    fn the_closest_wheel_is_chosen() {
+    fn closest_wheel_is_chosen() {
         let target = machines().into_iter().find(|it| it.name == "cpu-x86_64").unwrap();
         let mut plan = plan(&PlanRequest::default(), &target).unwrap();
         plan.python = "3.12".to_owned();

@@ -129,7 +129,7 @@ fn both_layouts_of_uv_are_read() {
 }
 
 #[test]
-fn a_package_that_is_not_there_is_named() {
+fn missing_package_is_named() {
     let error = translate(ABSENT, &plan());
     let LockError::Absent { package, url } = &error else { panic!("{error}") };
     assert_eq!((package.as_str(), url.as_str()), ("arm", plan().indexes[1].url.as_str()));

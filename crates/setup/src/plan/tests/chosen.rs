@@ -161,7 +161,7 @@ fn the_newest_flash_attn_has_no_wheel() {
 }
 
 #[test]
-fn one_person_s_wheels_are_taken_only_when_asked_for() {
+fn unofficial_wheels_are_used_only_on_request() {
     let mut request = request("flash-attn");
     let by_default = plan(&request, &machine("gh200")).expect("a plan");
     assert!(by_default.packages[0].version.starts_with("2.12.1"));
@@ -226,7 +226,7 @@ fn a_build_is_for_the_local_gpus_and_states_its_cost() {
 }
 
 #[test]
-fn without_a_package_that_needs_it_there_is_no_torch() {
+fn torch_is_planned_only_if_a_package_needs_it() {
     let plan = plan(&request("numpy einops==0.8.1"), &machine("cpu-x86_64")).expect("a plan");
     assert_eq!(packages(&plan), ["numpy  pypi", "einops 0.8.1 pypi"]);
     let plan = super::plan(&request("torch"), &machine("cpu-aarch64")).expect("a plan");
@@ -259,7 +259,7 @@ fn a_model_s_layers_ask_for_their_kernels() {
 }
 
 #[test]
-fn a_python_that_the_machine_has_goes_before_a_newer_one() {
+fn installed_python_is_preferred_to_a_newer_one() {
     let with = |pythons: &[(u32, u32)], asked: Option<(u32, u32)>| {
         let request =
             super::PlanRequest { pythons: pythons.to_vec(), python: asked, ..request("torch") };

@@ -65,7 +65,7 @@ fn newest_vllm_comes_with_a_torch_of_its_own_cuda() {
 
 /// Row P03: releases without code for Volta are passed over.
 #[test]
-fn volta_gets_the_newest_vllm_with_code_for_it() {
+fn volta_plans_the_newest_vllm_with_sm_70_code() {
     let volta = gpu((7, 0), None);
     let chosen = plan(&request("vllm"), &volta).expect("a plan");
     assert_eq!(version(&chosen, "vllm"), "0.19.1");

@@ -108,7 +108,7 @@ fn mamba_and_vllm_cannot_share_an_environment() {
 }
 
 #[test]
-fn a_jetson_orin_is_no_server() {
+fn jetson_orin_is_no_server() {
     let refusal = refused(&request("torch"), &machine("jetson-orin"));
     assert_eq!(
         facts(&refusal),
@@ -140,7 +140,7 @@ fn volta_has_no_flash_attention_and_gets_alternatives() {
 }
 
 #[test]
-fn an_old_driver_is_a_fact_and_a_new_one_a_remedy() {
+fn old_driver_is_reported_and_a_new_one_is_the_remedy() {
     let old = PlanTarget { driver: Some("550.163.01".to_owned()), ..machine("rtx4090") };
     let refusal = refused(&request("torch==2.15.0"), &old);
     let facts = facts(&refusal);
@@ -149,7 +149,7 @@ fn an_old_driver_is_a_fact_and_a_new_one_a_remedy() {
 }
 
 #[test]
-fn an_optional_package_refuses_no_plan() {
+fn optional_package_never_refuses_a_plan() {
     let refusal = refused(&profile("nsa-rtx4090"), &machine("gh200"));
     let facts = facts(&refusal);
     assert!(facts.iter().all(|fact| !fact.contains("flash-attn")), "{facts:#?}");
