@@ -9,7 +9,7 @@ pub(super) const RULE: Rule = Rule {
     title: "bitsandbytes has no library for torch's CUDA",
     about: "\
 bitsandbytes ships one compiled library for each CUDA release it was built for and loads the one torch's CUDA names. A
-torch with a newer CUDA asks for one that was not shipped, and so does BNB_CUDA_VERSION when it is set.
+torch with a newer CUDA selects one that was not shipped; BNB_CUDA_VERSION can do so too.
 
 It shows as
   RuntimeError: Configured CUDA binary not found at .../bitsandbytes/libbitsandbytes_cuda129.so

@@ -94,7 +94,7 @@ fn judge(env: &PyEnv) -> Option<Finding> {
                      differ."
                 }
                 false => {
-                    "conda does not know what pip installed and may replace libraries it uses at the next install."
+                    "conda does not know pip's packages and may replace libraries they use at its next install."
                 }
             })
             .fix(fix(env, &remove, &pip_stack, torch_by_conda))

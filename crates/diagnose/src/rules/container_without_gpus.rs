@@ -103,7 +103,7 @@ mod tests {
                 .finds(Error, Certain, &["apptainer exec --nv"])
                 .without(&["docker"]),
             Case::new(
-                "an image that brings NVML",
+                "an image that includes NVML",
                 machines::refused(machines::in_container(machines::x86()), "Driver Not Loaded"),
                 torch(),
             )

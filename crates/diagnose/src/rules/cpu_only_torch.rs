@@ -18,12 +18,12 @@ It shows as torch.cuda.is_available() being False while nvidia-smi sees the GPU,
   AssertionError: Torch not compiled with CUDA enabled
 and, because Triton kernels need that torch too, as
   Triton is not supported on current platform, roll back to CPU.
-The last one goes away with the first.
+Replacing torch also removes this message.
 
 Detected in torch/version.py, which says `cuda = None`.
 
-Remove torch and install it from the index of a CUDA release the driver runs. A package that pins torch can bring the
-CPU build back: install it together with torch, from that index.",
+Uninstall torch and install it from the index of a CUDA release the driver runs. A package that pins torch can reinstall
+the CPU build: install it together with torch, from that index.",
     links: &[
         "https://github.com/pytorch/pytorch/issues/160162",
         "https://github.com/pytorch/pytorch/issues/168065",

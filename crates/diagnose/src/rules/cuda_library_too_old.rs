@@ -255,7 +255,7 @@ mod tests {
         fits.missing_symbols.clear();
         vec![
             Case::new(
-                "an extension built with a newer CUDA than torch brings",
+                "an extension built with a newer CUDA than torch",
                 machines::h200(),
                 env("deep_gemm", "deep_gemm_cpp.so", lacks("libcudart.so.12", CUDART, FoundBy::Loaded)),
             )

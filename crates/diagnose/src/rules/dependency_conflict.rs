@@ -248,7 +248,7 @@ fn judge(machine: &Machine, env: &PyEnv) -> Option<Finding> {
     } else {
         from_index.dedup();
         format!(
-            "{} is what PyTorch's index (download.pytorch.org/whl) has: it was taken from there instead of from PyPI.",
+            "{} is what PyTorch's index (download.pytorch.org/whl) has: it was installed from there instead of from PyPI.",
             from_index.join(", ")
         )
     };

@@ -27,7 +27,7 @@ macro_rules! rules {
 rules! {
     OPEN_MODULES = DriverTrouble::OpenModulesRequired: "open-kernel-modules", "this GPU needs NVIDIA's open kernel modules, and the proprietary ones are installed", "\
 NVIDIA's driver has two sets of kernel modules for one release: the proprietary ones and the open ones. GPUs since
-Blackwell (RTX 50, RTX PRO Blackwell, B200, GB200) work with the open modules alone; Turing to Hopper work with both.
+Blackwell (RTX 50, RTX PRO Blackwell, B200, GB200) work only with the open modules; Turing to Hopper work with both.
 With the proprietary modules the driver loads, initializes no GPU, and nvidia-smi answers `No devices were found`.
 
 It shows as
@@ -66,8 +66,8 @@ Install the driver's firmware package of the same release, rebuild the initramfs
     ];
 
     BAR = DriverTrouble::Bar: "gpu-bar", "a BAR of the GPU has no address space", "\
-A GPU maps its registers and memory into the processor's address space by BARs, which the firmware (BIOS) or the
-hypervisor assigns. Data centre GPUs need more than 4 GiB of it for each, so that `Above 4G Decoding` has to be on; a
+A GPU maps its registers and memory into the CPU's physical address space through BARs, which the firmware (BIOS) or the
+hypervisor assigns. A data-centre GPU needs more than 4 GiB of address space, so `Above 4G Decoding` has to be on; a
 virtual machine needs a firmware (UEFI, OVMF) with a large enough 64-bit MMIO window.
 
 It shows as
@@ -77,8 +77,8 @@ It shows as
 Detected in the kernel's log, while the driver lists no GPU.
 
 Turn on Above 4G Decoding (and Resizable BAR) in the firmware's setup, and boot by UEFI; in a virtual machine enlarge
-the MMIO window (QEMU: -fw_cfg opt/ovmf/X-PciMmio64Mb). The kernel's pci=realloc helps where the firmware cannot be
-changed.",
+the MMIO window (QEMU: -fw_cfg opt/ovmf/X-PciMmio64Mb). If the firmware cannot be changed, the kernel's pci=realloc may
+help.",
         &[
         "https://github.com/NVIDIA/open-gpu-kernel-modules/issues/344",
         "https://github.com/Dunedan/mbp-2016-linux/issues/60",

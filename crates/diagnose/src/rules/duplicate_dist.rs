@@ -241,7 +241,9 @@ fn shadowed(env: &PyEnv, groups: &BTreeMap<String, Vec<&Dist>>) -> Option<Findin
         draft = draft.evidence(what, source);
     }
     Some(
-        draft.cause("Python takes a package from the first folder of its path that has it.").done(),
+        draft
+            .cause("Python imports a package from the first folder on sys.path that has it.")
+            .done(),
     )
 }
 

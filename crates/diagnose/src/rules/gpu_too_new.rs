@@ -114,7 +114,7 @@ mod tests {
                     &["sm_110", "torch==2.9.1 --index-url https://download.pytorch.org/whl/cu130"],
                 ),
             Case::new(
-                "GB200 on the wheel for Hopper alone",
+                "GB200 on the wheel only for Hopper",
                 machines::with_gpu(
                     machines::gh200(),
                     machines::gpu("NVIDIA GB200", (10, 0), 189_000),

@@ -173,7 +173,7 @@ mod tests {
                 machines::jetson_thor(),
                 torch("2.9.1+cu128", "12.8"),
             ),
-            Case::new("a build the table does not know", v100(), torch("2.11.0", "13.0")),
+            Case::new("a build missing from the table", v100(), torch("2.11.0", "13.0")),
             Case::new("a nightly", v100(), torch("2.12.0.dev20260101+cu130", "13.0")),
             Case::new(
                 "conda's build has its own list",

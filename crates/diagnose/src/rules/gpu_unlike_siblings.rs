@@ -144,7 +144,7 @@ mod tests {
             case("equal caps", capped(&[700, 700])),
             case("two kinds of card", mixed),
             case("one without a value", silent),
-            case("one alone", machines::h200()),
+            case("a single GPU", machines::h200()),
         ]
     }
 }

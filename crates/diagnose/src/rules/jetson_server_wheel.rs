@@ -118,7 +118,7 @@ mod tests {
                 torch("2.8.0", "12.6"),
             ),
             Case::new(
-                "Thor takes the server wheel",
+                "Thor uses the server wheel",
                 machines::jetson_thor(),
                 torch("2.9.1+cu130", "13.0"),
             ),

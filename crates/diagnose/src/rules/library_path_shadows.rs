@@ -8,9 +8,9 @@ pub(super) const RULE: Rule = Rule {
     id: "library-path-shadows",
     title: "LD_LIBRARY_PATH puts another CUDA in front of torch's own libraries",
     about: "\
-torch's wheels find their CUDA libraries by a RUNPATH inside each file, but LD_LIBRARY_PATH is searched before a RUNPATH
-(an RPATH would come first). A system CUDA on LD_LIBRARY_PATH replaces some of the libraries, so the process mixes
-libraries of different CUDA releases.
+torch's wheels find their CUDA libraries by a search path inside each file. LD_LIBRARY_PATH comes after an RPATH but
+before a RUNPATH, so a system CUDA on LD_LIBRARY_PATH replaces some of the libraries, and the process mixes libraries of
+different CUDA releases.
 
 It shows as
   libcusparse.so.12: undefined symbol: __nvJitLinkComplete_12_4, version libnvJitLink.so.12

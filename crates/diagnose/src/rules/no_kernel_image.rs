@@ -195,7 +195,7 @@ mod tests {
                 machines::gh200(),
                 ffpa(&[("pyffpa.so", &["sm_80", "compute_80 8.5"])]),
             )
-            .finds(Info, Certain, &["has only PTX for the NVIDIA GH200", "takes long"]),
+            .finds(Info, Certain, &["has only PTX for the NVIDIA GH200", "the first call is slow"]),
             Case::new(
                 "one file of two is for other GPUs",
                 machines::a10(),
@@ -203,7 +203,7 @@ mod tests {
             )
             .finds(Info, Certain, &["1 of the compiled files of ffpa-attn", "b.so"]),
             Case::new(
-                "Orin takes no code of 8.0",
+                "Orin does not run code for 8.0",
                 machines::jetson_orin(),
                 ffpa(&[("a.so", &["sm_80"])]),
             )

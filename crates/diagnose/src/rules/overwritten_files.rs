@@ -312,7 +312,7 @@ mod tests {
                     "uv pip install --python /v/bin/python 'cuda-python>=12.8'",
                 ],
             ),
-            Case::new("one alone", machines::a10(), vec![onnx().build()]),
+            Case::new("only one of the two", machines::a10(), vec![onnx().build()]),
         ]
     }
 }

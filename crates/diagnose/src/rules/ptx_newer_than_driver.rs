@@ -126,7 +126,7 @@ mod tests {
         };
         // An A10 with driver 570, which is CUDA 12.8 and PTX 8.7.
         vec![
-            Case::new("PTX of CUDA 12.9 alone (row 14)", machines::a10(), vllm(&[&["sm_90", "compute_80 8.8"]]))
+            Case::new("only PTX of CUDA 12.9 (row 14)", machines::a10(), vllm(&[&["sm_90", "compute_80 8.8"]]))
                 .finds(
                     Error,
                     Certain,
@@ -145,8 +145,8 @@ mod tests {
                 vllm(&[&["sm_80"], &["compute_80 9.0"]]),
             )
             .finds(Warning, Certain, &["5 of 10 sets of kernels of vllm", "nvidia:580-server"]),
-            Case::new("the driver knows it", machines::a10(), vllm(&[&["compute_80 8.7"]])),
-            Case::new("machine code comes first", machines::a10(), vllm(&[&["sm_86", "compute_80 9.0"]])),
+            Case::new("PTX that the driver supports", machines::a10(), vllm(&[&["compute_80 8.7"]])),
+            Case::new("machine code is preferred to PTX", machines::a10(), vllm(&[&["sm_86", "compute_80 9.0"]])),
             Case::new("PTX for newer GPUs", machines::a10(), vllm(&[&["sm_80", "compute_120 9.0"]])),
         ]
     }

@@ -156,7 +156,7 @@ mod tests {
             };
             vec![PyEnv { in_front: vec![folder], ..env("/v").dist("numpy", "2.3.5").build() }]
         };
-        // `pip install --target` for the same Python; pandas 2.1 is compiled against NumPy 1 and asks for it.
+        // `pip install --target` for the same Python; pandas 2.1 is compiled against NumPy 1 and requires it.
         let same = |version: &str| {
             let mut envs = front(true, &["312"]);
             envs[0].in_front[0].modules[0].version = Some(version.into());
@@ -165,7 +165,7 @@ mod tests {
             vec![PyEnv { in_front: envs.remove(0).in_front, ..pandas.build() }]
         };
         vec![
-            Case::new("NumPy 2 before the 1 that pandas asks for", machines::a10(), same("2.2.6"))
+            Case::new("NumPy 2 before the 1 that pandas requires", machines::a10(), same("2.2.6"))
                 .finds(
                     Error,
                     Likely,

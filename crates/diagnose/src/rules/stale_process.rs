@@ -48,7 +48,7 @@ const WORKERS: [&str; 9] = [
     "text-generation-launcher",
 ];
 
-/// Processes that adopt or outlive orphans: as the parent of a worker they show that the real parent has ended.
+/// Init processes and shells: as the parent of a worker they show that the program that started it has ended.
 const REAPERS: [&str; 13] = [
     "systemd",
     "init",

@@ -224,7 +224,7 @@ mod tests {
                 ],
             ),
             Case::new(
-                "a toolkit that knows it is here",
+                "an installed toolkit supports the GPU",
                 machines::with_toolkit(machines::gb10(), "13.0", "/usr/local/cuda"),
                 triton("3.5.0"),
             )

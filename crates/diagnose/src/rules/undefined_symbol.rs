@@ -157,7 +157,11 @@ mod tests {
                 envs[0].interpreter.resolved = Some("/usr/bin/python3.13".into());
                 envs
             }),
-            Case::new("no import takes it", machines::a10(), one("_PyUnicode_Ready", true, false)),
+            Case::new(
+                "a module that no import opens",
+                machines::a10(),
+                one("_PyUnicode_Ready", true, false),
+            ),
             Case::new("a library", machines::a10(), one("own_function", false, true)),
             Case::new(
                 "a torch symbol is left to another rule",
