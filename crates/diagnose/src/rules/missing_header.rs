@@ -5,15 +5,15 @@ pub(super) const RULE: Rule = Rule {
     id: "missing-header",
     title: "a build that lacks a header",
     about: "\
-A compiler stops at the first header it does not find, and each belongs to a package: pybind11/pybind11.h to pybind11,
-Python.h to the interpreter's development files, cuda_runtime.h, cublas_v2.h and the like to the CUDA toolkit (not to
-its runtime packages), cudnn.h and nccl.h to their own, cutlass headers to a git submodule that was not checked out.
+A compiler stops at the first header it does not find. Each header belongs to a package: pybind11/pybind11.h to
+pybind11; Python.h to the interpreter's development files; cuda_runtime.h, cublas_v2.h and the like to the CUDA toolkit
+(not its runtime packages); cudnn.h and nccl.h to separate packages; CUTLASS headers to a git submodule.
 
 It shows as
   fatal error: pybind11/pybind11.h: No such file or directory
 
-Install the package that has the header where the build runs: into the environment for pybind11 (and build without
-isolation), from the system for the others; fetch submodules with `git submodule update --init --recursive`.",
+Install the package of the header where the build runs: pybind11 in the environment (and build without isolation), the
+others with the system's package manager; fetch submodules with `git submodule update --init --recursive`.",
     links: &[
         "https://pybind11.readthedocs.io/en/stable/installing.html",
     ],
@@ -99,7 +99,7 @@ fn commands(seen: &Seen) -> Vec<String> {
     ]
 }
 
-/// Only pybind11 is a package of the environment; of the system's headers no fact tells.
+/// Only pybind11 and the toolkit's headers can be checked; no fact records other system headers.
 fn look(seen: &Seen) -> Option<Look> {
     let env = seen.env()?;
     if TOOLKIT.iter().any(|header| wants(seen, header)) {
@@ -128,7 +128,7 @@ mod tests {
     use crate::test_support::{env, machines};
 
     #[test]
-    fn each_header_leads_to_its_package() {
+    fn each_header_names_its_package() {
         let check = |header: &str, expect: &str, confirmed: Option<bool>| {
             let text = format!("x.cc:1:10: fatal error: {header}: No such file or directory");
             let envs = [env("/v").uv().torch("2.9.1+cu128", Some("12.8")).build()];
