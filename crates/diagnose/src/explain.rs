@@ -11,7 +11,7 @@ mod subjects;
 use self::error_lines::{ErrorLine, Kind};
 use self::subjects::{PLAIN_WORDS, environments_of, names_in};
 use crate::oom::{self, OutOfMemory};
-use crate::rules::{Also, Context, RULES, Rule, Seen};
+use crate::rules::{Also, Context, PastedError, RULES, Rule};
 use crate::text::{Pasted, Pattern, Text};
 use facts::CompactSort;
 use facts::{Dist, Evidence, Finding, Machine, PyEnv, Severity};
@@ -182,7 +182,7 @@ pub fn explain_text(
         let spaced = pasted.spaced();
         let meant = environments_of(&spaced, envs);
         let context = Context { machine, envs: &meant };
-        let seen = Seen { context, text: &spaced, words: Vec::new() };
+        let seen = PastedError { context, text: &spaced, words: Vec::new() };
         let chain = error_lines::chain(&errors, found);
         entities.extend(match root.kind {
             Kind::Build => entity::build_error::of_root(&seen, root),
@@ -213,7 +213,7 @@ fn read(pasted: &Pasted, machine: &Machine, envs: &[PyEnv]) -> (Vec<Match>, Vec<
     let spaced = pasted.spaced();
     let meant = environments_of(&spaced, envs);
     let context = Context { machine, envs: &meant };
-    let seen = Seen { context, text: &spaced, words: Vec::new() };
+    let seen = PastedError { context, text: &spaced, words: Vec::new() };
     let entities = entity::entities(pasted, &seen);
     let mut hits: Vec<Hit> = known()
         .chunk_by(|one, next| one.0 == next.0)
@@ -337,7 +337,7 @@ pub fn knows(text: &str) -> bool {
     }
     let (machine, spaced) = (Machine::unknown(), pasted.spaced());
     let context = Context { machine: &machine, envs: &[] };
-    let seen = Seen { context, text: &spaced, words: Vec::new() };
+    let seen = PastedError { context, text: &spaced, words: Vec::new() };
     entity::entities(&pasted, &seen).iter().any(|entity| entity.answers() || entity.rule.is_some())
 }
 
@@ -428,7 +428,7 @@ fn judge(hit: Hit, context: &Context, text: &str) -> Match {
     let rule = hit.rule;
     let findings = rule.check.map_or_else(Vec::new, |check| check(context));
     let able = rule.check.is_some() && rule.needs.iter().all(|need| need.met(context));
-    let seen = Seen { context: *context, text, words: hit.words };
+    let seen = PastedError { context: *context, text, words: hit.words };
     // A finding of severity info is not a fault; only the rule's `look` shows whether it caused the message.
     let fault = findings.iter().any(|finding| finding.severity != Severity::Info);
     let look = if fault { None } else { rule.look.and_then(|look| look(&seen)) };
@@ -448,7 +448,7 @@ fn judge(hit: Hit, context: &Context, text: &str) -> Match {
     let fix_elsewhere = match confirmed_here {
         Some(false) if !hit.pattern.is_empty() => {
             let unknown = Machine::unknown();
-            let elsewhere = Seen {
+            let elsewhere = PastedError {
                 context: Context { machine: &unknown, envs: &[] },
                 text,
                 words: seen.words.clone(),

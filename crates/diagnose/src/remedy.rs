@@ -1,6 +1,6 @@
 use crate::extension::{has_source, is_compiled_here};
 use crate::requirement;
-use crate::seen::Seen;
+use crate::seen::PastedError;
 use crate::torch_build::{by_conda, installed, live_dist};
 use crate::torch_choice::{Choice, choose};
 pub(crate) use facts::quote;
@@ -188,7 +188,7 @@ impl<'a> Installer<'a> {
 
 /// Steps that install the published torch nearest to the installed one that fits the GPU, the driver and the Python
 /// here. If none is known, they show torch's CUDA and the GPU.
-pub(crate) fn another_torch(seen: &Seen) -> Vec<String> {
+pub(crate) fn another_torch(seen: &PastedError) -> Vec<String> {
     let known = !crate::gpu::capabilities(seen.machine()).is_empty();
     let choice = seen.env().filter(|_| known).and_then(|env| {
         let version = installed(env).map(|torch| torch.version);

@@ -133,7 +133,7 @@ mod wrong_architecture;
 mod wsl_gpu;
 mod xid;
 
-pub use crate::seen::{Look, Need, Seen};
+pub use crate::seen::{Look, Need, PastedError};
 pub use crate::text::Text;
 use facts::{Finding, FleetReport, GpusReport, Machine, PyEnv};
 pub(crate) use missing_dependency::module_of;
@@ -299,7 +299,7 @@ pub struct Rule {
     /// What its words are beside those of other rules.
     pub role: Role,
     /// Commands for someone who pasted such words and in whose files the rule finds nothing.
-    pub remedy: fn(&Seen) -> Vec<String>,
+    pub remedy: fn(&PastedError) -> Vec<String>,
     /// What has to be here before the silence of `check` means that all is well.
     pub needs: &'static [Need],
     /// Finds it: no I/O, findings in the order of the environments. `None` for what only its words show.
@@ -310,7 +310,7 @@ pub struct Rule {
     pub check_fleet: Option<fn(&FleetReport) -> Vec<Finding>>,
     /// Looks for what is no fault until someone saw the words (no nvcc matters to a build alone); `None` as its answer
     /// when it cannot tell here.
-    pub look: Option<fn(&Seen) -> Option<Look>>,
+    pub look: Option<fn(&PastedError) -> Option<Look>>,
     /// Machines and environments the rule must find something in, or must not.
     #[cfg(test)]
     pub(crate) cases: fn() -> Vec<crate::test_support::Case>,

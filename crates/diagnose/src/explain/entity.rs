@@ -28,7 +28,7 @@ mod symbol;
 mod xid;
 
 use super::cause::{Cause, Certainty};
-use crate::rules::Seen;
+use crate::rules::PastedError;
 use crate::text::{Found, Pasted, Pattern};
 use facts::CompactSort;
 use facts::Evidence;
@@ -163,11 +163,11 @@ struct Form {
     /// A row of the kind's table, for kinds that have one.
     key: &'static str,
     /// Resolves one mention; `None` if the mention is something else.
-    read: fn(&Seen, &'static str) -> Option<Entity>,
+    read: fn(&PastedError, &'static str) -> Option<Entity>,
 }
 
 /// A form that is not from a table.
-fn form(pattern: &'static str, read: fn(&Seen, &'static str) -> Option<Entity>) -> Form {
+fn form(pattern: &'static str, read: fn(&PastedError, &'static str) -> Option<Entity>) -> Form {
     Form { pattern: Cow::Borrowed(pattern), key: "", read }
 }
 
@@ -175,7 +175,7 @@ fn form(pattern: &'static str, read: fn(&Seen, &'static str) -> Option<Entity>) 
 fn keyed(
     pattern: impl Into<Cow<'static, str>>,
     key: &'static str,
-    read: fn(&Seen, &'static str) -> Option<Entity>,
+    read: fn(&PastedError, &'static str) -> Option<Entity>,
 ) -> Form {
     Form { pattern: pattern.into(), key, read }
 }
@@ -219,7 +219,7 @@ fn known() -> &'static [Vec<(Form, Pattern)>] {
 }
 
 /// Every entity of a text, in its order, each once. `spaced` is the same text with single spaces.
-pub(super) fn entities(pasted: &Pasted, seen: &Seen) -> Vec<Entity> {
+pub(super) fn entities(pasted: &Pasted, seen: &PastedError) -> Vec<Entity> {
     let mut all: Vec<Entity> = Vec::new();
     for kind in known() {
         let mut taken: Vec<(usize, usize)> = Vec::new();
@@ -230,7 +230,7 @@ pub(super) fn entities(pasted: &Pasted, seen: &Seen) -> Vec<Entity> {
                 if taken.iter().any(|(from, to)| start < *to && *from < end) {
                     continue;
                 }
-                let mention = Seen { context: seen.context, text: seen.text, words };
+                let mention = PastedError { context: seen.context, text: seen.text, words };
                 let Some(mut entity) = (form.read)(&mention, form.key) else { continue };
                 taken.push((start, end));
                 entity.span = (start, end);

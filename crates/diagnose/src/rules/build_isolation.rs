@@ -1,4 +1,4 @@
-use super::{Look, Rule, Seen, Text};
+use super::{Look, PastedError, Rule, Text};
 use crate::remedy::text;
 
 pub(super) const RULE: Rule = Rule {
@@ -47,7 +47,7 @@ error: subprocess-exited-with-error"),
 };
 
 /// Isolation hides an installed torch; without one the words are plainly true.
-fn look(seen: &Seen) -> Option<Look> {
+fn look(seen: &PastedError) -> Option<Look> {
     let env = seen.env()?;
     Some(match &env.torch {
         Some(torch) => Look::new(

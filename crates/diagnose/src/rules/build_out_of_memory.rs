@@ -1,4 +1,4 @@
-use super::{Look, Rule, Seen, Text};
+use super::{Look, PastedError, Rule, Text};
 use crate::host::build_jobs;
 use crate::remedy::text;
 pub(super) const RULE: Rule = Rule {
@@ -42,7 +42,7 @@ error: command failed"),
     ..Rule::BLANK
 };
 
-fn look(seen: &Seen) -> Option<Look> {
+fn look(seen: &PastedError) -> Option<Look> {
     let machine = seen.machine();
     let jobs = build_jobs(machine)?;
     let cores = machine.cpu.usable_cores.as_ref().or(machine.cpu.logical_cores.as_ref())?;

@@ -1,4 +1,4 @@
-use super::{Also, Look, Rule, Seen, Text};
+use super::{Also, Look, PastedError, Rule, Text};
 use crate::host;
 use crate::torch_build::installed;
 pub(super) const RULE: Rule = Rule {
@@ -45,7 +45,7 @@ Set CUDA_HOME to a toolkit of torch's CUDA major version, install one, or take a
     ..Rule::BLANK
 };
 
-fn look(seen: &Seen) -> Option<Look> {
+fn look(seen: &PastedError) -> Option<Look> {
     let places = "CUDA_HOME, CUDA_PATH, PATH, /usr/local/cuda*";
     Some(match seen.machine().toolkits.iter().find(|toolkit| toolkit.has_nvcc) {
         Some(toolkit) => {

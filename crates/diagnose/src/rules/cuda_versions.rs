@@ -1,4 +1,4 @@
-use super::{Context, Look, Need, Rule, Seen, Text};
+use super::{Context, Look, Need, PastedError, Rule, Text};
 use crate::host;
 use crate::torch_build::installed;
 use crate::torch_choice::reach;
@@ -123,7 +123,7 @@ fn judge(machine: &Machine, env: &PyEnv) -> Option<Finding> {
 }
 
 /// Whether the toolkit a build takes is of another major version than torch; nothing to be said without one.
-fn look(seen: &Seen) -> Option<Look> {
+fn look(seen: &PastedError) -> Option<Look> {
     let cuda = installed(seen.env()?)?.cuda?;
     let (toolkit, version) = default_toolkit(seen.machine())?;
     let version = version?;

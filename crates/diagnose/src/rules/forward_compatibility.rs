@@ -1,4 +1,4 @@
-use super::{Context, Look, Need, Rule, Seen, Text};
+use super::{Context, Look, Need, PastedError, Rule, Text};
 use crate::{gpu, host};
 use facts::{Confidence, Finding, Machine, Severity};
 use knowledge::Version;
@@ -104,7 +104,7 @@ fn judge(machine: &Machine) -> Option<Finding> {
 
 /// GeForce cards take no forward compatibility whatever its version; about others the GPU's name tells nothing. Where
 /// the libcuda that programs get is known, that one tells.
-fn look(seen: &Seen) -> Option<Look> {
+fn look(seen: &PastedError) -> Option<Look> {
     let gpu = gpu::nvidia(seen.machine()).next()?;
     let known = seen.context.driver().is_some_and(|driver| driver.cuda_library.is_some());
     (!known && gpu::all_geforce(seen.machine()))

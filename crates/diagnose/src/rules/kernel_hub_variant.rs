@@ -1,4 +1,4 @@
-use super::{Look, Rule, Seen, Text};
+use super::{Look, PastedError, Rule, Text};
 use crate::torch_build::installed;
 use facts::{Machine, Platform, PyEnv};
 pub(super) const RULE: Rule = Rule {
@@ -48,7 +48,7 @@ fn variant(machine: &Machine, env: &PyEnv) -> Option<String> {
 }
 
 /// Where the message lists the variants there are, the one for this torch is among them or not.
-fn look(seen: &Seen) -> Option<Look> {
+fn look(seen: &PastedError) -> Option<Look> {
     let env = seen.env()?;
     let wanted = variant(seen.machine(), env)?;
     let torch = env.torch.as_ref()?;

@@ -1,4 +1,4 @@
-use super::{Context, Need, Rule, Seen, Text};
+use super::{Context, Need, PastedError, Rule, Text};
 use crate::cuda_library::{
     cuda_of_library, distribution, is_for_torch, is_preloaded, known, library, looks_into_packages,
     major, own_extras, soname,
@@ -84,7 +84,7 @@ fn cuda_of_torch(env: &PyEnv) -> Option<u32> {
 }
 
 /// The major version in the soname decides which CUDA the library is of; torch's decides where the name has none of CUDA's.
-fn for_text(seen: &Seen, name: &str) -> Vec<RemedyStep> {
+fn for_text(seen: &PastedError, name: &str) -> Vec<RemedyStep> {
     let installer = seen.installer();
     let of_torch = seen.env().and_then(cuda_of_torch);
     let soname = soname(seen.text).filter(|soname| known(soname) == Some(name));

@@ -1,4 +1,4 @@
-use super::{Look, Rule, Seen, Text};
+use super::{Look, PastedError, Rule, Text};
 use crate::host;
 use crate::torch_build::{installed, live_dist};
 pub(super) const RULE: Rule = Rule {
@@ -43,7 +43,7 @@ compilation terminated."),
     ..Rule::BLANK
 };
 
-fn wants(seen: &Seen, header: &str) -> bool {
+fn wants(seen: &PastedError, header: &str) -> bool {
     seen.text.contains(&format!("fatal error: {header}"))
 }
 
@@ -61,7 +61,7 @@ const TOOLKIT: [&str; 10] = [
     "cuda_fp16.h",
 ];
 
-fn commands(seen: &Seen) -> Vec<String> {
+fn commands(seen: &PastedError) -> Vec<String> {
     let installer = seen.installer();
     let cuda = seen.env().and_then(installed).and_then(|torch| torch.cuda).unwrap_or((12, 8));
     if wants(seen, "Python.h") {
@@ -100,7 +100,7 @@ fn commands(seen: &Seen) -> Vec<String> {
 }
 
 /// Only pybind11 is a package of the environment; of the system's headers no fact tells.
-fn look(seen: &Seen) -> Option<Look> {
+fn look(seen: &PastedError) -> Option<Look> {
     let env = seen.env()?;
     if TOOLKIT.iter().any(|header| wants(seen, header)) {
         let nvcc = seen.machine().toolkits.iter().find(|toolkit| toolkit.has_nvcc);

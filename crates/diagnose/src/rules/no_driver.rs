@@ -1,4 +1,4 @@
-use super::{Context, Look, Rule, Seen, Text};
+use super::{Context, Look, PastedError, Rule, Text};
 use crate::access::{self, Obstacle};
 use crate::host;
 use facts::{Confidence, Finding, Severity};
@@ -122,7 +122,7 @@ fn no_gpu(context: &Context) -> Finding {
 }
 
 /// Without the words, a machine without a driver is simply a machine without a GPU.
-fn look(seen: &Seen) -> Option<Look> {
+fn look(seen: &PastedError) -> Option<Look> {
     let driver = seen.machine().driver.as_ref();
     Some(match driver.and_then(|driver| driver.version()) {
         Some(version) => {

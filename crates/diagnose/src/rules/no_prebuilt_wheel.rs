@@ -1,4 +1,4 @@
-use super::{Look, Rule, Seen, Text};
+use super::{Look, PastedError, Rule, Text};
 use crate::host::build_jobs;
 use crate::remedy::text;
 pub(super) const RULE: Rule = Rule {
@@ -36,7 +36,7 @@ the wheel.",
 };
 
 /// The label a fitting wheel has tells whether the address the setup guessed was for the torch here.
-fn look(seen: &Seen) -> Option<Look> {
+fn look(seen: &PastedError) -> Option<Look> {
     let env = seen.env()?;
     let label = crate::extension::wheel_label(seen.machine(), env)?;
     let torch = env.torch.as_ref()?;

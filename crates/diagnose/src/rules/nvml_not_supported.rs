@@ -1,4 +1,4 @@
-use super::{Look, Rule, Seen, Text};
+use super::{Look, PastedError, Rule, Text};
 
 pub(super) const RULE: Rule = Rule {
     id: "nvml-not-supported",
@@ -28,7 +28,7 @@ MemAvailable, and leave some of it to the system, since a GPU program can take a
     ..Rule::BLANK
 };
 
-fn look(seen: &Seen) -> Option<Look> {
+fn look(seen: &PastedError) -> Option<Look> {
     let gpu = crate::gpu::nvidia(seen.machine()).next()?;
     let memory = gpu.memory_total_bytes.as_ref();
     let shared = memory.is_some_and(|fact| fact.source.contains("meminfo"));

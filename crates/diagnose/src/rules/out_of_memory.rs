@@ -1,4 +1,4 @@
-use super::{Look, Rule, Seen, Text};
+use super::{Look, PastedError, Rule, Text};
 use crate::oom::{self, OutOfMemory};
 use facts::Gpu;
 pub(super) const RULE: Rule = Rule {
@@ -50,7 +50,7 @@ CUDA kernel errors might be asynchronously reported at some other API call"),
 };
 
 /// A GPU that is nearly full while the words are looked up confirms them; a free one only says that it has passed.
-fn look(seen: &Seen) -> Option<Look> {
+fn look(seen: &PastedError) -> Option<Look> {
     if oom::first_in(seen.text) != Some(OutOfMemory::Cuda) {
         return None;
     }

@@ -1,4 +1,4 @@
-use super::{Look, Rule, Seen, Text};
+use super::{Look, PastedError, Rule, Text};
 use crate::remedy::text;
 use crate::torch_build::live_dist;
 use facts::{PyEnv, RemedyStep};
@@ -53,13 +53,13 @@ fn named(text: &str) -> Vec<&'static str> {
         .collect()
 }
 
-fn missing(seen: &Seen, env: &PyEnv) -> Vec<&'static str> {
+fn missing(seen: &PastedError, env: &PyEnv) -> Vec<&'static str> {
     let named = named(seen.text);
     let named = if named.is_empty() { vec!["causal-conv1d", "mamba-ssm"] } else { named };
     named.into_iter().filter(|package| live_dist(env, package).is_none()).collect()
 }
 
-fn look(seen: &Seen) -> Option<Look> {
+fn look(seen: &PastedError) -> Option<Look> {
     let env = seen.env()?;
     let missing = missing(seen, env);
     let place = env.site_packages.join(", ");
@@ -69,7 +69,7 @@ fn look(seen: &Seen) -> Option<Look> {
     })
 }
 
-fn commands(seen: &Seen) -> Vec<RemedyStep> {
+fn commands(seen: &PastedError) -> Vec<RemedyStep> {
     let missing = match seen.env() {
         Some(env) => missing(seen, env),
         None => named(seen.text),

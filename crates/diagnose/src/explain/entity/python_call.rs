@@ -3,7 +3,7 @@
 use super::{Entity, Form, form};
 use crate::explain::cause::Cause;
 use crate::explain::modules::{frames, installed, provider};
-use crate::rules::Seen;
+use crate::rules::PastedError;
 
 pub(super) fn forms() -> Vec<Form> {
     vec![
@@ -43,7 +43,7 @@ const COMPILED: [(&str, &str, &str); 15] = [
     ("bitsandbytes", "bitsandbytes", "bitsandbytes"),
 ];
 
-fn read(seen: &Seen, _: &'static str) -> Option<Entity> {
+fn read(seen: &PastedError, _: &'static str) -> Option<Entity> {
     let function =
         seen.word("function")?.trim_start_matches("TypeError:").trim_start_matches("RuntimeError:");
     let name = function.rsplit('.').next().unwrap_or(function);
@@ -94,7 +94,7 @@ fn read(seen: &Seen, _: &'static str) -> Option<Entity> {
 
 /// Calls of Python functions: between installed packages a mismatch of releases, in the user's own code a mistake of
 /// the user.
-fn keyword(seen: &Seen, _: &'static str) -> Option<Entity> {
+fn keyword(seen: &PastedError, _: &'static str) -> Option<Entity> {
     let tops = frames(seen.text);
     let mut packages: Vec<String> =
         tops.iter().map(|top| provider(top, seen.context.envs)).collect();

@@ -4,7 +4,7 @@ use super::super::cause::Cause;
 use super::{Entity, Form, form};
 use crate::cuda_library;
 use crate::host;
-use crate::rules::Seen;
+use crate::rules::PastedError;
 
 pub(super) fn forms() -> Vec<Form> {
     vec![
@@ -43,7 +43,7 @@ const SYSTEM: [(&str, &str, &str); 20] = [
     ("libpython3", "libpython3-dev", "python3-libs"),
 ];
 
-fn read(seen: &Seen, _: &'static str) -> Option<Entity> {
+fn read(seen: &PastedError, _: &'static str) -> Option<Entity> {
     let word = seen.word("library")?;
     let name = word.rsplit(['/', ':']).next().unwrap_or(word).trim_end_matches(['.', ',']);
     name.contains(".so").then_some(())?;

@@ -6,7 +6,7 @@ use crate::abi::{is_torch_symbol, words};
 use crate::explain::modules::{installed, provider};
 use crate::extension::has_source;
 use crate::host;
-use crate::rules::Seen;
+use crate::rules::PastedError;
 use facts::{MissingSymbol, NativeFile};
 
 pub(super) fn forms() -> Vec<Form> {
@@ -18,7 +18,7 @@ pub(super) fn forms() -> Vec<Form> {
     ]
 }
 
-fn read(seen: &Seen, _: &'static str) -> Option<Entity> {
+fn read(seen: &PastedError, _: &'static str) -> Option<Entity> {
     let symbol = seen.word("symbol")?.trim_end_matches(['.', ',', ')']);
     let path = seen
         .word("file")

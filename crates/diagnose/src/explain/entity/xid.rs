@@ -2,7 +2,7 @@
 
 use super::{Entity, Form, form};
 use crate::host;
-use crate::rules::Seen;
+use crate::rules::PastedError;
 use facts::Machine;
 use knowledge::xids::{self, Action, Origin, Weight};
 
@@ -26,7 +26,7 @@ fn digits(word: &str) -> Option<u32> {
     word[..end].parse().ok()
 }
 
-fn numbered(seen: &Seen, _: &'static str) -> Option<Entity> {
+fn numbered(seen: &PastedError, _: &'static str) -> Option<Entity> {
     // Databases count transactions by an xid in lower case.
     (seen.text.contains("Xid") || seen.text.contains("XID")).then_some(())?;
     let number = digits(seen.word("number")?)?;
@@ -117,7 +117,7 @@ fn log_commands(machine: &Machine) -> Vec<String> {
 }
 
 /// Xid 154 states the recovery action that the driver requests.
-fn recovery(seen: &Seen, _: &'static str) -> Option<Entity> {
+fn recovery(seen: &PastedError, _: &'static str) -> Option<Entity> {
     (digits(seen.word("number")?)? == 154).then_some(())?;
     let lower = seen.text.to_ascii_lowercase();
     let after = lower.find("recovery action changed").map_or("", |at| &lower[at..]);
@@ -168,7 +168,7 @@ fn recovery(seen: &Seen, _: &'static str) -> Option<Entity> {
     )
 }
 
-fn switch(seen: &Seen, _: &'static str) -> Option<Entity> {
+fn switch(seen: &PastedError, _: &'static str) -> Option<Entity> {
     let number = digits(seen.word("number")?)?;
     Some(
         Entity::new("sxid", format!("SXid {number}"))
