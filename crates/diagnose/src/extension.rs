@@ -1,8 +1,8 @@
 //! Packages that are compiled against one torch: which one an error names, and how to install the build that fits.
 
 use crate::gpu;
+use crate::pasted_error::PastedError;
 use crate::remedy::Installer;
-use crate::seen::PastedError;
 use crate::torch_build::installed;
 use facts::{Machine, Platform, PyEnv, RemedyStep};
 use knowledge::{dotted, torch_series};

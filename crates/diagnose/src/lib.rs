@@ -27,10 +27,10 @@ mod matrix;
 mod model;
 mod native;
 mod oom;
+mod pasted_error;
 mod remedy;
 mod requirement;
 mod rules;
-mod seen;
 mod suggest;
 #[cfg(test)]
 mod test_support;

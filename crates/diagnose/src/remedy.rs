@@ -1,6 +1,6 @@
 use crate::extension::{has_source, is_compiled_here};
+use crate::pasted_error::PastedError;
 use crate::requirement;
-use crate::seen::PastedError;
 use crate::torch_build::{by_conda, installed, live_dist};
 use crate::torch_choice::{Choice, choose};
 pub(crate) use facts::quote;

@@ -133,7 +133,7 @@ mod wrong_architecture;
 mod wsl_gpu;
 mod xid;
 
-pub use crate::seen::{Look, Need, PastedError};
+pub use crate::pasted_error::{Look, Need, PastedError};
 pub use crate::text::Text;
 use facts::{Finding, FleetReport, GpusReport, Machine, PyEnv};
 pub(crate) use missing_dependency::module_of;
