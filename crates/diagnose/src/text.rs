@@ -62,7 +62,7 @@ enum Space {
 
 /// A match of a pattern. Positions are bytes, without white space.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Found {
+pub(crate) struct PatternMatch {
     /// The first byte.
     pub(crate) start: usize,
     /// One past the last byte.
@@ -159,7 +159,7 @@ impl Pasted {
     }
 
     /// The first match of a pattern that begins with words.
-    pub(crate) fn find(&self, pattern: &Pattern) -> Option<Found> {
+    pub(crate) fn find(&self, pattern: &Pattern) -> Option<PatternMatch> {
         let Some(Piece::Words(first)) = pattern.pieces.first() else { return None };
         if !self.may_have(pattern) {
             return self.cut_off(first);
@@ -175,7 +175,7 @@ impl Pasted {
     }
 
     /// Every match of a pattern in text order, at most `most`.
-    pub(crate) fn find_all(&self, pattern: &Pattern, most: usize) -> Vec<Found> {
+    pub(crate) fn find_all(&self, pattern: &Pattern, most: usize) -> Vec<PatternMatch> {
         if !self.may_have(pattern) {
             return Vec::new();
         }
@@ -198,7 +198,7 @@ impl Pasted {
     }
 
     /// Matches a pattern that begins with a `{name}`: the word directly before the words that follow it.
-    fn find_by_second(&self, pattern: &Pattern, most: usize) -> Vec<Found> {
+    fn find_by_second(&self, pattern: &Pattern, most: usize) -> Vec<PatternMatch> {
         let [Piece::Word(name), Piece::Words(words), rest @ ..] = pattern.pieces.as_slice() else {
             return Vec::new();
         };
@@ -217,7 +217,7 @@ impl Pasted {
                 continue;
             }
             let weight = pattern.pieces.iter().map(Piece::weight).sum();
-            all.push(Found { start, end, weight, words: named });
+            all.push(PatternMatch { start, end, weight, words: named });
             if all.len() == most {
                 break;
             }
@@ -243,7 +243,7 @@ impl Pasted {
     }
 
     /// The match of a pattern at one position.
-    fn fits_at(&self, pattern: &Pattern, start: usize, first: &[u8]) -> Option<Found> {
+    fn fits_at(&self, pattern: &Pattern, start: usize, first: &[u8]) -> Option<PatternMatch> {
         let begins = !pattern.at_line || self.before[start] == Space::Line;
         if !begins || !self.begins_word(start, first) {
             return None;
@@ -255,12 +255,12 @@ impl Pasted {
             return None;
         }
         let weight = pattern.pieces.iter().map(Piece::weight).sum();
-        Some(Found { start, end, weight, words })
+        Some(PatternMatch { start, end, weight, words })
     }
 
     /// The match of a pattern's beginning at the end of a text that was cut off. The rules differ in the ends of
     /// mangled C++ names, so a pattern with such a name does not match by its beginning.
-    fn cut_off(&self, first: &[u8]) -> Option<Found> {
+    fn cut_off(&self, first: &[u8]) -> Option<PatternMatch> {
         if first.contains(&b'_') {
             return None;
         }
@@ -268,7 +268,7 @@ impl Pasted {
         let shown = (least..first.len()).rev().find(|n| self.squeezed.ends_with(&first[..*n]))?;
         let start = self.squeezed.len() - shown;
         let end = self.squeezed.len();
-        let found = Found { start, end, weight: shown, words: Vec::new() };
+        let found = PatternMatch { start, end, weight: shown, words: Vec::new() };
         self.begins_word(start, first).then_some(found)
     }
 

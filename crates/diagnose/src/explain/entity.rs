@@ -29,7 +29,7 @@ mod xid;
 
 use super::cause::{Cause, Certainty};
 use crate::rules::PastedError;
-use crate::text::{Found, Pasted, Pattern};
+use crate::text::{Pasted, Pattern, PatternMatch};
 use facts::CompactSort;
 use facts::Evidence;
 use std::borrow::Cow;
@@ -226,7 +226,7 @@ pub(super) fn entities(pasted: &Pasted, seen: &PastedError) -> Vec<Entity> {
         let mut own: Vec<Entity> = Vec::new();
         for (form, pattern) in kind {
             for found in pasted.find_all(pattern, MOST) {
-                let Found { start, end, words, .. } = found;
+                let PatternMatch { start, end, words, .. } = found;
                 if taken.iter().any(|(from, to)| start < *to && *from < end) {
                     continue;
                 }
