@@ -460,7 +460,7 @@ fn judge(hit: Hit, context: &Context, text: &str) -> Match {
     let evidence = findings.iter().flat_map(|finding| finding.evidence.clone());
     let mut evidence: Vec<Evidence> = evidence.chain(look.map(|look| look.evidence)).collect();
     if confirmed_here == Some(false) && evidence.is_empty() {
-        evidence.extend(rule.needs.iter().flat_map(|need| need.seen(context)));
+        evidence.extend(rule.needs.iter().flat_map(|need| need.evidence(context)));
     }
     let causes = match confirmed_here {
         None if !hit.pattern.is_empty() => rule.also.iter().map(Also::cause).collect(),

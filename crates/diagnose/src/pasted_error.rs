@@ -71,7 +71,7 @@ impl Need {
 
 impl Need {
     /// The evidence that this need is met.
-    pub(crate) fn seen(self, context: &Context) -> Vec<Evidence> {
+    pub(crate) fn evidence(self, context: &Context) -> Vec<Evidence> {
         let dist = |env: &PyEnv, name: &str| {
             let dist = env.dist(name)?;
             Some((format!("{name} {}", dist.version), dist.path.clone()))
