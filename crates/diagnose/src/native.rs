@@ -46,7 +46,7 @@ impl<'a> Native<'a> {
     }
 
     /// Its distribution and version, such as `flash_attn 2.8.3`, or the path of a file without a distribution.
-    pub(crate) fn what(&self) -> String {
+    pub(crate) fn label(&self) -> String {
         match self.owner() {
             Some(dist) => format!("{} {}", dist.name, dist.version),
             None => self.file.path.clone(),

@@ -107,7 +107,7 @@ fn judge(context: &Context, group: &[Native<'_>]) -> Option<Finding> {
     let path = needed.path.as_deref().unwrap_or_default();
     let title = format!(
         "{} in {} calls {}, which the {} here does not have",
-        shown.what(),
+        shown.label(),
         shown.env.root,
         symbol.symbol,
         needed.name

@@ -106,7 +106,7 @@ fn judge_package(machine: &Machine, newer: &Newer<'_>) -> Option<Finding> {
     let title = format!(
         "{name} cannot run CUDA {}, which {} in {} needs",
         newer.cuda,
-        newer.native.what(),
+        newer.native.label(),
         newer.native.env.root
     );
     let mut draft = RULE
@@ -213,7 +213,7 @@ fn judge(context: &Context, env: &PyEnv, reach: Reach, newer: &[Newer<'_>]) -> O
     );
     for it in newer {
         draft = draft.evidence(
-            format!("{} needs {} too (DT_NEEDED)", it.native.what(), it.library),
+            format!("{} needs {} too (DT_NEEDED)", it.native.label(), it.library),
             it.native.file.path.clone(),
         );
     }

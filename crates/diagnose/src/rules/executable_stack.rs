@@ -61,7 +61,7 @@ fn finding(libc: &Fact<String>, group: &[Native<'_>]) -> Finding {
     let first = &group[0];
     let title = format!(
         "{} in {} asks for an executable stack, which {} refuses",
-        first.what(),
+        first.label(),
         first.env.root,
         libc.value
     );

@@ -74,7 +74,7 @@ fn found(
     torch: &Native<'_>,
     own: u32,
 ) -> Finding {
-    let what = native.what();
+    let what = native.label();
     let name = native.owner().map_or("the extension", |dist| &dist.name);
     let title = format!("{what} in {} is for CUDA {major}, and its torch for CUDA {own}", env.root);
     let of_torch = loaded(torch).find(|(_, major)| *major == own).map_or("", |(name, _)| name);

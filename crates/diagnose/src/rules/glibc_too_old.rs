@@ -61,7 +61,7 @@ fn judge(context: &Context, group: &[Native<'_>]) -> Option<Finding> {
             Confidence::Certain,
             format!(
                 "{} in {} needs {}; the C library here ends at {here}",
-                first.what(),
+                first.label(),
                 first.env.root,
                 wanted.version
             ),

@@ -96,14 +96,14 @@ fn judge(env: &PyEnv) -> Option<Finding> {
     let title = match severity {
         Severity::Error => format!(
             "LD_LIBRARY_PATH breaks {} in {}: another {} is loaded",
-            native.what(),
+            native.label(),
             env.root,
             needed.name
         ),
         _ => format!(
             "LD_LIBRARY_PATH puts another {} in front of the one {} in {} brings",
             needed.name,
-            native.what(),
+            native.label(),
             env.root
         ),
     };

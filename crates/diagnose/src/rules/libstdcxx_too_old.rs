@@ -72,7 +72,7 @@ fn judge(group: &[Native<'_>]) -> Option<Finding> {
             Confidence::Certain,
             format!(
                 "{} in {} needs {}; the {} found first ends at {here}",
-                first.what(),
+                first.label(),
                 first.env.root,
                 wanted.version,
                 wanted.library

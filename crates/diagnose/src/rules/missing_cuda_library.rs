@@ -187,7 +187,7 @@ fn tell(group: &[Native<'_>]) -> Option<Finding> {
     };
     let title = format!(
         "{} in {} finds {} only if its package loads it by itself",
-        first.what(),
+        first.label(),
         first.env.root,
         needed.name
     );
@@ -244,7 +244,7 @@ fn judge(group: &[Native<'_>]) -> Option<Finding> {
         .finding(
             severity,
             Confidence::Certain,
-            format!("{} in {} needs {}, {gone}", first.what(), env.root, needed.name),
+            format!("{} in {} needs {}, {gone}", first.label(), env.root, needed.name),
         )
         .evidence(format!("needs {} (DT_NEEDED)", needed.name), shown.file.path.clone());
     if !first.elf.search.is_empty() {

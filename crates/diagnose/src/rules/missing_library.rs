@@ -111,7 +111,7 @@ fn judge_choice(machine: &Machine, group: &[Native<'_>]) -> Option<Finding> {
     names.dedup();
     let title = format!(
         "{} in {} needs {} for its module {module}, which this system does not have",
-        first.what(),
+        first.label(),
         first.env.root,
         names.join(" or ")
     );
@@ -180,7 +180,7 @@ fn judge(machine: &Machine, group: &[Native<'_>]) -> Option<Finding> {
             Confidence::Certain,
             format!(
                 "{} in {} needs {}, which this system does not have{or_others}",
-                first.what(),
+                first.label(),
                 first.env.root,
                 needed.name
             ),

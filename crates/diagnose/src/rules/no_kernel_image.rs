@@ -56,7 +56,7 @@ fn judge(machine: &Machine, group: &[Native<'_>], gpu: &Gpu, sm: Sm) -> Option<F
     let covered: Vec<(&Native<'_>, Coverage)> =
         group.iter().map(|native| (native, target.coverage(&native.elf.gpu_code))).collect();
     let all = covered.iter().fold(Coverage::default(), |sum, (_, coverage)| sum.add(*coverage));
-    let what = format!("{} in {}", group[0].what(), group[0].env.root);
+    let what = format!("{} in {}", group[0].label(), group[0].env.root);
     let on = format!("{} (sm_{}{})", gpu.name.value, sm.0, sm.1);
     let blind: Vec<&Native<'_>> =
         covered.iter().filter(|(_, c)| c.runs() == 0 && c.too_new == 0).map(|(n, _)| *n).collect();

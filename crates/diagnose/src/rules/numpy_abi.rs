@@ -109,7 +109,7 @@ fn finding(env: &PyEnv, numpy: &Dist, group: &[Native<'_>]) -> Option<Finding> {
     };
     let title = format!(
         "{} in {} is compiled for {wanted}, and NumPy {} is installed",
-        shown.what(),
+        shown.label(),
         env.root,
         numpy.version
     );

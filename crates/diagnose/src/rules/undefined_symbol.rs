@@ -80,7 +80,7 @@ fn judge(group: &[Native<'_>]) -> Option<Finding> {
             Confidence::Likely,
             format!(
                 "{} in {} calls {}, which no library here has",
-                first.what(),
+                first.label(),
                 first.env.root,
                 symbol.symbol
             ),
