@@ -162,7 +162,7 @@ fn is_taken(native: &Native<'_>) -> bool {
 fn has_twin(native: &Native<'_>) -> bool {
     native.is_one_of_several() && {
         let whole = |other: &Native<'_>| other.elf.needed.iter().all(|it| it.path.is_some());
-        native.has_build_beside(whole)
+        native.has_alternative_build(whole)
     }
 }
 

@@ -45,7 +45,7 @@ fn check(context: &Context) -> Vec<Finding> {
             && native.elf.module == Some(true)
             && native.elf.opened_by.is_some()
             && native.is_for(context.machine)
-            && !native.has_build_beside(|other| other.elf.missing_symbols_total == 0)
+            && !native.has_alternative_build(|other| other.elf.missing_symbols_total == 0)
     };
     // Without an interpreter, or with another release's, nobody has the Python functions meant: another rule's matter.
     let envs = context.envs.iter().filter(|env| {
