@@ -1,6 +1,6 @@
 use super::Rule;
 use crate::draft::Draft;
-use crate::fleet::{device, of_what};
+use crate::fleet::{backend_of_kind, device};
 use facts::{
     BackendKind, CeilingRatio, Confidence, Finding, FleetReport, GpuKind, GpuSpeed, GpusReport,
     Severity,
@@ -27,7 +27,7 @@ cooling or a power cap, it may be the board: those who rent it can ask for anoth
             .collect()
     }),
     check_fleet: Some(|fleet: &FleetReport| {
-        let on_gpus = fleet.kinds.iter().filter(|kind| of_what(fleet, kind) == BackendKind::Cuda);
+        let on_gpus = fleet.kinds.iter().filter(|kind| backend_of_kind(fleet, kind) == BackendKind::Cuda);
         on_gpus
             .flat_map(|kind| kind.speed.iter().filter_map(|speed| in_fleet(fleet, kind, speed)))
             .collect()

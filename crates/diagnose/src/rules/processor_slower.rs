@@ -1,5 +1,5 @@
 use super::Rule;
-use crate::fleet::{device, of_what};
+use crate::fleet::{backend_of_kind, device};
 use facts::{BackendKind, Finding, FleetReport, GpuKind, GpuSpeed};
 
 pub(super) const RULE: Rule = Rule {
@@ -15,7 +15,7 @@ machine, other ranks among it: what is less than that, and a single measurement 
 about it.",
     remedy: |_| commands(),
     check_fleet: Some(|fleet: &FleetReport| {
-        let there = fleet.kinds.iter().filter(|kind| of_what(fleet, kind) == BackendKind::Cpu);
+        let there = fleet.kinds.iter().filter(|kind| backend_of_kind(fleet, kind) == BackendKind::Cpu);
         there.flat_map(|kind| kind.speed.iter().filter_map(|speed| judge(fleet, kind, speed))).collect()
     }),
     ..Rule::BLANK
