@@ -158,7 +158,7 @@ pub(crate) fn keep_gpus(machine: &Machine) -> Vec<String> {
 }
 
 /// Steps that give WSL access to the GPU of Windows.
-pub(crate) fn mend_wsl() -> Vec<String> {
+pub(crate) fn repair_wsl() -> Vec<String> {
     [
         "# in Windows: install the current NVIDIA driver (GPUs with TCC: nvidia-smi -dm 0), then:",
         "wsl.exe --update",
@@ -181,7 +181,7 @@ pub(crate) fn open_devices(machine: &Machine, group: Option<&str>) -> Vec<String
             "# or, for all containers of an SELinux host:",
             "sudo setsebool -P container_use_devices 1",
         ],
-        Some("wsl") => return mend_wsl(),
+        Some("wsl") => return repair_wsl(),
         Some(_) => &[
             "# on the host: SELinux may refuse what the file modes allow",
             "sudo setsebool -P container_use_devices 1",

@@ -46,7 +46,7 @@ Install or load the driver on the host; in a container, pass the GPUs in.",
         Text::new("nvidia-smi: command not found", "bash: nvidia-smi: command not found"),
     ],
     remedy: |seen| match host::container(seen.machine()) {
-        Some("wsl") => host::mend_wsl(),
+        Some("wsl") => host::repair_wsl(),
         Some(_) => host::pass_gpus(seen.machine(), None),
         None => {
             let mut lines = vec!["sudo modprobe nvidia".to_owned(), "# where there is no such module:".to_owned()];
