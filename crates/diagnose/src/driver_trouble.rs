@@ -108,7 +108,7 @@ fn of(trouble: DriverTrouble) -> Option<&'static Trouble> {
 /// The steps of the remedy for a kind of line, on this machine.
 pub(crate) fn commands(machine: &Machine, trouble: DriverTrouble) -> Vec<String> {
     let steps = of(trouble).map(|row| (row.steps)(machine)).unwrap_or_default();
-    host::where_the_driver_is(machine).into_iter().chain(steps).collect()
+    host::driver_location_remark(machine).into_iter().chain(steps).collect()
 }
 
 /// The finding of the rule for one kind of line.

@@ -10,7 +10,7 @@ pub(crate) fn container(machine: &Machine) -> Option<&str> {
 }
 
 /// A remark that the next command is for the host or Windows, if this is a container or WSL.
-pub(crate) fn where_the_driver_is(machine: &Machine) -> Option<String> {
+pub(crate) fn driver_location_remark(machine: &Machine) -> Option<String> {
     match container(machine)? {
         "wsl" => Some("# in Windows, not here: WSL uses the driver of Windows".into()),
         name => Some(format!("# on the host, not in this {name} container:")),
@@ -19,7 +19,7 @@ pub(crate) fn where_the_driver_is(machine: &Machine) -> Option<String> {
 
 /// Steps that update the NVIDIA driver to a branch, ending in a reboot of the machine or of WSL.
 pub(crate) fn update_driver(machine: &Machine, branch: u32) -> Vec<String> {
-    let mut lines: Vec<String> = where_the_driver_is(machine).into_iter().collect();
+    let mut lines: Vec<String> = driver_location_remark(machine).into_iter().collect();
     if container(machine) == Some("wsl") {
         lines.push(format!("# install the NVIDIA driver for Windows, {branch} or newer, then:"));
         lines.push("wsl.exe --shutdown".into());
@@ -200,7 +200,7 @@ pub(crate) fn open_devices(machine: &Machine, group: Option<&str>) -> Vec<String
 
 /// Steps that make the kernel trust the NVIDIA module.
 pub(crate) fn sign_module(machine: &Machine) -> Vec<String> {
-    let mut lines: Vec<String> = where_the_driver_is(machine).into_iter().collect();
+    let mut lines: Vec<String> = driver_location_remark(machine).into_iter().collect();
     let id = machine.os.id.as_ref().map_or("", |id| id.value.as_str());
     lines.push("mokutil --sb-state".into());
     lines.push(match id {
@@ -220,7 +220,7 @@ pub(crate) fn sign_module(machine: &Machine) -> Vec<String> {
 
 /// Steps that blacklist nouveau, so that NVIDIA's driver gets the GPU.
 pub(crate) fn blacklist_nouveau(machine: &Machine) -> Vec<String> {
-    let mut lines: Vec<String> = where_the_driver_is(machine).into_iter().collect();
+    let mut lines: Vec<String> = driver_location_remark(machine).into_iter().collect();
     let file = "/etc/modprobe.d/blacklist-nouveau.conf";
     lines.push(format!(
         "printf 'blacklist nouveau\\noptions nouveau modeset=0\\n' | sudo tee {file}"

@@ -39,7 +39,7 @@ pub(super) const ALARMS: [(&str, &str); 4] = [
 const SET: &str = "APPLICATIONS_CLOCKS_SETTING";
 
 fn inspect(machine: &Machine) -> Vec<String> {
-    let mut lines: Vec<String> = host::where_the_driver_is(machine).into_iter().collect();
+    let mut lines: Vec<String> = host::driver_location_remark(machine).into_iter().collect();
     lines.push("nvidia-smi --query --display=PERFORMANCE,TEMPERATURE,POWER,CLOCK".into());
     lines
 }

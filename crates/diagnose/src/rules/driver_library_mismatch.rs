@@ -28,7 +28,7 @@ packages back keeps an unattended upgrade from doing it again.",
         Text::new("nvml error: driver/library version mismatch", "nvidia-container-cli: initialization error: nvml error: driver/library version mismatch: unknown."),
     ],
     remedy: |seen| {
-        let mut lines: Vec<String> = host::where_the_driver_is(seen.machine()).into_iter().collect();
+        let mut lines: Vec<String> = host::driver_location_remark(seen.machine()).into_iter().collect();
         lines.push("sudo reboot".into());
         lines
     },
@@ -88,7 +88,7 @@ fn judge(machine: &Machine, driver: &Driver) -> Option<Finding> {
                 .into(),
         );
     }
-    fix.extend(host::where_the_driver_is(machine));
+    fix.extend(host::driver_location_remark(machine));
     fix.push("sudo reboot".into());
     fix.push("# or without a reboot, once nothing uses the GPU:".into());
     fix.push(

@@ -32,7 +32,7 @@ power was off; one that is lost again has a bad slot, riser, power cable or boar
         Text::new("Unable to determine the device handle for GPU*Unknown Error", "Unable to determine the device handle for GPU0000:3B:00.0: Unknown Error"),
     ],
     remedy: |seen| {
-        let mut lines: Vec<String> = host::where_the_driver_is(seen.machine()).into_iter().collect();
+        let mut lines: Vec<String> = host::driver_location_remark(seen.machine()).into_iter().collect();
         lines.extend(look_into_it());
         lines
     },
@@ -67,7 +67,7 @@ fn check(context: &Context) -> Vec<Finding> {
         draft = draft.evidence(gpu::describe(gpu), gpu.name.source.clone());
     }
     let mut fix = vec!["firstlight doctor --wait 30".to_owned()];
-    fix.extend(host::where_the_driver_is(machine));
+    fix.extend(host::driver_location_remark(machine));
     fix.extend(look_into_it());
     let cause = "A GPU that is lost, firmware that stopped, or a process stuck inside the driver keeps the call from \
                  returning; what it would have told is missing above. Waking many GPUs without persistence mode takes \

@@ -44,7 +44,7 @@ Install the fabric manager of the driver's version and start it; in a container 
 
 /// Installs the service in the driver's own version and starts it.
 fn start(machine: &Machine) -> Vec<String> {
-    let mut lines: Vec<String> = host::where_the_driver_is(machine).into_iter().collect();
+    let mut lines: Vec<String> = host::driver_location_remark(machine).into_iter().collect();
     let driver = machine.driver.as_ref().and_then(Driver::version);
     let package = driver.and_then(|version| {
         let branch = version.value.split('.').next()?;

@@ -30,7 +30,7 @@ manager runs. A link that stays down is a bridge, a baseboard or a GPU to be rep
 };
 
 fn commands(machine: &facts::Machine) -> Vec<String> {
-    let mut lines: Vec<String> = host::where_the_driver_is(machine).into_iter().collect();
+    let mut lines: Vec<String> = host::driver_location_remark(machine).into_iter().collect();
     lines.push("nvidia-smi nvlink --status".into());
     lines.push("sudo dmesg | grep -E 'NVRM|Xid'".into());
     lines

@@ -67,7 +67,7 @@ fn cuda(seen: &PastedError, key: &'static str) -> Option<Entity> {
         class => class,
     };
     if class == "hardware" {
-        entity = entity.fix(host::where_the_driver_is(seen.machine()));
+        entity = entity.fix(host::driver_location_remark(seen.machine()));
     }
     advised(seen, entity, class)
 }

@@ -81,7 +81,7 @@ pub(crate) fn meaning(number: u32) -> String {
 
 /// Commands for a number.
 pub(crate) fn fix(machine: &Machine, number: u32) -> Vec<String> {
-    let mut lines: Vec<String> = host::where_the_driver_is(machine).into_iter().collect();
+    let mut lines: Vec<String> = host::driver_location_remark(machine).into_iter().collect();
     let Some(known) = xids::xid(number) else { return log_commands(machine) };
     lines.push(LOG.into());
     match known.of {
@@ -113,7 +113,7 @@ fn action(action: Action) -> Vec<String> {
 }
 
 fn log_commands(machine: &Machine) -> Vec<String> {
-    host::where_the_driver_is(machine).into_iter().chain([LOG.into()]).collect()
+    host::driver_location_remark(machine).into_iter().chain([LOG.into()]).collect()
 }
 
 /// Xid 154 states the recovery action that the driver requests.
@@ -124,7 +124,7 @@ fn recovery(seen: &PastedError, _: &'static str) -> Option<Entity> {
     // The first value is the state before; the second is the current one.
     let target = after.find(" to ").map_or("", |at| &after[at..]);
     let target: String = target.chars().take(80).collect();
-    let host = host::where_the_driver_is(seen.machine());
+    let host = host::driver_location_remark(seen.machine());
     let (action, commands): (&str, &[&str]) = if target.contains("reboot") {
         ("reboot the node", &["sudo reboot"])
     } else if target.contains("drain and reset") {
