@@ -118,7 +118,7 @@ impl Coverage {
 
 /// Whether each file of a package has code for GPU generations that no other file has. Such a package (torchao) loads
 /// only the files for the GPU, if there are any.
-pub(crate) fn are_special(one: &Native<'_>) -> bool {
+pub(crate) fn is_split_by_generation(one: &Native<'_>) -> bool {
     let owner = one.owner_name();
     let mine = crate::native::files(one.env).filter(|native| {
         !native.elf.gpu_code.is_empty() && owner.is_some() && native.owner_name() == owner

@@ -1,7 +1,7 @@
 use super::{Context, Need, Rule, Text};
 use crate::abi::build_for;
 use crate::gpu::{self, Sm};
-use crate::gpu_code::{Coverage, Target, architectures, are_special, counts};
+use crate::gpu_code::{Coverage, Target, architectures, counts, is_split_by_generation};
 use crate::native::{Native, by_owner};
 use crate::remedy::{Installer, text};
 use crate::torch_build::{by_conda, installed};
@@ -62,7 +62,7 @@ fn judge(machine: &Machine, group: &[Native<'_>], gpu: &Gpu, sm: Sm) -> Option<F
         covered.iter().filter(|(_, c)| c.runs() == 0 && c.too_new == 0).map(|(n, _)| *n).collect();
     let (severity, title, shown, cause) = if all.runs() == 0
         && all.too_new == 0
-        && are_special(&group[0])
+        && is_split_by_generation(&group[0])
     {
         let title = format!("{what} has special kernels for other GPUs than the {on}");
         let cause = "Each of its files is for other GPU generations than the others: the package opens the one of the GPU, \
