@@ -170,7 +170,7 @@ fn finding(
         draft =
             draft.evidence(format!("torch {}", torch.torch.version), torch.torch.source.clone());
     }
-    draft.cause(cause).fix(match_torch(machine, first)).done()
+    draft.cause(cause).fix(match_torch(machine, first)).finish()
 }
 
 fn proves(symbol: &MissingSymbol, kind: Mismatch) -> bool {

@@ -130,7 +130,7 @@ pub(crate) fn check(rule: &Rule, context: &Context, trouble: DriverTrouble) -> V
     let draft = draft
         .fact("driver", driver.and_then(|driver| driver.version()))
         .fact("the loaded module is the open one:", driver.and_then(|it| it.open_module.as_ref()));
-    vec![draft.cause(row.cause).fix(commands(context.machine, trouble)).done()]
+    vec![draft.cause(row.cause).fix(commands(context.machine, trouble)).finish()]
 }
 
 fn open_modules(machine: &Machine) -> Vec<String> {

@@ -68,7 +68,7 @@ fn alarm(machine: &Machine, gpu: &Gpu) -> Option<Finding> {
     } else {
         "The GPU is not cooled enough for what it computes, and runs at a fraction of its clock until it is."
     };
-    Some(draft.cause(cause).fix(inspect(machine)).done())
+    Some(draft.cause(cause).fix(inspect(machine)).finish())
 }
 
 fn setting(machine: &Machine, gpu: &Gpu) -> Option<Finding> {
@@ -94,7 +94,7 @@ fn setting(machine: &Machine, gpu: &Gpu) -> Option<Finding> {
     }
     let cause =
         "Somebody set a cap or a clock; kernels that need what it takes away are slower by it.";
-    Some(draft.cause(cause).fix(fix).done())
+    Some(draft.cause(cause).fix(fix).finish())
 }
 
 #[cfg(test)]

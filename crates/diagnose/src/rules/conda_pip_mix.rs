@@ -98,7 +98,7 @@ fn judge(env: &PyEnv) -> Option<Finding> {
                 }
             })
             .fix(fix(env, &remove, &pip_stack, torch_by_conda))
-            .done();
+            .finish();
         return Some(finding);
     }
     // pip itself, setuptools and wheel are in every environment and are nobody's mix.
@@ -116,7 +116,7 @@ fn judge(env: &PyEnv) -> Option<Finding> {
             "The GPU packages come from one of the two, which lasts; conda does not see pip's packages, so install \
              with conda first and with pip last.",
         )
-        .done();
+        .finish();
     Some(finding)
 }
 

@@ -63,7 +63,7 @@ fn check(context: &Context) -> Vec<Finding> {
         .evidence(format!("device files: {}", listed.join(", ")), "/dev")
         .cause("The container was given some of the driver's device files by name, and not nvidia-uvm.")
         .fix(commands())
-        .done(),
+        .finish(),
     ]
 }
 

@@ -69,7 +69,7 @@ fn check(context: &Context) -> Vec<Finding> {
             .fact("the host's kernel module", driver.and_then(|driver| driver.kernel_module.as_ref()))
             .cause("Device files and the driver's libraries come into a container only by its runtime.")
             .fix(host::pass_gpus(machine, None))
-            .done(),
+            .finish(),
     ]
 }
 

@@ -83,7 +83,7 @@ fn judge(env: &PyEnv) -> Option<Finding> {
         .evidence(format!("mamba-ssm {}", mamba.version), mamba.path.clone())
         .cause("mamba-ssm takes causal-conv1d when it is there and None when it is not, without a word.")
         .fix(commands(Installer::of(env)))
-        .done();
+        .finish();
     Some(finding)
 }
 

@@ -145,7 +145,7 @@ fn judge(context: &Context, group: &[Native<'_>]) -> Option<Finding> {
     let fix = if fix.is_empty() { build_here(shown).into_iter().collect() } else { fix };
     let cause = "The file was built with a newer CUDA of the same major version than the library is of; a newer library \
                  serves older programs, but an older one has not what newer programs call.";
-    Some(draft.cause(cause).fix(fix).done())
+    Some(draft.cause(cause).fix(fix).finish())
 }
 
 /// Installs the package that the caller or torch requires for a library, over what lies there, and takes away others that

@@ -119,7 +119,7 @@ fn judge(machine: &Machine, env: &PyEnv) -> Option<Finding> {
         .evidence(format!("torch was built with CUDA {}", dotted(cuda)), torch.torch.source.clone())
         .cause(format!("{runs}{builds}"));
     let fix = if refused.is_some() { host::use_toolkit(machine, cuda) } else { Vec::new() };
-    Some(draft.fix(fix).done())
+    Some(draft.fix(fix).finish())
 }
 
 /// Whether the toolkit a build takes is of another major version than torch; nothing to be said without one.

@@ -185,7 +185,7 @@ fn finding(env: &PyEnv, severity: Severity, damages: &[&Damage<'_>]) -> Option<F
         }
     };
     let dists: Vec<&Dist> = damages.iter().map(|damage| damage.dist).collect();
-    Some(draft.cause(cause).fix(again(env, &dists)).done())
+    Some(draft.cause(cause).fix(again(env, &dists)).finish())
 }
 
 /// Installs distributions again in the versions that they have, over what is there.
@@ -231,7 +231,7 @@ fn of_nobody(env: &PyEnv) -> Option<Finding> {
         .evidence(format!("{} {what}", file.name()), file.path.clone())
         .cause("No installed package lists the file, so nothing can bring it back; Python may still find it first.")
         .fix([format!("rm {}", quote(&file.path))])
-        .done();
+        .finish();
     Some(finding)
 }
 

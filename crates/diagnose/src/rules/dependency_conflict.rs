@@ -253,7 +253,7 @@ fn judge(machine: &Machine, env: &PyEnv) -> Option<Finding> {
         )
     };
     let installer = Installer::of(env);
-    Some(draft.cause(cause).fix([installer.install(&specs, None), installer.check()]).done())
+    Some(draft.cause(cause).fix([installer.install(&specs, None), installer.check()]).finish())
 }
 
 #[cfg(test)]

@@ -64,7 +64,7 @@ fn check(context: &Context) -> Vec<Finding> {
         ],
         _ => host::open_devices(machine, group),
     };
-    vec![draft.cause("CUDA opens these files itself; being root on the host does not count in a container.").fix(fix).done()]
+    vec![draft.cause("CUDA opens these files itself; being root on the host does not count in a container.").fix(fix).finish()]
 }
 
 #[cfg(test)]

@@ -109,7 +109,7 @@ fn judge(machine: &Machine, driver: &Driver) -> Option<Finding> {
         .fact("kernel module", driver.kernel_module.as_ref())
         .fact("user library", driver.user_library.as_ref())
         .fact("NVML says:", driver.nvml_error.as_ref());
-    Some(draft.cause(cause).fix(fix).done())
+    Some(draft.cause(cause).fix(fix).finish())
 }
 
 /// Whether two driver versions differ in a number both give; a short one (`570.124`) is no different from a longer.

@@ -72,7 +72,7 @@ fn check(context: &Context) -> Vec<Finding> {
     let cause = "A GPU that is lost, firmware that stopped, or a process stuck inside the driver keeps the call from \
                  returning; what it would have told is missing above. Waking many GPUs without persistence mode takes \
                  long as well.";
-    vec![draft.cause(cause).fix(fix).done()]
+    vec![draft.cause(cause).fix(fix).finish()]
 }
 
 #[cfg(test)]

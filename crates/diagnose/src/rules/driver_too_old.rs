@@ -124,7 +124,7 @@ fn judge_package(machine: &Machine, newer: &Newer<'_>) -> Option<Finding> {
     let mut fix = host::update_driver(machine, floor.branch);
     fix.extend(other_release(&[newer.native.owner_name()?]));
     let cause = "A driver runs no CUDA major version newer than its own; the package's libraries are linked with one.";
-    Some(draft.cause(cause).fix(fix).done())
+    Some(draft.cause(cause).fix(fix).finish())
 }
 
 /// How to get releases of packages that run on the driver as it is.
@@ -227,7 +227,7 @@ fn judge(context: &Context, env: &PyEnv, reach: Reach, newer: &[Newer<'_>]) -> O
             reach.major
         ))
         .fix(fix)
-        .done();
+        .finish();
     Some(finding)
 }
 

@@ -118,7 +118,7 @@ fn twice_in_one(env: &PyEnv, name: &str, copies: &[&Dist]) -> Finding {
     draft
         .cause("An install wrote over another without removing it, so files of both may be mixed.")
         .fix(fix)
-        .done()
+        .finish()
 }
 
 /// Packages that pip set aside to replace them and that nothing has replaced.
@@ -152,7 +152,7 @@ fn never_replaced(env: &PyEnv) -> Option<Finding> {
             Installer::of(env).install(&specs, None),
         ])
         .fix(gone.iter().map(|dist| removal(&dist.path)))
-        .done();
+        .finish();
     Some(finding)
 }
 
@@ -190,7 +190,7 @@ fn leftovers(env: &PyEnv) -> Option<Finding> {
     let finding = draft
         .cause("pip set the folder aside while it replaced the package and did not come to delete it; nothing reads it.")
         .fix(left.iter().map(|path| removal(path)))
-        .done();
+        .finish();
     Some(finding)
 }
 
@@ -241,7 +241,9 @@ fn shadowed(env: &PyEnv, groups: &BTreeMap<String, Vec<&Dist>>) -> Option<Findin
         draft = draft.evidence(what, source);
     }
     Some(
-        draft.cause("Python takes a package from the first folder of its path that has it.").done(),
+        draft
+            .cause("Python takes a package from the first folder of its path that has it.")
+            .finish(),
     )
 }
 

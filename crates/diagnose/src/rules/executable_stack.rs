@@ -81,7 +81,7 @@ fn finding(libc: &Fact<String>, group: &[Native<'_>]) -> Finding {
              library gives none to what is opened while a program runs.",
         )
         .fix(fix)
-        .done()
+        .finish()
 }
 
 fn cleared(installer: &Installer<'_>, files: &str) -> [RemedyStep; 2] {

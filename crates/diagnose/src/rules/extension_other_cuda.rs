@@ -90,7 +90,7 @@ fn found(
             )),
             Installer::of(env).check(),
         ])
-        .done()
+        .finish()
 }
 
 #[cfg(test)]

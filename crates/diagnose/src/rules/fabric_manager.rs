@@ -79,7 +79,7 @@ fn judge(machine: &Machine) -> Option<Finding> {
         .evidence(gpu::describe(gpu), gpu.name.source.clone())
         .cause("CUDA starts on these GPUs only after the fabric manager has set up the switches between them.")
         .fix(start(machine))
-        .done();
+        .finish();
     Some(finding)
 }
 

@@ -78,7 +78,7 @@ fn pairs(fabric: &FabricReport) -> Option<Finding> {
         draft = draft.evidence(format!("GPU {} to GPU {}: {words}", copy.from, copy.to), SOURCE);
     }
     let cause = "A link between the two is down, narrow or sends again, or copies take a longer way than the others'.";
-    Some(draft.cause(cause).fix(commands()).done())
+    Some(draft.cause(cause).fix(commands()).finish())
 }
 
 fn sums(fabric: &FabricReport) -> Option<Finding> {
@@ -101,7 +101,7 @@ fn sums(fabric: &FabricReport) -> Option<Finding> {
         draft = draft.evidence(nccl, SOURCE);
     }
     let cause = "NCCL does not use all links: a setting of its environment keeps it from them, or one of the GPUs is slow.";
-    Some(draft.cause(cause).fix(commands()).done())
+    Some(draft.cause(cause).fix(commands()).finish())
 }
 
 fn median(mut values: Vec<f64>) -> Option<f64> {

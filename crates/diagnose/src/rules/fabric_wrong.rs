@@ -56,7 +56,7 @@ fn wrong(fabric: &FabricReport) -> Option<Finding> {
         draft = draft.evidence(nccl, SOURCE);
     }
     let cause = "The way between these GPUs changes or loses data, or leads elsewhere.";
-    Some(draft.cause(cause).fix(commands()).done())
+    Some(draft.cause(cause).fix(commands()).finish())
 }
 
 fn ended(fabric: &FabricReport) -> Option<Finding> {
@@ -73,7 +73,7 @@ fn ended(fabric: &FabricReport) -> Option<Finding> {
         draft = draft.evidence(nccl, SOURCE);
     }
     let cause = "A transfer did not end or was refused, or the process lost a GPU.";
-    Some(draft.cause(cause).fix(commands()).done())
+    Some(draft.cause(cause).fix(commands()).finish())
 }
 
 fn commands() -> Vec<String> {

@@ -98,7 +98,7 @@ fn judge(machine: &Machine) -> Option<Finding> {
         .evidence(gpu::describe(gpu), gpu.name.source.clone())
         .cause(cause)
         .fix(take_away(machine))
-        .done();
+        .finish();
     Some(finding)
 }
 

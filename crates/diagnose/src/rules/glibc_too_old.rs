@@ -90,7 +90,7 @@ fn judge(context: &Context, group: &[Native<'_>]) -> Option<Finding> {
     };
     let cause = "The file was compiled on a newer distribution than this one; the loader refuses it before looking at \
                  any symbol. The C library of a system cannot be exchanged by itself.";
-    Some(draft.cause(cause).fix(fix).done())
+    Some(draft.cause(cause).fix(fix).finish())
 }
 
 #[cfg(test)]

@@ -94,7 +94,7 @@ fn finding(
     let cause = "The same binary with the same inputs gave other bits, though it gave the same ones twice elsewhere: \
                  something is computed, moved or kept wrongly there, and not noticed.";
     let named: Vec<u32> = named.iter().map(|gpu| index(*gpu)).collect();
-    draft.cause(cause).fix(commands(&named)).done()
+    draft.cause(cause).fix(commands(&named)).finish()
 }
 
 /// What to do about these GPUs.

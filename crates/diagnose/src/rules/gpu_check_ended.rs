@@ -30,7 +30,7 @@ fn judge(gpu: &GpuPart) -> Option<Finding> {
         draft
             .cause("Its process ended, or did not answer, before its part was done.")
             .fix(commands(*index))
-            .done(),
+            .finish(),
     )
 }
 

@@ -31,7 +31,7 @@ fn judge(gpu: &GpuPart) -> Option<Finding> {
         draft
             .cause("What kernels compute there is not what the float64 reference says.")
             .fix(commands(*index, folder))
-            .done(),
+            .finish(),
     )
 }
 

@@ -84,7 +84,7 @@ fn judge(machine: &Machine, gpu: &Gpu) -> Option<Finding> {
             format!("{} uncorrected errors since the driver was loaded", counts.value.uncorrected);
         draft = draft.evidence(what, counts.source.clone());
     }
-    Some(draft.cause(cause).fix(commands(machine, &gpu.index.to_string())).done())
+    Some(draft.cause(cause).fix(commands(machine, &gpu.index.to_string())).finish())
 }
 
 #[cfg(test)]

@@ -45,13 +45,18 @@ const SOURCE: &str = "bench.csv of each";
 
 fn judge(kind: &GpuKind, speed: &GpuSpeed) -> Option<Finding> {
     let gpu = format!("GPU {} ({})", speed.gpu, kind.name);
-    Some(draft(&RULE, &gpu, speed, (MEDIAN, CEILING))?.cause(CAUSE).fix(commands(speed.gpu)).done())
+    Some(
+        draft(&RULE, &gpu, speed, (MEDIAN, CEILING))?
+            .cause(CAUSE)
+            .fix(commands(speed.gpu))
+            .finish(),
+    )
 }
 
 fn in_fleet(fleet: &FleetReport, kind: &GpuKind, speed: &GpuSpeed) -> Option<Finding> {
     let gpu = format!("{} ({})", device(fleet, speed.gpu), kind.name);
     let index = fleet.devices.get(speed.gpu as usize).and_then(|device| device.gpu).unwrap_or(0);
-    Some(draft(&RULE, &gpu, speed, (MEDIAN, CEILING))?.cause(CAUSE).fix(commands(index)).done())
+    Some(draft(&RULE, &gpu, speed, (MEDIAN, CEILING))?.cause(CAUSE).fix(commands(index)).finish())
 }
 
 const CAUSE: &str = "Its clocks are held down, something else uses it, or the board or its cooling is worse than the others'.";

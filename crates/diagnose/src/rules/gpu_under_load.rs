@@ -39,7 +39,7 @@ fn judge(report: &SustainedReport, gpu: &GpuLoad) -> Option<Finding> {
         let draft = RULE.finding(Severity::Error, Confidence::Certain, title);
         let draft = draft.evidence(why, SOURCE).evidence(report.product.clone(), SOURCE);
         let cause = "The GPU computes wrongly or gave up: at once, or when it was warm.";
-        return Some(draft.cause(cause).fix(commands(gpu.gpu)).done());
+        return Some(draft.cause(cause).fix(commands(gpu.gpu)).finish());
     }
     let rate = gpu.warm_tflops()?;
     let others = report.gpus.iter().filter(|other| other.gpu != gpu.gpu && other.name == gpu.name);
@@ -75,7 +75,7 @@ fn judge(report: &SustainedReport, gpu: &GpuLoad) -> Option<Finding> {
         }
     }
     let cause = "It is too hot, has too little power, or is a worse board than the others.";
-    Some(draft.cause(cause).fix(commands(gpu.gpu)).done())
+    Some(draft.cause(cause).fix(commands(gpu.gpu)).finish())
 }
 
 fn ended(report: &SustainedReport) -> Option<Finding> {
@@ -83,7 +83,7 @@ fn ended(report: &SustainedReport) -> Option<Finding> {
     let title = "the product on all GPUs at once did not come to its end";
     let draft = RULE.finding(Severity::Error, Confidence::Certain, title);
     let cause = "A GPU did not answer under load, or its process was ended.";
-    Some(draft.evidence(why, "the process that computes").cause(cause).fix(commands(0)).done())
+    Some(draft.evidence(why, "the process that computes").cause(cause).fix(commands(0)).finish())
 }
 
 /// What to do about the GPU with this number.

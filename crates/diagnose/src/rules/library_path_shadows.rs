@@ -140,7 +140,7 @@ fn judge(env: &PyEnv) -> Option<Finding> {
     };
     let fix =
         ["unset LD_LIBRARY_PATH", "grep -n LD_LIBRARY_PATH ~/.bashrc ~/.profile /etc/environment"];
-    Some(draft.cause(cause).fix(fix).done())
+    Some(draft.cause(cause).fix(fix).finish())
 }
 
 #[cfg(test)]

@@ -104,7 +104,7 @@ fn judge(group: &[Native<'_>]) -> Option<Finding> {
     }
     let cause = "The file was compiled with a newer g++ than the C++ library that the loader finds first, and the \
                  loader takes the first it finds.";
-    Some(draft.cause(cause).fix(fix).done())
+    Some(draft.cause(cause).fix(fix).finish())
 }
 
 #[cfg(test)]

@@ -204,7 +204,7 @@ fn tell(group: &[Native<'_>]) -> Option<Finding> {
              by its path before they import the file; where this one does not, its import fails.",
         )
         .fix(["# only where the import fails:".to_owned(), reach])
-        .done();
+        .finish();
     Some(finding)
 }
 
@@ -260,7 +260,7 @@ fn judge(group: &[Native<'_>]) -> Option<Finding> {
         let cause = "The package tries to load this file, handles the failure and works without it; what the file does is not \
                      available until the library is installed.";
         let draft = draft.evidence("loads it and handles the failure", by.clone());
-        return Some(draft.cause(cause).done());
+        return Some(draft.cause(cause).finish());
     }
     let wanted = major(&needed.name);
     let cuda = cuda_of_torch(env);
@@ -310,7 +310,7 @@ fn judge(group: &[Native<'_>]) -> Option<Finding> {
             (cause.to_owned(), fix)
         }
     };
-    Some(draft.cause(cause).fix(fix).done())
+    Some(draft.cause(cause).fix(fix).finish())
 }
 
 /// Gets the package's build for torch's CUDA.

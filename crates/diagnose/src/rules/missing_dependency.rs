@@ -175,7 +175,7 @@ fn undeclared(env: &PyEnv) -> Option<Finding> {
             "The package is a part of another one, which brings it; its import asks for that one.",
         )
         .fix([Installer::of(env).install(&[format!("{}=={}", row.needs, dist.version)], None)])
-        .done();
+        .finish();
     Some(finding)
 }
 
@@ -232,7 +232,7 @@ fn finding<'a>(
             "What the package requires is not there; the parts of it that need it fail when they are used."
         }
     };
-    Some(draft.cause(cause).fix([Installer::of(env).install(&specs, None)]).done())
+    Some(draft.cause(cause).fix([Installer::of(env).install(&specs, None)]).finish())
 }
 
 #[cfg(test)]

@@ -130,7 +130,7 @@ fn judge_choice(machine: &Machine, group: &[Native<'_>]) -> Option<Finding> {
     for other in &names[1..] {
         fix.extend(commands(machine, other).iter().map(|line| format!("# or: {line}")));
     }
-    Some(draft.cause(cause).fix(fix).done())
+    Some(draft.cause(cause).fix(fix).finish())
 }
 
 /// The first library that is nowhere here, of those that are neither CUDA's, the driver's nor torch's.
@@ -197,7 +197,7 @@ fn judge(machine: &Machine, group: &[Native<'_>]) -> Option<Finding> {
     }
     let cause = "The wheel does not bring the library, and neither the file's own search path nor the system's folders \
                  have it.";
-    Some(draft.cause(cause).fix(commands(machine, &needed.name)).done())
+    Some(draft.cause(cause).fix(commands(machine, &needed.name)).finish())
 }
 
 fn commands(machine: &Machine, library: &str) -> Vec<String> {

@@ -109,7 +109,7 @@ fn finding(machine: &Machine, env: &PyEnv, missing: &MissingName) -> Finding {
             "The two packages are of different ages: one was installed or upgraded without the other."
         }
     };
-    draft.cause(cause).fix(remedy(machine, env, missing, same)).done()
+    draft.cause(cause).fix(remedy(machine, env, missing, same)).finish()
 }
 
 fn remedy(machine: &Machine, env: &PyEnv, missing: &MissingName, same: bool) -> Vec<RemedyStep> {

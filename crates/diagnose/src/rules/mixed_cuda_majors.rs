@@ -143,7 +143,7 @@ fn judge(env: &PyEnv) -> Option<Finding> {
         }
         None => "CUDA libraries of one major version do not serve packages built for another.",
     };
-    Some(draft.cause(cause).fix(fix(env, &strays, keep)).done())
+    Some(draft.cause(cause).fix(fix(env, &strays, keep)).finish())
 }
 
 /// JAX's plugins and the CUDA libraries they ask for, whose major version is in their names: a plugin opens its libraries by

@@ -96,7 +96,7 @@ fn missing(context: &Context) -> Finding {
         true => vec!["sudo modprobe nvidia".into(), "sudo dmesg | grep -iE 'nvrm|nvidia'".into()],
         false => host::update_driver(machine, 580),
     };
-    draft.cause(cause).fix(fix).done()
+    draft.cause(cause).fix(fix).finish()
 }
 
 /// Nothing is broken: programs that ask for CUDA say that they found no driver, and all others run.
@@ -118,7 +118,7 @@ fn no_gpu(context: &Context) -> Finding {
             "It runs on the CPU. What asks for CUDA says that it found no NVIDIA driver; the CPU build of torch takes \
              some gigabytes less.",
         )
-        .done()
+        .finish()
 }
 
 /// Without the words, a machine without a driver is simply a machine without a GPU.

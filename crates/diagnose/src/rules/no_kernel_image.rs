@@ -110,7 +110,7 @@ fn judge(machine: &Machine, group: &[Native<'_>], gpu: &Gpu, sm: Sm) -> Option<F
             None => build_for(&group[0], &list),
         },
     };
-    Some(draft.cause(cause).fix(fix).done())
+    Some(draft.cause(cause).fix(fix).finish())
 }
 
 /// A build of torch and of the packages that are released with it, for a package of these that has no code for a GPU here: another

@@ -57,7 +57,7 @@ fn check(context: &Context) -> Vec<Finding> {
         access::evidence(draft, context)
             .cause("nouveau took the GPU at boot; it has no CUDA, and NVIDIA's module cannot have the GPU beside it.")
             .fix(fix)
-            .done(),
+            .finish(),
     ]
 }
 

@@ -129,7 +129,7 @@ fn finding(env: &PyEnv, numpy: &Dist, group: &[Native<'_>]) -> Option<Finding> {
         }
         _ => "torch is imported, with a warning; turning tensors into arrays and back fails.",
     };
-    Some(draft.cause(cause).fix(fix(env, api, shown.owner())).done())
+    Some(draft.cause(cause).fix(fix(env, api, shown.owner())).finish())
 }
 
 fn fix(env: &PyEnv, api: &NumpyApi, owner: Option<&Dist>) -> Vec<RemedyStep> {

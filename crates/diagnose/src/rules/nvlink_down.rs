@@ -67,7 +67,7 @@ fn check(context: &Context) -> Vec<Finding> {
             .evidence(format!("a GPU of the same name has {most} up"), own.source.clone())
             .cause("Copies and collectives with this GPU are slower than its links allow, or go over PCIe.")
             .fix(commands(machine))
-            .done();
+            .finish();
         Some(finding)
     };
     nvidia(machine).filter_map(judge).collect()

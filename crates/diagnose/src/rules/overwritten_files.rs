@@ -134,7 +134,7 @@ fn finding(
                     row.to
                 ))
                 .fix(apart(&Installer::of(env), row))
-                .done(),
+                .finish(),
         );
     }
     let keep = match (gpu || (is_wanted(lost_dist) && !is_wanted(won_dist)), leftover) {
@@ -148,7 +148,7 @@ fn finding(
     fix.extend(again(env, &[keep]));
     let cause = "Both packages install files of the same names into the same folder. What was written last is what \
                  programs load, and removing one of the two takes files of the other.";
-    Some(draft.cause(cause).fix(fix).done())
+    Some(draft.cause(cause).fix(fix).finish())
 }
 
 /// Whether the one that wrote last is of the releases that had the other's files.

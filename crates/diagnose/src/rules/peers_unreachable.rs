@@ -58,7 +58,7 @@ fn judge(fabric: &FabricReport) -> Option<Finding> {
             "The driver does not allow it for these boards, or what lies between them does not carry it."
         }
     };
-    Some(draft.cause(cause).fix(commands()).done())
+    Some(draft.cause(cause).fix(commands()).finish())
 }
 
 fn commands() -> Vec<String> {

@@ -62,7 +62,7 @@ fn check(context: &Context) -> Vec<Finding> {
         draft = draft.evidence(what, "NVML nvmlDeviceGetPersistenceMode");
     }
     let cause = "The driver sets a GPU up anew for each program, about a second for each GPU.";
-    vec![draft.cause(cause).fix(commands(machine)).done()]
+    vec![draft.cause(cause).fix(commands(machine)).finish()]
 }
 
 #[cfg(test)]

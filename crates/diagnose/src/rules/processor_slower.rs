@@ -28,7 +28,7 @@ fn judge(fleet: &FleetReport, kind: &GpuKind, speed: &GpuSpeed) -> Option<Findin
     let processor = format!("{} ({})", device(fleet, speed.gpu), kind.name);
     let draft = super::gpu_slower::draft(&RULE, &processor, speed, (SLOWER, f64::INFINITY))?;
     let cause = "Something else uses it, its clocks are held down, or its memory is slower than the others'.";
-    Some(draft.cause(cause).fix(commands()).done())
+    Some(draft.cause(cause).fix(commands()).finish())
 }
 
 fn commands() -> Vec<String> {

@@ -105,7 +105,7 @@ fn judge(machine: &Machine, group: &[Native<'_>], gpu: &Gpu, sm: Sm) -> Option<F
     fix.extend(build_for(worst, &dotted(sm)));
     let cause = "There is no machine code for this GPU in it, and a driver compiles PTX up to the version of its own CUDA \
                  release only; minor version compatibility does not reach this far.";
-    Some(draft.cause(cause).fix(fix).done())
+    Some(draft.cause(cause).fix(fix).finish())
 }
 
 #[cfg(test)]

@@ -72,7 +72,7 @@ fn own_interpreter(env: &PyEnv) -> Option<Finding> {
              it is not what runs.",
         )
         .fix(remake(env))
-        .done();
+        .finish();
     Some(finding)
 }
 
@@ -106,7 +106,7 @@ pub(super) fn other_release(env: &PyEnv) -> Option<Finding> {
              folder with its own number, which is empty; compiled modules of the old one would not load either.",
         )
         .fix(remake(env))
-        .done();
+        .finish();
     Some(finding)
 }
 
@@ -183,7 +183,7 @@ fn on_path(envs: &[PyEnv]) -> Option<Finding> {
             "# or name the interpreter each time:".to_owned(),
             format!("{} --version", quote(&python_path(wanted))),
         ])
-        .done();
+        .finish();
     Some(finding)
 }
 

@@ -90,7 +90,7 @@ fn other_version(machine: &Machine, env: &PyEnv) -> Option<Finding> {
     }
     let cause = "Python searches the folders of PYTHONPATH before the environment's own, so that what was installed into the \
                  environment together is not what is imported together.";
-    Some(draft.cause(cause).fix(commands()).done())
+    Some(draft.cause(cause).fix(commands()).finish())
 }
 
 fn judge(env: &PyEnv) -> Option<Finding> {
@@ -131,7 +131,7 @@ fn judge(env: &PyEnv) -> Option<Finding> {
     }
     let cause = "Python searches the folders of PYTHONPATH before the environment's own, and does not look whether what lies \
                  there is for its release.";
-    Some(draft.cause(cause).fix(commands()).done())
+    Some(draft.cause(cause).fix(commands()).finish())
 }
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ fn judge(part: &RankPart) -> Option<Finding> {
         draft
             .cause("Its process ended, or did not answer, before its part was done.")
             .fix(commands())
-            .done(),
+            .finish(),
     )
 }
 

@@ -100,7 +100,7 @@ fn judge(machine: &Machine, env: &PyEnv, compilers: &[String], source: &str) -> 
             .evidence(format!("host compilers: {shown}"), source)
             .cause("What it compiles is needed at the first step or request; the import does not show it.")
             .fix(fix)
-            .done(),
+            .finish(),
     )
 }
 

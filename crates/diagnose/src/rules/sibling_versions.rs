@@ -86,7 +86,7 @@ fn finding(env: &PyEnv, dist: &Dist, sibling: &Dist) -> Finding {
         .evidence(format!("{} {}", sibling.name, sibling.version), sibling.path.clone())
         .cause("One of the two was installed or upgraded without the other.")
         .fix([installer.install(&[format!("{}=={version}", sibling.name)], None)])
-        .done()
+        .finish()
 }
 
 #[cfg(test)]

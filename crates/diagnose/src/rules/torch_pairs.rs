@@ -106,7 +106,7 @@ fn newer(env: &PyEnv, torch: &Installed) -> Option<Finding> {
             .evidence("its import takes a name that older ones do not have", *line)
             .cause(format!("{package} does not say in its METADATA which torch it needs, so that installers take any."))
             .fix([Installer::of(env).install(&[format!("{package}<{release}")], None)])
-            .done();
+            .finish();
         Some(finding)
     })
 }
@@ -159,7 +159,7 @@ fn companion(env: &PyEnv, torch: &Installed, dist: &Dist, arm: bool) -> Option<F
         }
         (None, None) => return None,
     };
-    Some(draft.fix(fix(env, torch, &name, fits)).done())
+    Some(draft.fix(fix(env, torch, &name, fits)).finish())
 }
 
 /// torchaudio compares CUDA's major and minor version with torch's when it is imported, and gives up where they differ. Its
@@ -203,7 +203,7 @@ fn other_cuda(
             torch_beside(env, &version, (major, minor?))
                 .map_or_else(|| fix(env, torch, name, fits), |line| vec![line]),
         )
-        .done();
+        .finish();
     Some(finding)
 }
 
@@ -258,7 +258,7 @@ fn label(
         .evidence(format!("{name} {}", dist.version), format!("{}/METADATA", dist.path))
         .cause(format!("The two labels differ: operators of {name} are missing for CUDA, or it refuses to load."))
         .fix(fix(env, torch, name, fits))
-        .done();
+        .finish();
     Some(finding)
 }
 
@@ -329,7 +329,7 @@ fn triton(env: &PyEnv, torch: &Installed, arm: bool) -> Option<Finding> {
              wrongly.",
         )
         .fix([Installer::of(env).install(&[spec], None)])
-        .done();
+        .finish();
     Some(finding)
 }
 

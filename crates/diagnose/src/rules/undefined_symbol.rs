@@ -107,7 +107,7 @@ fn judge(group: &[Native<'_>]) -> Option<Finding> {
         None => vec![format!("rm {}", quote(&first.file.path)).into()],
     };
     let cause = "The module and the libraries it is loaded with are of different releases.";
-    Some(draft.cause(cause).fix(fix).done())
+    Some(draft.cause(cause).fix(fix).finish())
 }
 
 #[cfg(test)]

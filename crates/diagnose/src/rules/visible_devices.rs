@@ -101,7 +101,7 @@ fn check(context: &Context) -> Vec<Finding> {
                     all.join(",")
                 ),
             ])
-            .done(),
+            .finish(),
     ]
 }
 

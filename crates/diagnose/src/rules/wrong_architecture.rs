@@ -99,7 +99,7 @@ fn judge(machine: &Machine, env: &PyEnv) -> Option<Finding> {
         ],
         false => installer.build_for_this_python(&packages),
     };
-    Some(draft.cause("Python does not load an extension whose name has another architecture, nor the loader its code.").fix(fix).done())
+    Some(draft.cause("Python does not load an extension whose name has another architecture, nor the loader its code.").fix(fix).finish())
 }
 
 #[cfg(test)]

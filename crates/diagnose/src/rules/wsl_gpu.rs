@@ -47,7 +47,7 @@ fn check(context: &Context) -> Vec<Finding> {
             .fact("the kernel is", container)
             .cause("The driver is that of Windows; its libraries are not here, or a Linux driver hides them.")
             .fix(host::repair_wsl())
-            .done(),
+            .finish(),
     ]
 }
 

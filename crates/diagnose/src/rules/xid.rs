@@ -107,7 +107,7 @@ fn finding(machine: &Machine, number: u32, lines: &[&Xid], source: &str) -> Find
         None => ("NVIDIA's catalogue of Xid errors says what this number means.", vec![inspect]),
     };
     let here = host::driver_location_remark(machine).into_iter();
-    draft.cause(cause).fix(here.chain(fix)).done()
+    draft.cause(cause).fix(here.chain(fix)).finish()
 }
 
 #[cfg(test)]
