@@ -71,7 +71,7 @@ impl<'a> Installer<'a> {
     /// others.
     pub(crate) fn build(&self, specs: &[&str]) -> RemedyStep {
         if !specs.iter().all(|spec| has_source(requirement_name(spec))) {
-            return self.again(specs);
+            return self.reinstall(specs);
         }
         self.step(Install {
             specs: specs.iter().map(|spec| (*spec).to_owned()).collect(),
@@ -107,7 +107,7 @@ impl<'a> Installer<'a> {
             names.iter().partition(|name| is_compiled_here(name));
         let mut lines = Vec::new();
         if !wheels.is_empty() {
-            lines.push(self.again(&wheels));
+            lines.push(self.reinstall(&wheels));
         }
         if !here.is_empty() {
             lines.push(self.build(&here));
@@ -116,7 +116,7 @@ impl<'a> Installer<'a> {
     }
 
     /// Reinstalls packages in their installed versions, without their dependencies.
-    pub(crate) fn again(&self, specs: &[&str]) -> RemedyStep {
+    pub(crate) fn reinstall(&self, specs: &[&str]) -> RemedyStep {
         let version = |spec: &str| {
             let dist = self.env.and_then(|env| live_dist(env, spec))?;
             Some(format!("{spec}=={}", dist.version.split('+').next()?))

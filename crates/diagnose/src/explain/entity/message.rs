@@ -70,7 +70,7 @@ fn command(seen: &PastedError, line: &str) -> Option<String> {
         "pip" => installer.install(&specs(), None),
         "upgrade" => installer.install(&specs(), None).upgraded(),
         "remove" => installer.uninstall(&names),
-        "reinstall" => installer.again(&names),
+        "reinstall" => installer.reinstall(&names),
         "system" => {
             let (debian, red_hat) = rest.split_once(" | ").unwrap_or((rest, rest));
             return Some(host::install_package(seen.machine(), debian, red_hat));

@@ -80,7 +80,7 @@ fn read(seen: &PastedError, _: &'static str) -> Option<Entity> {
                 .fix([format!("{} --upgrade --no-build-isolation", installer.install(&both, None))]),
             Cause::new(format!("A compiled file of an older {package} remains, or another copy of it is imported first."))
                 .check([format!("{} -c 'import {top}; print({top}.__file__)'; find / -name '{top}*.so' 2>/dev/null", installer.python(), top = package.replace('-', "_"))])
-                .fix([String::from(installer.again(&[&package]))]),
+                .fix([String::from(installer.reinstall(&[&package]))]),
         ])
         .rank(3);
     for name in both {

@@ -116,7 +116,7 @@ fn namespace(seen: &PastedError, _: &'static str) -> Option<Entity> {
                 format!("{} {} is installed", dist.name, dist.version),
                 dist.path.clone(),
             );
-            installer.again(&[&package])
+            installer.reinstall(&[&package])
         }
         None => installer.install(std::slice::from_ref(&package), None),
     };
@@ -274,7 +274,7 @@ fn ages(
             "Another file is imported instead of {package}, its files are of two releases, or it leaves {name} out because a package that {name} needs is absent."
         ))
         .check([format!("{python} -c 'import {top}; print({top}.__file__, getattr({top}, \"__version__\", None))'")])
-        .fix([String::from(installer.again(&[package]))]),
+        .fix([String::from(installer.reinstall(&[package]))]),
     ]
 }
 

@@ -94,7 +94,7 @@ fn read(seen: &PastedError, _: &'static str) -> Option<Entity> {
                     Cause::new("The package or program that has it is not installed here, or was not built: an interrupted build or download, another release or platform.")
                         .check([format!("find / -name '{name}*' 2>/dev/null | head")])
                         .fix([match owner {
-                            Some(owner) => format!("{} --no-cache-dir", String::from(seen.installer().again(&[owner]))),
+                            Some(owner) => format!("{} --no-cache-dir", String::from(seen.installer().reinstall(&[owner]))),
                             None => format!("# the package that has {name}"),
                         }]),
                     Cause::new("It is there, in a folder that the loader does not search.")
