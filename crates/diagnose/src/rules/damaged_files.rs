@@ -185,11 +185,11 @@ fn finding(env: &PyEnv, severity: Severity, damages: &[&Damage<'_>]) -> Option<F
         }
     };
     let dists: Vec<&Dist> = damages.iter().map(|damage| damage.dist).collect();
-    Some(draft.cause(cause).fix(again(env, &dists)).finish())
+    Some(draft.cause(cause).fix(reinstall_commands(env, &dists)).finish())
 }
 
 /// Installs distributions again in the versions that they have, over what is there.
-pub(super) fn again(env: &PyEnv, dists: &[&Dist]) -> Vec<RemedyStep> {
+pub(super) fn reinstall_commands(env: &PyEnv, dists: &[&Dist]) -> Vec<RemedyStep> {
     let installer = Installer::of(env);
     let (conda, pip): (Vec<&Dist>, Vec<&Dist>) = dists.iter().partition(|dist| by_conda(dist));
     let spec = |dist: &&Dist| {

@@ -1,4 +1,4 @@
-use super::damaged_files::again;
+use super::damaged_files::reinstall_commands;
 use super::{Context, Need, Rule, Text};
 use crate::cuda_library::known;
 use crate::data::moved_files::{self, MOVED, Moved};
@@ -145,7 +145,7 @@ fn finding(
     let what = format!("# {} is kept; name the other one instead if that is wanted:", keep.name);
     let mut fix = vec![what.into()];
     fix.push(installer.uninstall(&[loser, winner]));
-    fix.extend(again(env, &[keep]));
+    fix.extend(reinstall_commands(env, &[keep]));
     let cause = "Both packages install files of the same names into the same folder. What was written last is what \
                  programs load, and removing one of the two takes files of the other.";
     Some(draft.cause(cause).fix(fix).finish())

@@ -99,7 +99,7 @@ fn judge(group: &[Native<'_>]) -> Option<Finding> {
     }
     let fix = match first.owner() {
         Some(dist) => {
-            let mut lines = super::damaged_files::again(first.env, &[dist]);
+            let mut lines = super::damaged_files::reinstall_commands(first.env, &[dist]);
             lines.push("# where the same version does not load either, build it here:".into());
             lines.extend(build_here(first));
             lines
