@@ -142,7 +142,7 @@ mod tests {
                         .compiled(
                             "sgl-kernel",
                             "sgl_kernel/common_ops.abi3.so",
-                            crate::test_support::lacking("libcudart.so.12"),
+                            crate::test_support::elf_missing_library("libcudart.so.12"),
                         )
                         .build(),
                 ],

@@ -193,7 +193,9 @@ fn of_cuda(native: &Native<'_>) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use crate::test_support::{Case, EnvBuilder, elf, env, lacking, machines, with_code};
+    use crate::test_support::{
+        Case, EnvBuilder, elf, elf_missing_library, env, machines, with_code,
+    };
     use facts::{Alteration, AlteredFile, Confidence::*, PyEnv, Severity::*};
 
     const SITE: &str = "/v/lib/python3.12/site-packages";
@@ -278,7 +280,7 @@ mod tests {
                         .requires("torch", "nvidia-nccl-cu13==2.30.7; platform_system == 'Linux'")
                         .dist("nvidia-nccl-cu12", "2.27.3")
                         .dist("nvidia-nccl-cu13", "2.30.7")
-                        .compiled("nvidia-nccl-cu12", "nvidia/nccl/lib/libnccl.so.2", lacking("libx.so")),
+                        .compiled("nvidia-nccl-cu12", "nvidia/nccl/lib/libnccl.so.2", elf_missing_library("libx.so")),
                     &[("nvidia-nccl-cu12", "nvidia-nccl-cu13", "nvidia/nccl/lib/libnccl.so.2")],
                 ),
             )
