@@ -32,7 +32,7 @@ use std::sync::Arc;
 
 /// A route.
 pub(crate) struct Route {
-    method: Verb,
+    method: HttpMethod,
     path: &'static str,
     /// Whether it needs no API key: probes have none.
     open: bool,
@@ -42,7 +42,7 @@ pub(crate) struct Route {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Verb {
+enum HttpMethod {
     Get,
     Post,
     Delete,
@@ -91,9 +91,9 @@ pub(crate) fn router(app: &Arc<App>) -> Router {
     for route in ROUTES {
         let app = Arc::clone(app);
         let filter = match route.method {
-            Verb::Get => MethodFilter::GET,
-            Verb::Post => MethodFilter::POST,
-            Verb::Delete => MethodFilter::DELETE,
+            HttpMethod::Get => MethodFilter::GET,
+            HttpMethod::Post => MethodFilter::POST,
+            HttpMethod::Delete => MethodFilter::DELETE,
         };
         let answer = move |request: Request| {
             let own = Arc::clone(&app);

@@ -1,7 +1,7 @@
 //! `POST /v1/embeddings`: OpenAI's, with the model's hidden states pooled as configured by its files or
 //! `--pooler-config`.
 
-use super::{Answer, Answered, Route, Verb, aside};
+use super::{Answer, Answered, HttpMethod, Route, aside};
 use crate::app::{App, Line, RejectedRequest};
 use crate::error::{ApiError, ErrorShape};
 use crate::fields::{Fields, ids};
@@ -14,7 +14,7 @@ use serving::{SubmitError, Update};
 use std::sync::Arc;
 
 pub(super) const ROUTE: Route = Route {
-    method: Verb::Post,
+    method: HttpMethod::Post,
     path: "/v1/embeddings",
     open: false,
     errors: ErrorShape::OpenAi,

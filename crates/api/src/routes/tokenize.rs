@@ -1,6 +1,6 @@
 //! `POST /tokenize`: the tokens of a text or of a conversation, as in vLLM.
 
-use super::{Answer, Answered, Route, Verb, aside};
+use super::{Answer, Answered, HttpMethod, Route, aside};
 use crate::app::{App, Line, RejectedRequest};
 use crate::error::{ApiError, ErrorShape};
 use crate::fields::Fields;
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 
 pub(super) const ROUTE: Route = Route {
-    method: Verb::Post,
+    method: HttpMethod::Post,
     path: "/tokenize",
     open: false,
     errors: ErrorShape::OpenAi,
