@@ -56,11 +56,11 @@ enum Answer {
     /// Immediately, for the object named by the rest of the path.
     Named(fn(&App, &str) -> Result<Response, ApiError>),
     /// From the fields of a body. It writes the log line itself, or returns it with an error.
-    FromBody(fn(Arc<App>, Fields, Line) -> Answered),
+    FromBody(fn(Arc<App>, Fields, Line) -> ResponseFuture),
 }
 
 /// An asynchronous answer.
-type Answered = Pin<Box<dyn Future<Output = Result<Response, Box<RejectedRequest>>> + Send>>;
+type ResponseFuture = Pin<Box<dyn Future<Output = Result<Response, Box<RejectedRequest>>> + Send>>;
 
 const ROUTES: &[Route] = &[
     chat::ROUTE,
@@ -228,7 +228,7 @@ fn generated(
     fields: Fields,
     line: Line,
     read: fn(&Arc<App>, Fields) -> Result<Generation, ApiError>,
-) -> Answered {
+) -> ResponseFuture {
     Box::pin(async move {
         let own = Arc::clone(&app);
         let Generation { work, renderer } = match aside(move || read(&own, fields)).await {

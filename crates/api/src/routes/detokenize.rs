@@ -1,6 +1,6 @@
 //! `POST /detokenize`: the text of tokens, including special ones.
 
-use super::{Answer, Answered, HttpMethod, Route};
+use super::{Answer, HttpMethod, ResponseFuture, Route};
 use crate::app::{App, Line, RejectedRequest};
 use crate::error::{ApiError, ErrorShape};
 use crate::fields::Fields;
@@ -18,7 +18,7 @@ pub(super) const ROUTE: Route = Route {
     answer: Answer::FromBody(answer),
 };
 
-fn answer(app: Arc<App>, fields: Fields, mut line: Line) -> Answered {
+fn answer(app: Arc<App>, fields: Fields, mut line: Line) -> ResponseFuture {
     Box::pin(async move {
         match text(&app, fields) {
             Ok(document) => {

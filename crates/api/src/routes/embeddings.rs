@@ -1,7 +1,7 @@
 //! `POST /v1/embeddings`: OpenAI's, with the model's hidden states pooled as configured by its files or
 //! `--pooler-config`.
 
-use super::{Answer, Answered, HttpMethod, Route, aside};
+use super::{Answer, HttpMethod, ResponseFuture, Route, aside};
 use crate::app::{App, Line, RejectedRequest};
 use crate::error::{ApiError, ErrorShape};
 use crate::fields::{Fields, ids};
@@ -33,7 +33,7 @@ struct Texts {
     dimensions: Option<usize>,
 }
 
-fn answer(app: Arc<App>, fields: Fields, mut line: Line) -> Answered {
+fn answer(app: Arc<App>, fields: Fields, mut line: Line) -> ResponseFuture {
     Box::pin(async move {
         let own = Arc::clone(&app);
         let read = match aside(move || read(&own, fields)).await {

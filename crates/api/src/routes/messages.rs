@@ -1,6 +1,6 @@
 //! `POST /v1/messages` and `/v1/messages/count_tokens`: Anthropic's Messages.
 
-use super::{Answer, Answered, Generation, HttpMethod, Route, aside, chat, generated};
+use super::{Answer, Generation, HttpMethod, ResponseFuture, Route, aside, chat, generated};
 use crate::app::{App, Line, RejectedRequest};
 use crate::error::{ApiError, ErrorShape};
 use crate::fields::Fields;
@@ -44,7 +44,7 @@ fn read(app: &Arc<App>, fields: Fields) -> Result<Generation, ApiError> {
 }
 
 /// Counts the prompt tokens of a request.
-fn count(app: Arc<App>, fields: Fields, mut line: Line) -> Answered {
+fn count(app: Arc<App>, fields: Fields, mut line: Line) -> ResponseFuture {
     Box::pin(async move {
         let counted = aside(move || {
             let mut fields = fields.screen(ANTHROPIC)?;

@@ -1,6 +1,6 @@
 //! `POST /tokenize`: the tokens of a text or of a conversation, as in vLLM.
 
-use super::{Answer, Answered, HttpMethod, Route, aside};
+use super::{Answer, HttpMethod, ResponseFuture, Route, aside};
 use crate::app::{App, Line, RejectedRequest};
 use crate::error::{ApiError, ErrorShape};
 use crate::fields::Fields;
@@ -19,7 +19,7 @@ pub(super) const ROUTE: Route = Route {
     answer: Answer::FromBody(answer),
 };
 
-fn answer(app: Arc<App>, fields: Fields, mut line: Line) -> Answered {
+fn answer(app: Arc<App>, fields: Fields, mut line: Line) -> ResponseFuture {
     Box::pin(async move {
         match aside(move || tokens(&app, fields)).await {
             Ok(document) => {
