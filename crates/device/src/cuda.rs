@@ -35,7 +35,7 @@ mod swap;
 mod tensor_map;
 mod uploads;
 
-pub use args::{Args, Argument, Map, Moves, Number, Parameter, ParameterLayout};
+pub use args::{Args, Argument, Map, Number, OperandAddresses, Parameter, ParameterLayout};
 pub use bundle::{Bundle, Stream as BundleStream, unpack};
 pub use cache::Cache;
 pub use capabilities::{ComputeCapability, CudaCapabilities};
