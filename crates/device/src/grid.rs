@@ -1,7 +1,7 @@
 //! Runs the blocks of a launch on all threads of the CPU backend.
 #![allow(unsafe_code)] // Blocks write disjoint parts of one output; the compiler cannot see that they are disjoint.
 
-use crate::{Device, Walk, team};
+use crate::{Device, WeightReads, team};
 use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -40,7 +40,7 @@ impl Device {
         &self,
         kernel: &str,
         grid: usize,
-        (walk, memory, bytes): (&Walk, &[T], usize),
+        (walk, memory, bytes): (&WeightReads, &[T], usize),
         scratch: impl Fn() -> S + Sync,
         body: impl Fn(&mut S, usize) + Sync,
     ) {

@@ -31,4 +31,4 @@ pub use launches::{LaunchRecord, Launches};
 pub use mapped::MappedFile;
 pub use queue::Queue;
 pub use team::limit_threads;
-pub use walk::Walk;
+pub use walk::WeightReads;

@@ -2,7 +2,7 @@
 //! threads for each would cost as much again.
 #![allow(unsafe_code)] // A borrowed closure is passed to threads that outlive it; the launch ends only when all have left it.
 
-use crate::walk::{NextReads, PrefetchProgress, Walk};
+use crate::walk::{NextReads, PrefetchProgress, WeightReads};
 use std::any::Any;
 use std::cell::UnsafeCell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -182,7 +182,7 @@ fn pause(look: u32) {
 }
 
 /// The next launch reads `memory`, of which each thread starts with `share` bytes.
-pub(crate) fn begin<T>(walk: &Walk, memory: &[T], share: usize) {
+pub(crate) fn begin<T>(walk: &WeightReads, memory: &[T], share: usize) {
     if let Some(team) = Team::get() {
         team.ahead.begin(walk, memory, share);
     }
