@@ -61,8 +61,8 @@ impl Device {
         body: impl Fn(&mut S, usize) + Sync,
     ) {
         let share = grid.div_ceil(shares).max(1);
-        let next: Vec<Next> =
-            (0..grid).step_by(share).map(|block| Next(AtomicUsize::new(block))).collect();
+        let next: Vec<NextBlock> =
+            (0..grid).step_by(share).map(|block| NextBlock(AtomicUsize::new(block))).collect();
         let done = AtomicU64::new(0);
         let work = |first: usize| {
             let (mut own, mut count) = (None, 0);
@@ -93,7 +93,7 @@ impl Device {
 
 /// The next block of a range, in a separate cache line, because threads write it for every block.
 #[repr(align(64))]
-struct Next(AtomicUsize);
+struct NextBlock(AtomicUsize);
 
 /// Makes a thread's non-temporal stores visible before it ends, which no other instruction does. Once for all blocks of
 /// a thread, because it waits for memory.
