@@ -1,7 +1,7 @@
 use super::damaged_files::reinstall_commands;
 use super::{Context, Need, Rule, Text};
 use crate::cuda_library::known;
-use crate::data::moved_files::{self, MOVED, Moved};
+use crate::data::moved_files::{self, FileMove, MOVED};
 use crate::native::{Native, files};
 use crate::remedy::{Installer, text};
 use crate::torch_build::{is_leftover, live_dist};
@@ -152,7 +152,7 @@ fn finding(
 }
 
 /// Whether the one that wrote last is of the releases that had the other's files.
-fn is_old(row: &Moved, winner: &Dist, loser: &Dist) -> bool {
+fn is_old(row: &FileMove, winner: &Dist, loser: &Dist) -> bool {
     let older = |version: &str| {
         let release = Version::parse(row.release);
         Version::parse(version)
@@ -165,7 +165,7 @@ fn is_old(row: &Moved, winner: &Dist, loser: &Dist) -> bool {
 }
 
 /// Both go, and a release comes that leaves the files to the other package and brings it.
-fn apart(installer: &Installer<'_>, row: &Moved) -> Vec<RemedyStep> {
+fn apart(installer: &Installer<'_>, row: &FileMove) -> Vec<RemedyStep> {
     vec![
         installer.uninstall(&[row.package, row.to]),
         installer.install(&[format!("{}>={}", row.package, row.release)], None),
