@@ -1,5 +1,5 @@
 use super::{Also, Context, Need, Rule, Text};
-use crate::data::newer_torch::{NEWER, Newer};
+use crate::data::newer_torch::{NEWER, NewerTorch};
 use crate::remedy::{Installer, text};
 use crate::requirement::{Requirement, required};
 use crate::torch_build::{Installed, by_conda, installed, live_dist};
@@ -86,7 +86,7 @@ fn newer(env: &PyEnv, torch: &Installed) -> Option<Finding> {
     let older = |version: &Version, than: &str| {
         Version::parse(than).is_some_and(|than| version.compare(&than).is_lt())
     };
-    NEWER.iter().find_map(|Newer { package, release, torch: wanted, line }| {
+    NEWER.iter().find_map(|NewerTorch { package, release, torch: wanted, line }| {
         let dist = live_dist(env, package)?;
         let version = Version::parse(&dist.version)?;
         if older(&version, release) || !older(&torch.version, wanted) {
