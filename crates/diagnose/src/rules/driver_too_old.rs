@@ -65,7 +65,7 @@ fn check(context: &Context) -> Vec<Finding> {
 }
 
 /// A package other than torch whose libraries need a newer CUDA than the driver runs.
-struct Newer<'a> {
+struct NewerCuda<'a> {
     native: Native<'a>,
     library: &'a str,
     cuda: u32,
@@ -73,7 +73,7 @@ struct Newer<'a> {
 
 /// The packages of an environment whose own libraries link CUDA libraries of a newer major version. A package that has a library for
 /// each CUDA release, or that works without the file, does not need it.
-fn newer_packages<'a>(machine: &Machine, env: &'a PyEnv, reach: u32) -> Vec<Newer<'a>> {
+fn newer_packages<'a>(machine: &Machine, env: &'a PyEnv, reach: u32) -> Vec<NewerCuda<'a>> {
     let needs = |native: &Native<'a>| {
         let needed = native.elf.needed.iter().map(|needed| needed.name.as_str());
         let releases = needed.filter_map(|name| Some((name, cuda_of_library(name)?)));
@@ -94,12 +94,12 @@ fn newer_packages<'a>(machine: &Machine, env: &'a PyEnv, reach: u32) -> Vec<Newe
             let native = *group.first()?;
             let (library, cuda) = needs(&native)?;
             native.owner()?;
-            Some(Newer { native, library, cuda })
+            Some(NewerCuda { native, library, cuda })
         })
         .collect()
 }
 
-fn judge_package(machine: &Machine, newer: &Newer<'_>) -> Option<Finding> {
+fn judge_package(machine: &Machine, newer: &NewerCuda<'_>) -> Option<Finding> {
     let driver = machine.driver.as_ref()?;
     let floor = cuda_drivers::floor(newer.cuda)?;
     let name = driver.version().map_or("the driver".to_owned(), |v| format!("driver {}", v.value));
@@ -146,7 +146,7 @@ fn confidence(machine: &Machine) -> Confidence {
     }
 }
 
-fn judge(context: &Context, env: &PyEnv, reach: Reach, newer: &[Newer<'_>]) -> Option<Finding> {
+fn judge(context: &Context, env: &PyEnv, reach: Reach, newer: &[NewerCuda<'_>]) -> Option<Finding> {
     let machine = context.machine;
     let driver = machine.driver.as_ref()?;
     let torch = installed(env)?;
