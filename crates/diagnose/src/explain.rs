@@ -58,7 +58,7 @@ impl Leader<'_> {
 
 /// How well an answer explains the root error of its text; the lowest value is shown first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Standing {
+enum AnswerRank {
     /// The files here confirm its cause.
     Confirmed,
     /// It is about the root error, its message or its exception chain.
@@ -83,27 +83,27 @@ impl Explanation {
         let root = error_lines::root(&self.errors);
         let chain = root.map_or_else(Vec::new, |root| error_lines::chain(&self.errors, root));
         let standing = |span: (usize, usize), earlier_counts: bool| {
-            let Some(root) = root else { return Standing::Root };
+            let Some(root) = root else { return AnswerRank::Root };
             let earlier = span.0 < root.span.0;
             if chain.iter().any(|error| error.overlaps(span)) || earlier && earlier_counts {
-                return Standing::Root;
+                return AnswerRank::Root;
             }
             // CMake prints the output of the program that it ran after its own line.
             let nested = root.kind == Kind::Build && root.message.starts_with("CMake Error");
             let traced = !root.frames.is_empty() || root.kind == Kind::Build;
             match self.errors.iter().find(|error| error.overlaps(span)) {
-                Some(error) if error.kind == Kind::Wrapper => Standing::Aside,
-                Some(error) if nested && error.kind == Kind::Build => Standing::Root,
-                Some(_) if traced => Standing::Later,
-                Some(_) => Standing::OtherError,
-                None => Standing::Plain,
+                Some(error) if error.kind == Kind::Wrapper => AnswerRank::Aside,
+                Some(error) if nested && error.kind == Kind::Build => AnswerRank::Root,
+                Some(_) if traced => AnswerRank::Later,
+                Some(_) => AnswerRank::OtherError,
+                None => AnswerRank::Plain,
             }
         };
         let of_match = |found: &Match| {
             let cause = found.rule.role == crate::rules::Role::Cause;
             let standing = match (found.confirmed_here, cause) {
-                (Some(false), _) | (_, false) => Standing::Aside,
-                (Some(true), true) => Standing::Confirmed,
+                (Some(false), _) | (_, false) => AnswerRank::Aside,
+                (Some(true), true) => AnswerRank::Confirmed,
                 (None, true) => standing(found.span, true),
             };
             let strength = match (found.confirmed_here, cause) {
@@ -115,7 +115,7 @@ impl Explanation {
         };
         let of_entity = |entity: &Entity| {
             let standing = match entity.kind {
-                entity::STATED | entity::EXIT_STATUS => Standing::Stated,
+                entity::STATED | entity::EXIT_STATUS => AnswerRank::Stated,
                 _ => standing(entity.span, false),
             };
             (standing, if entity.is_specific() { 0 } else { 2 })
