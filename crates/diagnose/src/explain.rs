@@ -215,15 +215,16 @@ fn read(pasted: &Pasted, machine: &Machine, envs: &[PyEnv]) -> (Vec<Match>, Vec<
     let context = Context { machine, envs: &meant };
     let seen = PastedError { context, text: &spaced, words: Vec::new() };
     let entities = entity::entities(pasted, &seen);
-    let mut hits: Vec<Hit> = known()
+    let mut hits: Vec<RuleMatch> = known()
         .chunk_by(|one, next| one.0 == next.0)
-        .filter_map(|texts| Hit::best(&RULES[texts[0].0], texts, pasted))
+        .filter_map(|texts| RuleMatch::best(&RULES[texts[0].0], texts, pasted))
         .collect();
     // A message within a longer message of another rule is part of that error, not another one.
-    let inside = |hit: &Hit, other: &Hit| {
+    let inside = |hit: &RuleMatch, other: &RuleMatch| {
         other.weight > hit.weight && other.start <= hit.start && hit.end <= other.end
     };
-    let excluded = |hit: &Hit| entities.iter().any(|entity| entity.excludes.contains(&hit.rule.id));
+    let excluded =
+        |hit: &RuleMatch| entities.iter().any(|entity| entity.excludes.contains(&hit.rule.id));
     let kept: Vec<bool> = hits
         .iter()
         .map(|hit| !excluded(hit) && !hits.iter().any(|other| inside(hit, other)))
@@ -233,7 +234,7 @@ fn read(pasted: &Pasted, machine: &Machine, envs: &[PyEnv]) -> (Vec<Match>, Vec<
     for entity in &entities {
         let Some(rule) = entity.rule.and_then(crate::rule) else { continue };
         if !hits.iter().any(|hit| hit.rule.id == rule.id) {
-            hits.push(Hit::of_entity(rule, entity));
+            hits.push(RuleMatch::of_entity(rule, entity));
         }
     }
     let mut matches: Vec<(usize, usize, Match)> = hits
@@ -355,7 +356,8 @@ fn known() -> &'static [(usize, &'static Text, Pattern)] {
 /// Applies one rule, requested by name, to this machine and its environments.
 pub fn explain_rule(rule: &'static Rule, machine: &Machine, envs: &[PyEnv]) -> Match {
     let words = Vec::new();
-    let hit = Hit { rule, pattern: "", first: 0, start: 0, end: 0, weight: 0, score: 0, words };
+    let hit =
+        RuleMatch { rule, pattern: "", first: 0, start: 0, end: 0, weight: 0, score: 0, words };
     judge(hit, &Context { machine, envs }, "")
 }
 
@@ -364,7 +366,7 @@ pub fn out_of_memory_in(text: &str) -> Option<OutOfMemory> {
     oom::first_in(&Pasted::new(text).spaced())
 }
 
-struct Hit {
+struct RuleMatch {
     rule: &'static Rule,
     pattern: &'static str,
     /// The start of the first match among the rule's patterns.
@@ -383,7 +385,7 @@ impl Also {
     }
 }
 
-impl Hit {
+impl RuleMatch {
     /// A match of the rule that an entity leads to.
     fn of_entity(rule: &'static Rule, entity: &Entity) -> Self {
         let (start, end) = entity.span;
@@ -424,7 +426,7 @@ impl Hit {
     }
 }
 
-fn judge(hit: Hit, context: &Context, text: &str) -> Match {
+fn judge(hit: RuleMatch, context: &Context, text: &str) -> Match {
     let rule = hit.rule;
     let findings = rule.check.map_or_else(Vec::new, |check| check(context));
     let able = rule.check.is_some() && rule.needs.iter().all(|need| need.met(context));
