@@ -51,10 +51,10 @@ fn check(context: &Context) -> Vec<Finding> {
 }
 
 /// Compiled files of one distribution that another one wrote over, by the two names.
-type Lost<'a> = BTreeMap<(&'a str, &'a str), Vec<&'a AlteredFile>>;
+type OverwrittenFiles<'a> = BTreeMap<(&'a str, &'a str), Vec<&'a AlteredFile>>;
 
 fn judge(machine: &Machine, env: &PyEnv) -> Vec<Finding> {
-    let mut lost: Lost<'_> = BTreeMap::new();
+    let mut lost: OverwrittenFiles<'_> = BTreeMap::new();
     for dist in env.dists.iter().filter(|dist| !is_leftover(dist)) {
         for file in dist.altered.iter().filter(|file| file.path.contains(".so")) {
             let Some(winner) = file.belongs_to.as_deref().filter(|name| *name != dist.name) else {
@@ -75,7 +75,7 @@ fn judge(machine: &Machine, env: &PyEnv) -> Vec<Finding> {
 fn finding(
     machine: &Machine,
     env: &PyEnv,
-    lost: &Lost<'_>,
+    lost: &OverwrittenFiles<'_>,
     loser: &str,
     winner: &str,
 ) -> Option<Finding> {
