@@ -53,7 +53,7 @@ pub use matrix::{matrix, matrix_of, package_of};
 pub use model::{ModelOptions, Weights, layer_kinds, memory_finding, model};
 pub use oom::{OutOfMemory, out_of_memory};
 pub use rules::{Also, Context, Look, Need, PastedError, RULES, Role, Rule, Text};
-pub use rules::{Unmet, unmet};
+pub use rules::{UnmetRequirement, unmet};
 pub use suggest::{nearest, nearest_name};
 
 use facts::CompactSort;

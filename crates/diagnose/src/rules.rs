@@ -137,7 +137,7 @@ pub use crate::pasted_error::{Look, Need, PastedError};
 pub use crate::text::Text;
 use facts::{Finding, FleetReport, GpusReport, Machine, PyEnv};
 pub(crate) use missing_dependency::module_of;
-pub use missing_dependency::{Unmet, unmet};
+pub use missing_dependency::{UnmetRequirement, unmet};
 
 /// Every rule: first what stops a GPU from working at all, then what is wrong with an environment, then advice.
 pub const RULES: &[Rule] = &[

@@ -82,7 +82,7 @@ pub(crate) fn module_of(module: &str) -> Option<&'static str> {
 
 /// A requirement that is not installed, and the modules that it would bring.
 #[derive(Debug)]
-pub struct Unmet {
+pub struct UnmetRequirement {
     /// The environment, by its place in the list.
     pub env: usize,
     /// The distribution that requires it.
@@ -94,14 +94,19 @@ pub struct Unmet {
 }
 
 /// Every requirement that is not installed, for whoever can look whether its import runs.
-pub fn unmet(machine: &Machine, envs: &[PyEnv]) -> Vec<Unmet> {
+pub fn unmet(machine: &Machine, envs: &[PyEnv]) -> Vec<UnmetRequirement> {
     let of = |(index, env)| {
         missing(machine, env).into_iter().map(move |want| {
             let requirement = want.wanted.name.clone();
             let known = MODULES.iter().find(|(package, _)| *package == requirement);
             let own = requirement.replace('-', "_");
             let modules = known.map_or(own, |(_, module)| (*module).to_owned());
-            Unmet { env: index, dist: want.dist.name.clone(), requirement, modules: vec![modules] }
+            UnmetRequirement {
+                env: index,
+                dist: want.dist.name.clone(),
+                requirement,
+                modules: vec![modules],
+            }
         })
     };
     envs.iter().enumerate().flat_map(of).collect()
