@@ -52,7 +52,7 @@ pub use gpus::{GpuRows, gpus};
 pub use matrix::{matrix, matrix_of, package_of};
 pub use model::{ModelOptions, Weights, layer_kinds, memory_finding, model};
 pub use oom::{OutOfMemory, out_of_memory};
-pub use rules::{Also, Context, Look, Need, PastedError, RULES, Role, Rule, Text};
+pub use rules::{Also, Context, Need, Observation, PastedError, RULES, Role, Rule, Text};
 pub use rules::{UnmetRequirement, unmet};
 pub use suggest::{nearest, nearest_name};
 

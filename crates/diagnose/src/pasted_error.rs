@@ -180,14 +180,14 @@ impl<'a> PastedError<'a> {
 
 /// Whether the files here agree with a pasted error.
 #[derive(Debug)]
-pub struct Look {
+pub struct Observation {
     /// Whether they agree.
     pub agrees: bool,
     /// The observation and its source.
     pub evidence: Evidence,
 }
 
-impl Look {
+impl Observation {
     /// An answer with its evidence.
     pub(crate) fn new(agrees: bool, what: impl Into<String>, source: impl Into<String>) -> Self {
         Self { agrees, evidence: Evidence { what: what.into(), source: source.into() } }

@@ -133,7 +133,7 @@ mod wrong_architecture;
 mod wsl_gpu;
 mod xid;
 
-pub use crate::pasted_error::{Look, Need, PastedError};
+pub use crate::pasted_error::{Need, Observation, PastedError};
 pub use crate::text::Text;
 use facts::{Finding, FleetReport, GpusReport, Machine, PyEnv};
 pub(crate) use missing_dependency::module_of;
@@ -310,7 +310,7 @@ pub struct Rule {
     pub check_fleet: Option<fn(&FleetReport) -> Vec<Finding>>,
     /// Looks for what is no fault until someone saw the words (no nvcc matters to a build alone); `None` as its answer
     /// when it cannot tell here.
-    pub look: Option<fn(&PastedError) -> Option<Look>>,
+    pub look: Option<fn(&PastedError) -> Option<Observation>>,
     /// Machines and environments the rule must find something in, or must not.
     #[cfg(test)]
     pub(crate) cases: fn() -> Vec<crate::test_support::Case>,

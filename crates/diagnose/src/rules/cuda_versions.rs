@@ -1,4 +1,4 @@
-use super::{Context, Look, Need, PastedError, Rule, Text};
+use super::{Context, Need, Observation, PastedError, Rule, Text};
 use crate::host;
 use crate::torch_build::installed;
 use crate::torch_choice::reach;
@@ -123,12 +123,12 @@ fn judge(machine: &Machine, env: &PyEnv) -> Option<Finding> {
 }
 
 /// Whether the toolkit a build takes is of another major version than torch; nothing to be said without one.
-fn look(seen: &PastedError) -> Option<Look> {
+fn look(seen: &PastedError) -> Option<Observation> {
     let cuda = installed(seen.env()?)?.cuda?;
     let (toolkit, version) = default_toolkit(seen.machine())?;
     let version = version?;
     let words = format!("a build takes nvcc {}, torch has CUDA {}", dotted(version), dotted(cuda));
-    Some(Look::new(version.0 != cuda.0, words, toolkit.root.clone()))
+    Some(Observation::new(version.0 != cuda.0, words, toolkit.root.clone()))
 }
 
 /// The toolkit torch's extension builder takes: CUDA_HOME's or CUDA_PATH's, else that of the nvcc on PATH, else

@@ -1,4 +1,4 @@
-use super::{Context, Look, Need, PastedError, Rule, Text};
+use super::{Context, Need, Observation, PastedError, Rule, Text};
 use crate::{gpu, host};
 use facts::{Confidence, Finding, Machine, Severity};
 use knowledge::Version;
@@ -104,11 +104,11 @@ fn judge(machine: &Machine) -> Option<Finding> {
 
 /// GeForce cards take no forward compatibility whatever its version; about others the GPU's name tells nothing. Where
 /// the libcuda that programs get is known, that one tells.
-fn look(seen: &PastedError) -> Option<Look> {
+fn look(seen: &PastedError) -> Option<Observation> {
     let gpu = gpu::nvidia(seen.machine()).next()?;
     let known = seen.context.driver().is_some_and(|driver| driver.cuda_library.is_some());
     (!known && gpu::all_geforce(seen.machine()))
-        .then(|| Look::new(true, gpu::describe(gpu), gpu.name.source.clone()))
+        .then(|| Observation::new(true, gpu::describe(gpu), gpu.name.source.clone()))
 }
 
 #[cfg(test)]

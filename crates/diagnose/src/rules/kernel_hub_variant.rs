@@ -1,4 +1,4 @@
-use super::{Look, PastedError, Rule, Text};
+use super::{Observation, PastedError, Rule, Text};
 use crate::torch_build::installed;
 use facts::{Machine, Platform, PyEnv};
 pub(super) const RULE: Rule = Rule {
@@ -48,14 +48,14 @@ fn variant(machine: &Machine, env: &PyEnv) -> Option<String> {
 }
 
 /// Where the message lists the variants there are, the one for this torch is among them or not.
-fn look(seen: &PastedError) -> Option<Look> {
+fn look(seen: &PastedError) -> Option<Observation> {
     let env = seen.env()?;
     let wanted = variant(seen.machine(), env)?;
     let torch = env.torch.as_ref()?;
     let listed = seen.text.contains("-linux");
     listed.then(|| {
         let there = seen.text.contains(&wanted);
-        Look::new(!there, format!("this torch wants {wanted}"), torch.source.clone())
+        Observation::new(!there, format!("this torch wants {wanted}"), torch.source.clone())
     })
 }
 

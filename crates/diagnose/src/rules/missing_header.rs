@@ -1,4 +1,4 @@
-use super::{Look, PastedError, Rule, Text};
+use super::{Observation, PastedError, Rule, Text};
 use crate::host;
 use crate::torch_build::{installed, live_dist};
 pub(super) const RULE: Rule = Rule {
@@ -100,25 +100,27 @@ fn commands(seen: &PastedError) -> Vec<String> {
 }
 
 /// Only pybind11 is a package of the environment; of the system's headers no fact tells.
-fn look(seen: &PastedError) -> Option<Look> {
+fn look(seen: &PastedError) -> Option<Observation> {
     let env = seen.env()?;
     if TOOLKIT.iter().any(|header| wants(seen, header)) {
         let nvcc = seen.machine().toolkits.iter().find(|toolkit| toolkit.has_nvcc);
         let places = "CUDA_HOME, CUDA_PATH, PATH, /usr/local/cuda*";
         return Some(match nvcc {
-            None => Look::new(true, "no CUDA toolkit with nvcc", places),
-            Some(toolkit) => Look::new(false, format!("a toolkit is in {}", toolkit.root), places),
+            None => Observation::new(true, "no CUDA toolkit with nvcc", places),
+            Some(toolkit) => {
+                Observation::new(false, format!("a toolkit is in {}", toolkit.root), places)
+            }
         });
     }
     wants(seen, "pybind11/").then(|| {
         let place = env.site_packages.join(", ");
         match live_dist(env, "pybind11") {
-            Some(dist) => Look::new(
+            Some(dist) => Observation::new(
                 false,
                 format!("pybind11 {} is installed", dist.version),
                 dist.path.clone(),
             ),
-            None => Look::new(true, "pybind11 is not installed", place),
+            None => Observation::new(true, "pybind11 is not installed", place),
         }
     })
 }

@@ -1,4 +1,4 @@
-use super::{Context, Look, PastedError, Rule, Text};
+use super::{Context, Observation, PastedError, Rule, Text};
 use crate::access::{self, Obstacle};
 use crate::host;
 use facts::{Confidence, Finding, Severity};
@@ -122,13 +122,15 @@ fn no_gpu(context: &Context) -> Finding {
 }
 
 /// Without the words, a machine without a driver is simply a machine without a GPU.
-fn look(seen: &PastedError) -> Option<Look> {
+fn look(seen: &PastedError) -> Option<Observation> {
     let driver = seen.machine().driver.as_ref();
     Some(match driver.and_then(|driver| driver.version()) {
-        Some(version) => {
-            Look::new(false, format!("driver {} is here", version.value), version.source.clone())
-        }
-        None => Look::new(
+        Some(version) => Observation::new(
+            false,
+            format!("driver {} is here", version.value),
+            version.source.clone(),
+        ),
+        None => Observation::new(
             true,
             "no trace of an NVIDIA driver",
             "/sys/module/nvidia, /proc/driver/nvidia, libcuda.so.1",

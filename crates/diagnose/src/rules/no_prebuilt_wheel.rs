@@ -1,4 +1,4 @@
-use super::{Look, PastedError, Rule, Text};
+use super::{Observation, PastedError, Rule, Text};
 use crate::host::build_jobs;
 use crate::remedy::text;
 pub(super) const RULE: Rule = Rule {
@@ -36,14 +36,14 @@ the wheel.",
 };
 
 /// The label a fitting wheel has tells whether the address the setup guessed was for the torch here.
-fn look(seen: &PastedError) -> Option<Look> {
+fn look(seen: &PastedError) -> Option<Observation> {
     let env = seen.env()?;
     let label = crate::extension::wheel_label(seen.machine(), env)?;
     let torch = env.torch.as_ref()?;
     // Setups print the address that they try, whether or not a wheel is there.
     let (_, address) = seen.text.split_once("Guessing wheel URL: ")?;
     let guessed = address.split_whitespace().next().filter(|url| url.contains("cxx11abi"))?;
-    Some(Look::new(
+    Some(Observation::new(
         guessed.contains(&label),
         format!("a wheel for the torch here has {label} in its name"),
         torch.source.clone(),

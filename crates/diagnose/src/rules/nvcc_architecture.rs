@@ -1,4 +1,4 @@
-use super::{Look, PastedError, Rule, Text};
+use super::{Observation, PastedError, Rule, Text};
 use crate::remedy::quote;
 use crate::{gpu, host};
 use facts::CudaToolkit;
@@ -79,7 +79,7 @@ fn named(seen: &PastedError) -> Option<Sm> {
     Some((major.parse().ok()?, minor.parse().ok()?))
 }
 
-fn look(seen: &PastedError) -> Option<Look> {
+fn look(seen: &PastedError) -> Option<Observation> {
     let wanted = named(seen)?;
     let first = first_release(wanted)?;
     let toolkit = seen.machine().toolkits.iter().find(|toolkit| toolkit.has_nvcc)?;
@@ -88,7 +88,7 @@ fn look(seen: &PastedError) -> Option<Look> {
     let dropped = release.0 >= 13 && wanted < (7, 5);
     let what =
         format!("nvcc of CUDA {}; {} needs {}", version.value, dotted(wanted), dotted(first));
-    Some(Look::new(release < first || dropped, what, version.source.clone()))
+    Some(Observation::new(release < first || dropped, what, version.source.clone()))
 }
 
 #[cfg(test)]

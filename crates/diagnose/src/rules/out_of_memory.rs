@@ -1,4 +1,4 @@
-use super::{Look, PastedError, Rule, Text};
+use super::{Observation, PastedError, Rule, Text};
 use crate::oom::{self, OutOfMemory};
 use facts::Gpu;
 pub(super) const RULE: Rule = Rule {
@@ -50,7 +50,7 @@ CUDA kernel errors might be asynchronously reported at some other API call"),
 };
 
 /// A GPU that is nearly full while the words are looked up confirms them; a free one only says that it has passed.
-fn look(seen: &PastedError) -> Option<Look> {
+fn look(seen: &PastedError) -> Option<Observation> {
     if oom::first_in(seen.text) != Some(OutOfMemory::Cuda) {
         return None;
     }
@@ -62,7 +62,7 @@ fn look(seen: &PastedError) -> Option<Look> {
     let fullest = seen.machine().gpus.iter().filter_map(use_of).max_by_key(share)?;
     let percent = share(&fullest);
     let (used, total, index, source) = fullest;
-    Some(Look::new(
+    Some(Observation::new(
         percent >= 80,
         format!("GPU {index} has {} of {} MiB in use ({percent} %)", used >> 20, total >> 20),
         source,

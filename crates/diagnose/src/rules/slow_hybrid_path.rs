@@ -1,4 +1,4 @@
-use super::{Look, PastedError, Rule, Text};
+use super::{Observation, PastedError, Rule, Text};
 use crate::remedy::text;
 use crate::torch_build::live_dist;
 use facts::{PyEnv, RemedyStep};
@@ -59,13 +59,13 @@ fn missing(seen: &PastedError, env: &PyEnv) -> Vec<&'static str> {
     named.into_iter().filter(|package| live_dist(env, package).is_none()).collect()
 }
 
-fn look(seen: &PastedError) -> Option<Look> {
+fn look(seen: &PastedError) -> Option<Observation> {
     let env = seen.env()?;
     let missing = missing(seen, env);
     let place = env.site_packages.join(", ");
     Some(match missing.is_empty() {
-        true => Look::new(false, "every package the warning names is installed", place),
-        false => Look::new(true, format!("{} not installed", missing.join(" and ")), place),
+        true => Observation::new(false, "every package the warning names is installed", place),
+        false => Observation::new(true, format!("{} not installed", missing.join(" and ")), place),
     })
 }
 
