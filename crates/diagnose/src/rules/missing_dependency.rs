@@ -2,7 +2,7 @@ use super::{Context, Need, Rule, Text};
 use crate::data::undeclared::{self, UNDECLARED};
 use crate::remedy::Installer;
 use crate::torch_build::{by_conda, live_dist};
-use crate::wants::{Want, wants};
+use crate::wants::{DistRequirement, wants};
 use facts::{Confidence, Dist, EnvKind, Finding, Machine, PyEnv, Severity, UnmetImport};
 
 pub(super) const RULE: Rule = Rule {
@@ -112,7 +112,7 @@ pub fn unmet(machine: &Machine, envs: &[PyEnv]) -> Vec<UnmetRequirement> {
     envs.iter().enumerate().flat_map(of).collect()
 }
 
-fn missing<'a>(machine: &Machine, env: &'a PyEnv) -> Vec<Want<'a>> {
+fn missing<'a>(machine: &Machine, env: &'a PyEnv) -> Vec<DistRequirement<'a>> {
     let mut all = wants(machine, env);
     // conda and a system's own tool have names of their own for what METADATA requires.
     all.retain(|want| {
@@ -125,7 +125,7 @@ fn missing<'a>(machine: &Machine, env: &'a PyEnv) -> Vec<Want<'a>> {
     all
 }
 
-fn is_of(import: &UnmetImport, want: &Want<'_>) -> bool {
+fn is_of(import: &UnmetImport, want: &DistRequirement<'_>) -> bool {
     import.requirement == want.wanted.name && import.dist == want.dist.name
 }
 
@@ -139,7 +139,7 @@ fn check(context: &Context) -> Vec<Finding> {
 const RUN_BY: [(&str, &str, &str); 1] = [("torch", "sympy", "torchvision")];
 
 /// The installed package whose import runs what needs this.
-fn run_by<'a>(env: &'a PyEnv, want: &Want<'_>) -> Option<&'a Dist> {
+fn run_by<'a>(env: &'a PyEnv, want: &DistRequirement<'_>) -> Option<&'a Dist> {
     let is_it = |(owner, needs, _): &&(&str, &str, &str)| {
         Dist::normalise(&want.dist.name) == *owner && want.wanted.name == *needs
     };
@@ -148,8 +148,9 @@ fn run_by<'a>(env: &'a PyEnv, want: &Want<'_>) -> Option<&'a Dist> {
 
 fn judge(machine: &Machine, env: &PyEnv) -> Vec<Finding> {
     let missing = missing(machine, env);
-    let import = |want: &Want<'_>| env.unmet_imports.iter().find(|import| is_of(import, want));
-    let (run, may): (Vec<&Want<'_>>, Vec<&Want<'_>>) =
+    let import =
+        |want: &DistRequirement<'_>| env.unmet_imports.iter().find(|import| is_of(import, want));
+    let (run, may): (Vec<&DistRequirement<'_>>, Vec<&DistRequirement<'_>>) =
         missing.iter().partition(|want| import(want).is_some() || run_by(env, want).is_some());
     let found = [
         finding(env, Severity::Error, &run, &import),
@@ -187,8 +188,8 @@ fn undeclared(env: &PyEnv) -> Option<Finding> {
 fn finding<'a>(
     env: &PyEnv,
     severity: Severity,
-    wants: &[&Want<'_>],
-    import: &dyn Fn(&Want<'_>) -> Option<&'a UnmetImport>,
+    wants: &[&DistRequirement<'_>],
+    import: &dyn Fn(&DistRequirement<'_>) -> Option<&'a UnmetImport>,
 ) -> Option<Finding> {
     let first = wants.first()?;
     let more = match wants.len() {
