@@ -5,7 +5,7 @@ mod input;
 mod session;
 mod words;
 
-use crate::backend::{self, Chosen};
+use crate::backend::{self, OpenedDevice};
 use crate::cli::{self, Chat};
 use crate::commands::render_templates;
 use crate::failure::{self, Failure};
@@ -64,7 +64,7 @@ pub(super) fn run(arguments: &Chat, output: &Output) -> anyhow::Result<Outcome> 
         let step = step_of(device)?;
         loading::fit(&model.architecture, device, dtype, (capacity, step)).map(|_| ())
     };
-    let Chosen { device, told, .. } = choice.end(fit)?;
+    let OpenedDevice { device, told, .. } = choice.end(fit)?;
     told.notice(output);
     let step = step_of(&device)?;
     let crew = RankProcesses::start(place.ranks, told.backend())?;

@@ -1,6 +1,6 @@
 //! `firstlight op`: one op on tensors from a file.
 
-use crate::backend::{self, Chosen, DeviceNotice};
+use crate::backend::{self, DeviceNotice, OpenedDevice};
 use crate::cli::Op;
 use crate::failure::Failure;
 use crate::output::Output;
@@ -78,7 +78,7 @@ pub(super) fn run(arguments: &Op, output: &Output) -> anyhow::Result<Outcome> {
     } else {
         let select =
             |device: &Device| call.select(device, arguments.variant.as_deref()).map(|_| ());
-        let Chosen { device, told, .. } =
+        let OpenedDevice { device, told, .. } =
             backend::begin(arguments.backend).end(|device| Ok(select(device)?))?;
         ran.backend = told.backend().as_str();
         ran.device = Some(told);

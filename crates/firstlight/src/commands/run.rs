@@ -5,7 +5,7 @@ mod measured;
 mod prompts;
 
 use crate::Outcome;
-use crate::backend::{self, Chosen};
+use crate::backend::{self, OpenedDevice};
 use crate::cli::{Run, as_typed};
 use crate::failure::Failure;
 use crate::hub;
@@ -82,7 +82,7 @@ pub(super) fn run(arguments: &Run, output: &Output) -> anyhow::Result<Outcome> {
         let step = step_of(chunk_of(device)?);
         loading::fit(&model.architecture, device, dtype, (capacity, step)).map(|_| ())
     };
-    let Chosen { device, told, open_seconds } = choice.end(fit)?;
+    let OpenedDevice { device, told, open_seconds } = choice.end(fit)?;
     phases.done("waiting for the device to open");
     told.notice(output);
     let chunk = chunk_of(&device)?;

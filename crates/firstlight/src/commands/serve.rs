@@ -6,7 +6,7 @@ mod origins;
 mod sizes;
 
 use crate::Outcome;
-use crate::backend::{self, Chosen};
+use crate::backend::{self, OpenedDevice};
 use crate::cli::Serve;
 use crate::commands::render_templates;
 use crate::failure::Failure;
@@ -60,7 +60,7 @@ pub(super) fn run(arguments: &Serve, output: &Output) -> anyhow::Result<Outcome>
     let storage = arguments.dtype.into();
     let room =
         |device: &device::Device| Room::of(&model.architecture, device, storage, &arguments.sizes);
-    let Chosen { device, told, .. } = choice.end(|device| room(device).map(|_| ()))?;
+    let OpenedDevice { device, told, .. } = choice.end(|device| room(device).map(|_| ()))?;
     let room = room(&device)?;
     let names = names(arguments);
     let limits = ServiceLimits {
