@@ -6,7 +6,7 @@
 
 pub(super) mod chosen;
 
-use self::chosen::{Chosen, VISIBLE};
+use self::chosen::{VISIBLE, WorkingGpu};
 use super::ask_nvml::{self, GpuStates};
 use crate::Outcome;
 use crate::cli::Together;
@@ -68,7 +68,7 @@ const LONGER: Duration = Duration::from_secs(90);
 /// A group of GPUs to measure.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Group<'a> {
-    pub(super) gpus: &'a [Chosen],
+    pub(super) gpus: &'a [WorkingGpu],
     /// Facts about their links.
     pub(super) machine: &'a Machine,
     /// The environment whose NCCL is used, if one was selected.

@@ -4,7 +4,7 @@
 use super::siblings::Sibling;
 use crate::cli::Check;
 use crate::commands::gpu_group::Group;
-use crate::commands::gpu_group::chosen::Chosen;
+use crate::commands::gpu_group::chosen::WorkingGpu;
 use facts::{BenchReport, FabricReport, Machine, SustainedReport};
 use ops_cuda::FabricPlan;
 use std::time::{Duration, Instant};
@@ -39,15 +39,15 @@ pub(super) fn under_load(arguments: &Check) -> u64 {
 
 /// Measures both on the GPUs whose check has finished.
 pub(super) fn of(
-    gpus: &[Chosen],
+    gpus: &[WorkingGpu],
     siblings: &[Sibling],
     arguments: &Check,
     (machine, timed, until): (&Machine, &BenchReport, Option<Instant>),
 ) -> Together {
-    let broke = |gpu: &Chosen| {
+    let broke = |gpu: &WorkingGpu| {
         siblings.iter().any(|it| it.part.index == gpu.index && it.part.broke.is_some())
     };
-    let gpus: Vec<Chosen> = gpus.iter().filter(|gpu| !broke(gpu)).cloned().collect();
+    let gpus: Vec<WorkingGpu> = gpus.iter().filter(|gpu| !broke(gpu)).cloned().collect();
     let within = |seconds: u64| {
         let left = until.map(|until| until.saturating_duration_since(Instant::now()) / 2);
         Duration::from_secs(seconds).min(left.unwrap_or(Duration::MAX))

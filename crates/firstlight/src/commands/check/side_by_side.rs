@@ -3,7 +3,7 @@
 use super::group::Together;
 use super::siblings::Sibling;
 use crate::commands::bench::conditions_json;
-use crate::commands::gpu_group::chosen::Chosen;
+use crate::commands::gpu_group::chosen::WorkingGpu;
 use crate::run_folder::RunFolder;
 use diagnose::GpuRows;
 use facts::CompactSort;
@@ -17,7 +17,7 @@ use report::{
 
 /// Writes the rows of the further GPUs into separate folders, and compares all; `None` without a GPU.
 pub(super) fn of(
-    gpus: &[Chosen],
+    gpus: &[WorkingGpu],
     (parity, bench, memory): (&ParityReport, &BenchReport, Option<MemoryTest>),
     together: Together,
     siblings: Vec<Sibling>,
