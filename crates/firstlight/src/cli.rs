@@ -192,12 +192,12 @@ pub(crate) struct Environment {
     #[arg(long, value_name = "DIR")]
     pub(crate) venv: Option<PathBuf>,
     #[command(flatten)]
-    pub(crate) waiting: Waiting,
+    pub(crate) waiting: DriverTimeout,
 }
 
 /// How long to wait for a driver.
 #[derive(Debug, Clone, Args)]
-pub(crate) struct Waiting {
+pub(crate) struct DriverTimeout {
     /// How long to wait for the driver. Default: 2 seconds, 30 for `check`.
     ///
     /// Many GPUs without persistence mode need more.
@@ -320,7 +320,7 @@ pub(crate) struct Matrix {
     #[command(flatten)]
     pub(crate) machine: Which,
     #[command(flatten)]
-    pub(crate) waiting: Waiting,
+    pub(crate) waiting: DriverTimeout,
     /// Show the source and date of each cell.
     #[arg(short, long)]
     pub(crate) verbose: bool,
@@ -341,7 +341,7 @@ pub(crate) struct Ps {
     #[arg(long, requires = "stop", value_name = "SECONDS", default_value_t = 10.0, value_parser = seconds)]
     pub(crate) grace: f64,
     #[command(flatten)]
-    pub(crate) waiting: Waiting,
+    pub(crate) waiting: DriverTimeout,
     /// Read a recorded machine instead of this one.
     #[arg(long, value_name = "DIR", hide = true)]
     pub(crate) recorded: Option<PathBuf>,
@@ -381,7 +381,7 @@ pub(crate) struct Apply {
     #[arg(long, value_name = "DIR")]
     pub(crate) cache: Option<PathBuf>,
     #[command(flatten)]
-    pub(crate) waiting: Waiting,
+    pub(crate) waiting: DriverTimeout,
 }
 
 /// How much to run.

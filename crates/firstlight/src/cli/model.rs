@@ -1,6 +1,6 @@
 //! Arguments of the commands that create and run models.
 
-use super::{BackendArg, States, Waiting, byte_size, number, one_or_more, token, whole};
+use super::{BackendArg, DriverTimeout, States, byte_size, number, one_or_more, token, whole};
 use clap::{Args, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
@@ -99,7 +99,7 @@ pub(crate) struct Fit {
     #[command(flatten)]
     pub(crate) split: Split,
     #[command(flatten)]
-    pub(crate) waiting: Waiting,
+    pub(crate) waiting: DriverTimeout,
 }
 
 impl Fit {

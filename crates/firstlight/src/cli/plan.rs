@@ -1,4 +1,4 @@
-use super::Waiting;
+use super::DriverTimeout;
 use clap::Args;
 use setup::Arch;
 use std::path::PathBuf;
@@ -88,7 +88,7 @@ pub(crate) struct Plan {
     #[arg(short, long, value_name = "FILE", requires = "emit")]
     pub(crate) output: Option<PathBuf>,
     #[command(flatten)]
-    pub(crate) waiting: Waiting,
+    pub(crate) waiting: DriverTimeout,
 }
 
 /// A Python release.

@@ -5,7 +5,7 @@ mod model;
 
 use super::ask_nvml::live;
 use crate::backend::{self, DeviceNotice};
-use crate::cli::{Bench, BenchCommand, Storage, Waiting};
+use crate::cli::{Bench, BenchCommand, DriverTimeout, Storage};
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::progress::Progress;
@@ -315,7 +315,7 @@ pub(super) fn measure(
     let mut at = String::new();
     let (on_gpu, began) = (plan.backend == BackendKind::Cuda, Instant::now());
     // A new source each time: the time limit of one source for a driver would be over before the last kernel is timed.
-    let moment = || probe::moment(&live(&Waiting { wait: None }), on_gpu);
+    let moment = || probe::moment(&live(&DriverTimeout { wait: None }), on_gpu);
     let (before, ticks) = moment();
     let mut report = ::bench::run(plan, standing, peers, |step| match step {
         Step::Begins { case, peer: None, .. } => {

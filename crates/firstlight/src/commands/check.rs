@@ -18,7 +18,7 @@ use super::gpu_group::chosen;
 use super::{bench, doctor, report as run_reports, verify};
 use crate::Outcome;
 use crate::backend::{self, DeviceNotice};
-use crate::cli::{BackendArg, Check, Environment, FleetChoice, Waiting};
+use crate::cli::{BackendArg, Check, DriverTimeout, Environment, FleetChoice};
 use crate::cores;
 use crate::destination;
 use crate::output::Output;
@@ -418,7 +418,7 @@ fn patient(environment: &Environment, until: Option<Instant>) -> Environment {
     let left = until.map(|until| until.saturating_duration_since(Instant::now()));
     let most = left.map_or(30.0, |left| (left.as_secs_f64() / 3.0).clamp(2.0, 30.0));
     let wait = environment.waiting.wait.or(Some(most));
-    Environment { waiting: Waiting { wait }, ..environment.clone() }
+    Environment { waiting: DriverTimeout { wait }, ..environment.clone() }
 }
 
 fn record<'a>(

@@ -3,7 +3,7 @@
 use super::ask_nvml::live;
 use super::plan::named;
 use crate::Outcome;
-use crate::cli::{Matrix, Plan, Waiting, Which};
+use crate::cli::{DriverTimeout, Matrix, Plan, Which};
 use crate::output::Output;
 use facts::{InstallPlan, PlanTarget, Support, SupportCell, SupportMatrix};
 use probe::ProbeOptions;
@@ -21,7 +21,7 @@ pub(super) fn of_plan(arguments: &Plan, output: &Output) -> anyhow::Result<Outco
 
 fn show(
     machine: &Which,
-    waiting: &Waiting,
+    waiting: &DriverTimeout,
     sources: bool,
     output: &Output,
 ) -> anyhow::Result<Outcome> {

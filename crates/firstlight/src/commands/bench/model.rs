@@ -6,7 +6,7 @@ use self::peers::Contest;
 use super::device_name;
 use crate::Outcome;
 use crate::backend::{self, DeviceNotice};
-use crate::cli::{BenchModel, Environment, Waiting};
+use crate::cli::{BenchModel, DriverTimeout, Environment};
 use crate::commands::doctor;
 use crate::failure::Failure;
 use crate::loading;
@@ -280,7 +280,7 @@ struct Folder {
 impl Folder {
     fn create(path: &Path) -> anyhow::Result<Self> {
         let since = Instant::now();
-        let nothing = Environment { venv: None, waiting: Waiting { wait: None } };
+        let nothing = Environment { venv: None, waiting: DriverTimeout { wait: None } };
         let doctor = doctor::examine(&nothing)?;
         let folder = doctor::begin(Some(path), &doctor, since, Redaction::from_environment())?;
         Ok(Self { folder, doctor, since: Instant::now() })

@@ -4,7 +4,7 @@
 //! set to their UUIDs: a started driver does not change its GPUs, and child processes, Python included, then see the
 //! same GPUs in the same order.
 
-use crate::cli::Waiting;
+use crate::cli::DriverTimeout;
 use crate::commands::ask_nvml::live;
 use crate::failure::Failure;
 use crate::own_program::again;
@@ -28,7 +28,7 @@ pub(crate) struct WorkingGpu {
 ///
 /// # Errors
 /// One of them does not exist, or the parent process has hidden it.
-pub(crate) fn only_named(numbers: &[u32], waiting: &Waiting) -> anyhow::Result<()> {
+pub(crate) fn only_named(numbers: &[u32], waiting: &DriverTimeout) -> anyhow::Result<()> {
     if numbers.is_empty() {
         return Ok(());
     }
@@ -40,7 +40,7 @@ pub(crate) fn only_named(numbers: &[u32], waiting: &Waiting) -> anyhow::Result<(
 }
 
 /// The UUIDs of the visible GPUs, from NVML without starting CUDA.
-pub(crate) fn visible(waiting: &Waiting) -> Vec<String> {
+pub(crate) fn visible(waiting: &DriverTimeout) -> Vec<String> {
     let source = live(waiting);
     let machine = probe::machine(&ProbeOptions { source, site_packages: Vec::new() });
     let setting = std::env::var(VISIBLE).ok();

@@ -64,7 +64,7 @@ use on_linux::end;
 mod on_linux {
     use super::super::signal::Held;
     use super::*;
-    use crate::cli::Waiting;
+    use crate::cli::DriverTimeout;
     use crate::commands::ask_nvml::live;
     use crate::confirm;
     use anyhow::Context;
@@ -200,7 +200,7 @@ mod on_linux {
         text
     }
 
-    fn machine(waiting: &Waiting) -> Machine {
+    fn machine(waiting: &DriverTimeout) -> Machine {
         probe::machine(&probe::ProbeOptions { source: live(waiting), site_packages: Vec::new() })
     }
 
