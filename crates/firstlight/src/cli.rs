@@ -29,7 +29,7 @@ pub(crate) use model::{
 pub(crate) use number::{byte_size, gibibytes, number, one_or_more, share, token, whole};
 pub(crate) use ops::{Bench, Op, Storage, Sweep, Verify};
 pub(crate) use parse::{command, parse};
-pub(crate) use plan::{Plan, Which};
+pub(crate) use plan::{MachineChoice, Plan};
 pub(crate) use remote::Remote;
 pub(crate) use serve::{Cors, Serve, Sizes};
 pub(crate) use states::States;
@@ -318,7 +318,7 @@ pub(crate) struct AskNvml {
 #[derive(Debug, Args)]
 pub(crate) struct Matrix {
     #[command(flatten)]
-    pub(crate) machine: Which,
+    pub(crate) machine: MachineChoice,
     #[command(flatten)]
     pub(crate) waiting: DriverTimeout,
     /// Show the source and date of each cell.
