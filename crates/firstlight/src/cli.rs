@@ -23,7 +23,7 @@ pub(crate) use foreign::as_typed;
 pub(crate) use gate::Gate;
 pub(crate) use mcp::Mcp;
 pub(crate) use model::{
-    Chat, Convert, Fit, Gpus, Logits, ModelCommand, ModelFiles, Named, Quantize, Run, Split,
+    Chat, Convert, Fit, Gpus, Logits, ModelCommand, ModelFiles, ModelName, Quantize, Run, Split,
     Stages, Synth, WeightFormat, WeightType,
 };
 pub(crate) use number::{byte_size, gibibytes, number, one_or_more, share, token, whole};
