@@ -10,12 +10,12 @@ pub(crate) struct States {
     ///
     /// It halves the memory of states and the time to read and write them when many sequences decode. A bfloat16 value
     /// has 8 significant bits: an addition of less than 2^-9 of the value is lost.
-    #[arg(long = "mamba-ssm-cache-dtype", value_name = "TYPE", value_enum, default_value_t = Held::Auto)]
-    held: Held,
+    #[arg(long = "mamba-ssm-cache-dtype", value_name = "TYPE", value_enum, default_value_t = CacheDtype::Auto)]
+    held: CacheDtype,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Held {
+enum CacheDtype {
     Auto,
     #[value(aliases = ["f32", "fp32", "float"])]
     Float32,
@@ -26,8 +26,8 @@ enum Held {
 impl States {
     pub(crate) fn held(self) -> StateType {
         match self.held {
-            Held::Auto | Held::Float32 => StateType::F32,
-            Held::Bfloat16 => StateType::Bf16,
+            CacheDtype::Auto | CacheDtype::Float32 => StateType::F32,
+            CacheDtype::Bfloat16 => StateType::Bf16,
         }
     }
 
