@@ -18,7 +18,7 @@ mod states;
 
 pub(crate) use bench_fabric::BenchFabric;
 pub(crate) use bench_model::{BenchCommand, BenchModel};
-pub(crate) use check::{Check, CheckGpu, Emitted, FleetChoice, ModelArguments, Together};
+pub(crate) use check::{Check, CheckGpu, ClusterFile, FleetChoice, ModelArguments, Together};
 pub(crate) use foreign::as_typed;
 pub(crate) use gate::Gate;
 pub(crate) use mcp::Mcp;
