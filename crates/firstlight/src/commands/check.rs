@@ -214,7 +214,7 @@ fn whole(arguments: &Check, output: &Output) -> anyhow::Result<Outcome> {
     let since = Instant::now();
     let mut bench: Option<BenchReport> = None;
     let mut memory = None;
-    let mut together = group::Together::default();
+    let mut together = group::GroupResults::default();
     siblings.iter_mut().for_each(Sibling::time);
     for backend in backends {
         let mut saved = Ok(());

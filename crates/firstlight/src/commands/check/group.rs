@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 /// The results; `None` for what was not requested or not possible.
 #[derive(Default)]
-pub(super) struct Together {
+pub(super) struct GroupResults {
     pub(super) fabric: Option<FabricReport>,
     pub(super) sustained: Option<SustainedReport>,
 }
@@ -43,7 +43,7 @@ pub(super) fn of(
     siblings: &[Sibling],
     arguments: &Check,
     (machine, timed, until): (&Machine, &BenchReport, Option<Instant>),
-) -> Together {
+) -> GroupResults {
     let broke = |gpu: &WorkingGpu| {
         siblings.iter().any(|it| it.part.index == gpu.index && it.part.broke.is_some())
     };
@@ -54,7 +54,7 @@ pub(super) fn of(
     };
     let venv = arguments.environment.venv.as_deref();
     let group = Group { gpus: &gpus, machine, venv, until };
-    let mut done = Together::default();
+    let mut done = GroupResults::default();
     let time = within(between(arguments));
     if gpus.len() > 1 && time.as_secs() > 0 {
         let largest = if arguments.quick { FabricPlan::QUICK } else { FabricPlan::LARGEST };
@@ -70,7 +70,7 @@ pub(super) fn of(
 }
 
 /// Log entries, with the time since the start of timing.
-pub(super) fn notes(done: &Together, since: Duration) -> Vec<String> {
+pub(super) fn notes(done: &GroupResults, since: Duration) -> Vec<String> {
     let since = since.as_secs_f64();
     let fabric = done.fabric.iter().map(|fabric| {
         let seconds = fabric.seconds;

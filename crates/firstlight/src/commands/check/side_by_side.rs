@@ -1,6 +1,6 @@
 //! Compares the GPUs of a check: writes the rows of each into the run folder, and applies the rules to them.
 
-use super::group::Together;
+use super::group::GroupResults;
 use super::siblings::Sibling;
 use crate::commands::bench::conditions_json;
 use crate::commands::gpu_group::chosen::WorkingGpu;
@@ -19,7 +19,7 @@ use report::{
 pub(super) fn of(
     gpus: &[WorkingGpu],
     (parity, bench, memory): (&ParityReport, &BenchReport, Option<MemoryTest>),
-    together: Together,
+    together: GroupResults,
     siblings: Vec<Sibling>,
     folder: &mut RunFolder,
 ) -> anyhow::Result<Option<GpusReport>> {
@@ -57,7 +57,7 @@ pub(super) fn of(
             bench: bench.as_ref(),
         });
     }
-    let Together { fabric, sustained } = together;
+    let GroupResults { fabric, sustained } = together;
     if let Some(fabric) = &fabric {
         folder.artefact(FABRIC_TABLE, "transfers between the GPUs", &fabric_csv(fabric))?;
     }
