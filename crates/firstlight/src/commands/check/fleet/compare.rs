@@ -1,6 +1,6 @@
 //! Reads, compares and reports the run folders of all ranks.
 
-use super::leader::Known;
+use super::leader::RankState;
 use crate::Outcome;
 use crate::commands::check::stack::STACK_FILE;
 use crate::run_files::{RunFiles, read_json};
@@ -28,7 +28,7 @@ struct Read {
 pub(super) fn of<'a>(
     launcher: &str,
     out: &Path,
-    known: impl Iterator<Item = &'a mut Known>,
+    known: impl Iterator<Item = &'a mut RankState>,
     because: Option<&str>,
 ) -> Compared {
     let mut unclear = false;

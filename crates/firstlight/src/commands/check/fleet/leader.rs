@@ -24,7 +24,7 @@ const TIMES: u32 = 2;
 const GOODBYE: Duration = Duration::from_secs(2);
 
 /// The state of a rank.
-pub(super) struct Known {
+pub(super) struct RankState {
     pub(super) part: RankPart,
     /// Exit status of its check; `None` while it runs, and if it did not finish.
     pub(super) code: Option<i32>,
@@ -37,7 +37,7 @@ struct Fleet<'a> {
     out: &'a Path,
     far: BTreeMap<u32, Far>,
     events: Receiver<Event>,
-    known: Vec<Known>,
+    known: Vec<RankState>,
     began: Instant,
 }
 
@@ -50,7 +50,7 @@ pub(super) fn run(own: RankSettings, out: &Path, output: &Output) -> anyhow::Res
     let mut folder = RunFolder::create(Some(out), &own.hello.host, Redaction::from_environment())?;
     let (send, events) = channel();
     accept(listener, &own, out, send);
-    let known = (0..own.rank.size).map(|rank| Known {
+    let known = (0..own.rank.size).map(|rank| RankState {
         part: RankPart { rank, ..RankPart::default() },
         code: None,
         done: false,
