@@ -39,7 +39,7 @@ impl Far {
 }
 
 /// State shared by all connections.
-struct Known {
+struct FleetIdentity {
     version: String,
     size: u32,
     job: String,
@@ -49,7 +49,7 @@ struct Known {
 
 /// Accepts connections for the lifetime of this process.
 pub(super) fn accept(listener: TcpListener, own: &RankSettings, out: &Path, send: Sender<Event>) {
-    let known = Arc::new(Known {
+    let known = Arc::new(FleetIdentity {
         version: own.hello.version.clone(),
         size: own.rank.size,
         job: own.rank.job.clone(),
@@ -71,7 +71,7 @@ pub(super) fn accept(listener: TcpListener, own: &RankSettings, out: &Path, send
     });
 }
 
-fn serve(mut stream: TcpStream, known: &Known, send: &Sender<Event>) {
+fn serve(mut stream: TcpStream, known: &FleetIdentity, send: &Sender<Event>) {
     let challenge = drawn();
     // A foreign connection is not an event of any rank.
     let Some(hello) = greeted(&mut stream, &challenge, known) else { return };
@@ -101,7 +101,7 @@ fn serve(mut stream: TcpStream, known: &Known, send: &Sender<Event>) {
 }
 
 /// The rank that connected, once it is authenticated.
-fn greeted(stream: &mut TcpStream, challenge: &[u8], known: &Known) -> Option<Hello> {
+fn greeted(stream: &mut TcpStream, challenge: &[u8], known: &FleetIdentity) -> Option<Hello> {
     stream.set_read_timeout(Some(SILENCE)).ok()?;
     stream.set_write_timeout(Some(SILENCE)).ok()?;
     write(stream, Kind::Challenge, challenge).ok()?;
@@ -111,7 +111,7 @@ fn greeted(stream: &mut TcpStream, challenge: &[u8], known: &Known) -> Option<He
 }
 
 /// Why a rank of this job cannot take part.
-fn refused(hello: &Hello, known: &Known) -> Option<String> {
+fn refused(hello: &Hello, known: &FleetIdentity) -> Option<String> {
     let Hello { rank, size, host, version, .. } = hello;
     if *version != known.version {
         return Some(format!(
@@ -129,7 +129,12 @@ fn refused(hello: &Hello, known: &Known) -> Option<String> {
 }
 
 /// Receives the run folder, which gets its name once it is complete.
-fn arrives(rank: u32, link: &Link, challenge: &[u8], known: &Known) -> Result<Done, String> {
+fn arrives(
+    rank: u32,
+    link: &Link,
+    challenge: &[u8],
+    known: &FleetIdentity,
+) -> Result<Done, String> {
     let place = known.out.join(format!(".rank-{rank}"));
     let mut arriving = Arriving::into(place.clone());
     loop {
