@@ -17,7 +17,7 @@ const BYTES: u64 = 512 << 20;
 
 /// Header of a transferred file.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Sent {
+pub(super) struct FileHeader {
     path: String,
     bytes: u64,
     sha256: String,
@@ -29,7 +29,10 @@ pub(super) fn send(folder: &Path, link: &Link) -> anyhow::Result<()> {
     list(folder, folder, &mut files)?;
     for path in files {
         let content = std::fs::read(folder.join(&path))?;
-        link.say(Kind::File, &Sent { path, bytes: content.len() as u64, sha256: sha256(&content) });
+        link.say(
+            Kind::File,
+            &FileHeader { path, bytes: content.len() as u64, sha256: sha256(&content) },
+        );
         content.chunks(MOST).for_each(|piece| link.send(Kind::Data, piece));
     }
     Ok(())
@@ -56,7 +59,7 @@ pub(super) struct Arriving {
 }
 
 struct Open {
-    sent: Sent,
+    sent: FileHeader,
     file: File,
     hasher: Sha256,
     read: u64,
@@ -68,7 +71,7 @@ impl Arriving {
     }
 
     /// Starts the next file; the previous one must be complete.
-    pub(super) fn file(&mut self, sent: Sent) -> Result<(), String> {
+    pub(super) fn file(&mut self, sent: FileHeader) -> Result<(), String> {
         self.whole()?;
         let below = Path::new(&sent.path);
         let plain = below.components().all(|part| matches!(part, Component::Normal(_)));
@@ -141,8 +144,8 @@ pub(super) fn seal(folder: &Path) -> anyhow::Result<String> {
 mod tests {
     use super::*;
 
-    fn sent(path: &str, content: &[u8]) -> Sent {
-        Sent { path: path.to_owned(), bytes: content.len() as u64, sha256: sha256(content) }
+    fn sent(path: &str, content: &[u8]) -> FileHeader {
+        FileHeader { path: path.to_owned(), bytes: content.len() as u64, sha256: sha256(content) }
     }
 
     #[test]
@@ -162,13 +165,13 @@ mod tests {
 
     #[test]
     fn what_does_not_belong_into_the_folder_is_refused() {
-        let check = |files: &[(Sent, &[u8])], words: &str| {
+        let check = |files: &[(FileHeader, &[u8])], words: &str| {
             let folder = tempfile::tempdir().unwrap();
             let mut arriving = Arriving::into(folder.path().join("run"));
             let mut all = || -> Result<(), String> {
                 for (sent, content) in files {
-                    let Sent { path, bytes, sha256 } = sent;
-                    arriving.file(Sent {
+                    let FileHeader { path, bytes, sha256 } = sent;
+                    arriving.file(FileHeader {
                         path: path.clone(),
                         bytes: *bytes,
                         sha256: sha256.clone(),
@@ -187,7 +190,7 @@ mod tests {
         check(&[(sent("/tmp/out", b""), b"")], "outside its folder");
         check(&[(sent("", b""), b"")], "outside its folder");
         check(
-            &[(Sent { bytes: BYTES_OF_ONE + 1, ..sent("a", b"") }, b"")],
+            &[(FileHeader { bytes: BYTES_OF_ONE + 1, ..sent("a", b"") }, b"")],
             "more files than a run folder has",
         );
         check(&[(sent("a", b"abc"), b"abcd")], "more bytes of a than announced");
