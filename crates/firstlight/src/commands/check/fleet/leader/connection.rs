@@ -1,7 +1,7 @@
 //! One connection of rank 0: authenticates a rank and receives its messages. Connections that cannot prove to belong to
 //! this job are ignored.
 
-use crate::commands::check::fleet::folder::{Arriving, seal};
+use crate::commands::check::fleet::folder::{IncomingFolder, seal};
 use crate::commands::check::fleet::wire::{
     Frame, Kind, Link, SILENCE, drawn, read, record, same, write,
 };
@@ -136,7 +136,7 @@ fn arrives(
     known: &FleetIdentity,
 ) -> Result<Done, String> {
     let place = known.out.join(format!(".rank-{rank}"));
-    let mut arriving = Arriving::into(place.clone());
+    let mut arriving = IncomingFolder::into(place.clone());
     loop {
         let told = link
             .told
