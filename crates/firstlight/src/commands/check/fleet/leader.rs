@@ -8,7 +8,7 @@ use crate::failure::Failure;
 use crate::output::Output;
 use crate::redact::Redaction;
 use crate::run_folder::{self, RunFolder};
-use connection::{Event, Far, accept};
+use connection::{Event, RemoteRank, accept};
 use facts::RankPart;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -35,7 +35,7 @@ pub(super) struct RankState {
 struct Fleet<'a> {
     own: RankSettings,
     out: &'a Path,
-    far: BTreeMap<u32, Far>,
+    far: BTreeMap<u32, RemoteRank>,
     events: Receiver<Event>,
     known: Vec<RankState>,
     began: Instant,

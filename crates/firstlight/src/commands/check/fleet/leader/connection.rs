@@ -20,19 +20,19 @@ const STRAY: u32 = 32;
 
 /// Events from connections to rank 0.
 pub(super) enum Event {
-    Joined(Far),
+    Joined(RemoteRank),
     /// A rank's check has ended, and its run folder was received.
     Done(u32, Done),
     Lost(u32, String),
 }
 
 /// A connected rank.
-pub(super) struct Far {
+pub(super) struct RemoteRank {
     pub(super) hello: Hello,
     out: SyncSender<Frame>,
 }
 
-impl Far {
+impl RemoteRank {
     pub(super) fn say(&self, kind: Kind, record: &impl Serialize) {
         let _ = self.out.send((kind, serde_json::to_vec(record).unwrap_or_default()));
     }
@@ -81,7 +81,7 @@ fn serve(mut stream: TcpStream, known: &FleetIdentity, send: &Sender<Event>) {
     }
     let Some(out) = link.way_out() else { return };
     let rank = hello.rank;
-    if send.send(Event::Joined(Far { hello, out })).is_err() {
+    if send.send(Event::Joined(RemoteRank { hello, out })).is_err() {
         return;
     }
     let event = match arrives(rank, &link, &challenge, known) {
