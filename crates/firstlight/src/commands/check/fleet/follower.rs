@@ -2,7 +2,8 @@
 
 use super::wire::{Kind, Link, read, record, same};
 use super::{
-    Checking, Done, Ends, LOOK, RankSettings, Start, Verdict, folder, of_done, of_hello, of_start,
+    Done, Ends, LOOK, RankSettings, RunningCheck, Start, Verdict, folder, of_done, of_hello,
+    of_start,
 };
 use crate::Outcome;
 use crate::failure::Failure;
@@ -32,7 +33,7 @@ pub(super) fn run(own: &RankSettings) -> anyhow::Result<Outcome> {
     let left = start.millis.map(Duration::from_millis);
     let place = tempfile::tempdir()?;
     let run = place.path().join("run");
-    let mut checking = Checking::start(&run, start.gpus.as_deref(), left, own.limit)?;
+    let mut checking = RunningCheck::start(&run, start.gpus.as_deref(), left, own.limit)?;
     let (code, broke) = match wait(own, &link, || checking.ended())? {
         FirstMessage::Else(ended) => ended,
         FirstMessage::Frame(..) => {

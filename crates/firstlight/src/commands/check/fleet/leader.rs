@@ -2,7 +2,7 @@
 
 mod connection;
 
-use super::{Checking, Ends, LOOK, RankSettings, Start, Verdict, compare, of_start, shares};
+use super::{Ends, LOOK, RankSettings, RunningCheck, Start, Verdict, compare, of_start, shares};
 use crate::Outcome;
 use crate::failure::Failure;
 use crate::output::Output;
@@ -177,7 +177,7 @@ impl Fleet<'_> {
         }
         let began = Instant::now();
         let gpus = shares.first().and_then(Option::as_deref);
-        let started = Checking::start(&self.out.join("rank-0"), gpus, left, self.own.limit);
+        let started = RunningCheck::start(&self.out.join("rank-0"), gpus, left, self.own.limit);
         let mut checking = match started {
             Ok(checking) => Some(checking),
             Err(error) => return Err(Lost(format!("rank 0 cannot check: {error:#}"))),
@@ -200,7 +200,7 @@ impl Fleet<'_> {
                 }
                 Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
             }
-            if let Some((code, broke)) = checking.as_mut().and_then(Checking::ended) {
+            if let Some((code, broke)) = checking.as_mut().and_then(RunningCheck::ended) {
                 checking = None;
                 let known = &mut self.known[0];
                 (known.done, known.code, known.part.broke) = (true, code, broke);
