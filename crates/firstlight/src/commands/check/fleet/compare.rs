@@ -11,7 +11,7 @@ use report::{FLEET_FILE, Run, Verdict, fleet_report};
 use std::path::Path;
 
 /// The result of the comparison.
-pub(super) struct Compared {
+pub(super) struct FleetComparison {
     pub(super) report: FleetReport,
     pub(super) outcome: Outcome,
 }
@@ -30,7 +30,7 @@ pub(super) fn of<'a>(
     out: &Path,
     known: impl Iterator<Item = &'a mut RankState>,
     because: Option<&str>,
-) -> Compared {
+) -> FleetComparison {
     let mut unclear = false;
     let mut bad = false;
     let read: Vec<_> = known
@@ -84,7 +84,7 @@ pub(super) fn of<'a>(
         (false, true) => Outcome::Unclear,
         (false, false) => Outcome::Good,
     };
-    Compared { report, outcome }
+    FleetComparison { report, outcome }
 }
 
 fn read(folder: &Path) -> anyhow::Result<Read> {
