@@ -17,7 +17,7 @@ pub(super) struct FleetComparison {
 }
 
 /// The content of one rank's folder, and of those of its further GPUs.
-struct Read {
+struct RankFiles {
     files: RunFiles,
     gpus: Vec<(GpuPart, Option<RunFiles>)>,
     stack: Option<StackReport>,
@@ -87,7 +87,7 @@ pub(super) fn of<'a>(
     FleetComparison { report, outcome }
 }
 
-fn read(folder: &Path) -> anyhow::Result<Read> {
+fn read(folder: &Path) -> anyhow::Result<RankFiles> {
     let files = RunFiles::read(folder)?;
     let parts = files.gpus.iter().flat_map(|gpus| gpus.gpus.iter().cloned());
     let gpus = parts
@@ -99,10 +99,10 @@ fn read(folder: &Path) -> anyhow::Result<Read> {
             Ok((part, files))
         })
         .collect::<anyhow::Result<Vec<_>>>()?;
-    Ok(Read { files, gpus, stack: read_json(folder, STACK_FILE)? })
+    Ok(RankFiles { files, gpus, stack: read_json(folder, STACK_FILE)? })
 }
 
-fn fill(part: &mut RankPart, read: &Read) {
+fn fill(part: &mut RankPart, read: &RankFiles) {
     let (Some(manifest), Some(doctor)) = (&read.files.manifest, &read.files.doctor) else { return };
     part.host.clone_from(&manifest.host);
     part.not_run.extend(manifest.not_run.iter().cloned());
@@ -120,7 +120,7 @@ fn fill(part: &mut RankPart, read: &Read) {
 }
 
 /// The GPUs and the processor of a rank.
-fn devices(read: &Read) -> Vec<GpuRows<'_>> {
+fn devices(read: &RankFiles) -> Vec<GpuRows<'_>> {
     let mut devices = Vec::new();
     for (part, files) in &read.gpus {
         // The rows of the first GPU are in the run folder itself.
