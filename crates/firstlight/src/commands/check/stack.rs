@@ -18,7 +18,7 @@ use std::time::Instant;
 /// The stack in a rank's run folder; its content is a [`StackReport`] as JSON.
 pub(super) const STACK_FILE: &str = "stack.json";
 
-struct Named {
+struct ListedFile {
     what: String,
     path: PathBuf,
     version: Option<String>,
@@ -55,11 +55,11 @@ pub(super) fn files(doctor: &DoctorReport, until: Option<Instant>) -> Vec<StackF
 }
 
 /// The files, by names that are the same on every node. The first of several with one name counts.
-fn named(doctor: &DoctorReport) -> Vec<Named> {
+fn named(doctor: &DoctorReport) -> Vec<ListedFile> {
     let machine = &doctor.machine;
-    let mut all: BTreeMap<String, Named> = BTreeMap::new();
+    let mut all: BTreeMap<String, ListedFile> = BTreeMap::new();
     let mut add = |what: String, path: PathBuf, version: Option<String>| {
-        all.entry(what.clone()).or_insert(Named { what, path, version });
+        all.entry(what.clone()).or_insert(ListedFile { what, path, version });
     };
     if let Some(own) = own_program().and_then(|own| own.canonicalize().ok()) {
         add("firstlight".into(), own, Some(env!("CARGO_PKG_VERSION").to_owned()));
@@ -127,8 +127,8 @@ fn stem(name: &str) -> String {
 }
 
 /// The file with its hash; `None` if the file does not exist.
-fn hashed(named: Named, until: Option<Instant>) -> Option<StackFile> {
-    let Named { what, path, version } = named;
+fn hashed(named: ListedFile, until: Option<Instant>) -> Option<StackFile> {
+    let ListedFile { what, path, version } = named;
     let file = File::open(&path).ok()?;
     let mut bytes = file.metadata().ok()?.len();
     let sha256 = hashes::until(file, until).ok()?.map(|(hash, read)| {
@@ -153,7 +153,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.so");
         std::fs::write(&path, "abc").unwrap();
-        let named = || Named { what: "a".into(), path: path.clone(), version: None };
+        let named = || ListedFile { what: "a".into(), path: path.clone(), version: None };
         let got = hashed(named(), None).unwrap();
         let abc = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
         assert_eq!((got.bytes, got.sha256.as_deref()), (3, Some(abc)));
