@@ -22,7 +22,7 @@ struct Explanation<'a> {
     /// Empty if no rule matches the text.
     matches: Vec<Matched<'a>>,
     /// Entities in the text that no rule above explains; those with a meaning first.
-    entities: Vec<Named<'a>>,
+    entities: Vec<NamedEntity<'a>>,
     /// The answer to read first: `{"rule": ID}` or `{"entity": NAME}`, with its certainty.
     #[serde(skip_serializing_if = "Option::is_none")]
     first: Option<First<'a>>,
@@ -75,7 +75,7 @@ struct Possible<'a> {
 }
 
 #[derive(Serialize)]
-struct Named<'a> {
+struct NamedEntity<'a> {
     kind: &'a str,
     name: &'a str,
     meaning: &'a str,
@@ -163,8 +163,8 @@ fn document(
     }
 }
 
-fn named(entity: &Entity) -> Named<'_> {
-    Named {
+fn named(entity: &Entity) -> NamedEntity<'_> {
+    NamedEntity {
         kind: entity.kind,
         name: &entity.name,
         meaning: &entity.meaning,
