@@ -90,7 +90,7 @@ struct NamedEntity<'a> {
 }
 
 #[derive(Serialize)]
-struct Listing {
+struct RuleList {
     schema: u32,
     rules: Vec<Listed>,
 }
@@ -215,7 +215,7 @@ fn listed(rule: &'static diagnose::Rule) -> Listed {
 }
 
 fn list(output: &Output) -> anyhow::Result<Outcome> {
-    let listing = Listing { schema: SCHEMA, rules: RULES.iter().map(listed).collect() };
+    let listing = RuleList { schema: SCHEMA, rules: RULES.iter().map(listed).collect() };
     let rows: Vec<(&str, &str)> = RULES.iter().map(|rule| (rule.id, rule.title)).collect();
     output.either(&listing, |style| terminal::listing(&rows, style))?;
     Ok(Outcome::Good)
