@@ -29,7 +29,7 @@ struct Explanation<'a> {
     /// The doctor's errors and warnings about packages that the text names.
     findings: &'a [Finding],
     /// The most similar rules, if there is no other result.
-    similar: Vec<Listed>,
+    similar: Vec<RuleEntry>,
     /// Which memory ran out, if the text reports it (row R1-05).
     #[serde(skip_serializing_if = "Option::is_none")]
     out_of_memory: Option<&'static str>,
@@ -92,11 +92,11 @@ struct NamedEntity<'a> {
 #[derive(Serialize)]
 struct RuleList {
     schema: u32,
-    rules: Vec<Listed>,
+    rules: Vec<RuleEntry>,
 }
 
 #[derive(Serialize)]
-struct Listed {
+struct RuleEntry {
     rule: &'static str,
     title: &'static str,
 }
@@ -210,8 +210,8 @@ fn unknown(id: &str) -> anyhow::Error {
     Failure::hinted(format!("there is no rule `{id}`"), hint)
 }
 
-fn listed(rule: &'static diagnose::Rule) -> Listed {
-    Listed { rule: rule.id, title: rule.title }
+fn listed(rule: &'static diagnose::Rule) -> RuleEntry {
+    RuleEntry { rule: rule.id, title: rule.title }
 }
 
 fn list(output: &Output) -> anyhow::Result<Outcome> {
