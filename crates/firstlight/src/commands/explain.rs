@@ -12,7 +12,7 @@ use crate::failure::Failure;
 use crate::output::Output;
 use diagnose::{Cause, Entity, Leader, Match, RULES};
 use facts::{DoctorReport, Evidence, Finding, SCHEMA};
-use pasted::Asked;
+use pasted::Query;
 use report::terminal;
 use serde::Serialize;
 
@@ -104,7 +104,7 @@ struct RuleEntry {
 pub(super) fn run(arguments: &Explain, output: &Output) -> anyhow::Result<Outcome> {
     let Some(asked) = &arguments.text else { return list(output) };
     match pasted::read(asked)? {
-        Asked::Rule(rule) => {
+        Query::Rule(rule) => {
             let report = examine(&arguments.environment)?;
             let mut found = diagnose::explain_rule(rule, &report.machine, &report.envs);
             managed::into_venv(&mut found.fix, &managed::interpreters(&report.envs));
@@ -119,11 +119,11 @@ pub(super) fn run(arguments: &Explain, output: &Output) -> anyhow::Result<Outcom
             };
             output.either(&document, |style| text::by_name(&found, style))?;
         }
-        Asked::Text(pasted) => {
+        Query::Text(pasted) => {
             let report = examine(&arguments.environment)?;
             return by_text(&pasted, &report, output);
         }
-        Asked::Unknown(id) => return Err(unknown(&id)),
+        Query::Unknown(id) => return Err(unknown(&id)),
     }
     Ok(Outcome::Good)
 }
