@@ -25,7 +25,7 @@ pub(super) fn read_tokenizer(
 }
 
 /// The request to the model.
-pub(super) enum Asked {
+pub(super) enum PromptSource {
     /// The token ids of --ids.
     Ids,
     /// Texts to continue.
@@ -49,20 +49,20 @@ fn asks_nothing(arguments: &Run) -> bool {
 ///
 /// # Errors
 /// There is no prompt, or standard input cannot be read.
-pub(super) fn read(arguments: &Run) -> anyhow::Result<Asked> {
+pub(super) fn read(arguments: &Run) -> anyhow::Result<PromptSource> {
     let Run { text, prompt, chat, ids, .. } = arguments;
     if !ids.is_empty() {
-        return Ok(Asked::Ids);
+        return Ok(PromptSource::Ids);
     }
     if let Some(text) = chat {
-        return Ok(Asked::Message { text: from_input_if_dash(text)?, or_continue: false });
+        return Ok(PromptSource::Message { text: from_input_if_dash(text)?, or_continue: false });
     }
     if !prompt.is_empty() {
         if prompt.iter().filter(|text| *text == "-").count() > 1 {
             return Err(Failure::hinted("standard input is one prompt", "use -p - once"));
         }
         let texts: Result<_, _> = prompt.iter().map(|text| from_input_if_dash(text)).collect();
-        return Ok(Asked::Texts(texts?));
+        return Ok(PromptSource::Texts(texts?));
     }
     let text = match text.is_empty() {
         false => from_input_if_dash(&text.join(" "))?,
@@ -71,7 +71,7 @@ pub(super) fn read(arguments: &Run) -> anyhow::Result<Asked> {
     };
     match text.is_empty() && asks_nothing(arguments) {
         true => Err(no_prompt()),
-        false => Ok(Asked::Message { text, or_continue: true }),
+        false => Ok(PromptSource::Message { text, or_continue: true }),
     }
 }
 
@@ -100,18 +100,18 @@ fn input() -> anyhow::Result<String> {
 
 /// Token ids of the prompts.
 pub(super) fn prompts(
-    asked: &Asked,
+    asked: &PromptSource,
     arguments: &Run,
     folder: &Path,
     tokenizer: Option<&Tokenizer>,
 ) -> anyhow::Result<Vec<Vec<u32>>> {
-    let (Some(tokenizer), false) = (tokenizer, matches!(asked, Asked::Ids)) else {
+    let (Some(tokenizer), false) = (tokenizer, matches!(asked, PromptSource::Ids)) else {
         return Ok(vec![arguments.ids.clone()]);
     };
     let texts = match asked {
-        Asked::Ids => Vec::new(),
-        Asked::Texts(texts) => texts.clone(),
-        Asked::Message { text, or_continue } => {
+        PromptSource::Ids => Vec::new(),
+        PromptSource::Texts(texts) => texts.clone(),
+        PromptSource::Message { text, or_continue } => {
             let needs_template = arguments.system.is_some() || arguments.tools.is_some();
             match render_templates::by_this_program(folder) {
                 // A template that cannot be read is a different error.
