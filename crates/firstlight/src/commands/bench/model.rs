@@ -2,7 +2,7 @@
 
 mod peers;
 
-use self::peers::Contest;
+use self::peers::PeerComparison;
 use super::device_name;
 use crate::Outcome;
 use crate::backend::{self, DeviceNotice};
@@ -48,7 +48,7 @@ pub(super) fn run(arguments: &BenchModel, output: &Output) -> anyhow::Result<Out
     };
     let progress = Progress::start("bench model");
     let backend = told.backend();
-    let mut contest = Contest::start(arguments, backend, &mut source)?;
+    let mut contest = PeerComparison::start(arguments, backend, &mut source)?;
     let crew = RankProcesses::start(arguments.split.tp, backend)?;
     let crew = crew.as_ref();
     let subject =
@@ -179,7 +179,7 @@ fn choose(
 fn timed(
     arguments: &BenchModel,
     subject: &Subject<'_>,
-    contest: Option<&mut Contest>,
+    contest: Option<&mut PeerComparison>,
     progress: &Progress,
 ) -> anyhow::Result<ModelSpeedReport> {
     let Subject { source, architecture, backend, crew, tests } = *subject;
@@ -229,7 +229,7 @@ fn time(
     arguments: &BenchModel,
     subject: &Subject<'_>,
     verified: VerifiedEngine<'_>,
-    mut contest: Option<&mut Contest>,
+    mut contest: Option<&mut PeerComparison>,
     progress: &Progress,
     report: &mut ModelSpeedReport,
 ) -> anyhow::Result<()> {
