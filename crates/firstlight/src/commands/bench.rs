@@ -90,7 +90,7 @@ pub(super) fn run(arguments: &Bench, output: &Output) -> anyhow::Result<Outcome>
     }
     let beside = arguments.baseline.as_deref().and_then(|name| baseline(&report, name));
     output.either(
-        &Shown { device: &device, report: &report, baseline: beside.as_ref() },
+        &JsonReport { device: &device, report: &report, baseline: beside.as_ref() },
         |style| {
             let shown = beside.as_ref().map(|beside| terminal::baseline(beside, style));
             terminal::bench(&report, style)
@@ -108,7 +108,7 @@ fn say(device: &DeviceNotice, output: &Output) -> anyhow::Result<()> {
 
 /// What `bench --json` prints.
 #[derive(Serialize)]
-struct Shown<'a> {
+struct JsonReport<'a> {
     device: &'a DeviceNotice,
     #[serde(flatten)]
     report: &'a BenchReport,
