@@ -62,7 +62,7 @@ pub(super) fn run(arguments: &BenchModel, output: &Output) -> anyhow::Result<Out
     if let Some(folder) = &mut folder {
         folder.write(&report)?;
     }
-    let shown = Shown { device: &told, report: &report };
+    let shown = JsonReport { device: &told, report: &report };
     output.either(&shown, |style| terminal::model_speed(&report, style))?;
     let bad = |status| matches!(status, Status::Fail | Status::Fallback);
     let good = report.not_timed.is_empty() && !report.checks.iter().any(|row| bad(row.status));
@@ -71,7 +71,7 @@ pub(super) fn run(arguments: &BenchModel, output: &Output) -> anyhow::Result<Out
 
 /// What `bench model --json` prints.
 #[derive(Serialize)]
-struct Shown<'a> {
+struct JsonReport<'a> {
     device: &'a DeviceNotice,
     #[serde(flatten)]
     report: &'a ModelSpeedReport,
