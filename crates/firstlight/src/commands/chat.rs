@@ -18,7 +18,7 @@ use crate::tokenizer;
 use crate::{Outcome, output};
 use device::Device;
 use facts::SCHEMA;
-use input::{Input, Read};
+use input::{Input, InputEvent};
 use models::{
     Capacity, ChatTemplate, LargestStep, Model, Sampling, Scheduler, StepBudget, Tokenizer,
 };
@@ -114,9 +114,9 @@ fn converse(
     let mut was_interrupted = false;
     loop {
         let text = match input.read()? {
-            Read::Message(text) => text,
-            Read::Interrupted if was_interrupted => return Ok(outcome),
-            Read::Interrupted => {
+            InputEvent::Message(text) => text,
+            InputEvent::Interrupted if was_interrupted => return Ok(outcome),
+            InputEvent::Interrupted => {
                 was_interrupted = true;
                 say(
                     output,
@@ -124,7 +124,7 @@ fn converse(
                 );
                 continue;
             }
-            Read::End => return Ok(outcome),
+            InputEvent::End => return Ok(outcome),
         };
         was_interrupted = false;
         let done = match words::of(&text) {
