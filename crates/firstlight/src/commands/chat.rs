@@ -27,7 +27,7 @@ use session::{Session, Settings};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use words::Word;
+use words::ChatLine;
 
 /// Default context length of a conversation.
 const CONTEXT: usize = 16_384;
@@ -128,34 +128,34 @@ fn converse(
         };
         was_interrupted = false;
         let done = match words::of(&text) {
-            Word::Nothing => Ok(()),
-            Word::Exit => return Ok(outcome),
-            Word::Help => {
+            ChatLine::Nothing => Ok(()),
+            ChatLine::Exit => return Ok(outcome),
+            ChatLine::Help => {
                 say(output, HELP);
                 Ok(())
             }
-            Word::Reset => {
+            ChatLine::Reset => {
                 session.reset();
                 say(output, "started a new conversation");
                 Ok(())
             }
-            Word::System(text) => {
+            ChatLine::System(text) => {
                 session.set_system(Some(text));
                 say(output, "the system message is set");
                 Ok(())
             }
-            Word::ShowSystem => {
+            ChatLine::ShowSystem => {
                 say(output, session.system().unwrap_or("there is no system message"));
                 Ok(())
             }
-            Word::Unknown(word) => {
+            ChatLine::Unknown(word) => {
                 let what = format!("there is no command {word}");
                 Err(Failure::hinted(
                     what,
                     "/help lists the commands; start the line with a space to send it as a message",
                 ))
             }
-            Word::Say(text) => {
+            ChatLine::Say(text) => {
                 let answered = session.answer(text, output, interrupted);
                 answered.and_then(|answer| answer.print(output))
             }
