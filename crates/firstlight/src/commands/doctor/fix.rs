@@ -41,7 +41,7 @@ pub(super) fn run(
     for env in report.envs.iter().filter(|env| env.kind == EnvKind::Venv) {
         let mine = |finding: &&Finding| is_for(env, finding);
         if report.findings.iter().filter(mine).any(|it| it.severity != Severity::Info) {
-            environments.push(Mending::new(env, &report, arguments, output)?.run(&mut plan)?);
+            environments.push(FixRun::new(env, &report, arguments, output)?.run(&mut plan)?);
         }
     }
     let changed = environments.iter().any(|mended| mended.outcome == said::MENDED);
@@ -127,7 +127,7 @@ fn python(env: &PyEnv) -> PathBuf {
 }
 
 /// An environment that is being fixed.
-struct Mending<'a> {
+struct FixRun<'a> {
     arguments: &'a Doctor,
     output: &'a Output,
     root: PathBuf,
@@ -154,7 +154,7 @@ fn by_uv_step(step: &RemedyStep) -> bool {
 /// Why the files are restored.
 type Undo = String;
 
-impl<'a> Mending<'a> {
+impl<'a> FixRun<'a> {
     fn new(
         env: &PyEnv,
         report: &DoctorReport,
