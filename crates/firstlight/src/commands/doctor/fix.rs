@@ -11,7 +11,7 @@ use crate::output::Output;
 use facts::{
     DoctorReport, EnvKind, EnvManager, Finding, PackageTool, PyEnv, RemedyStep, SCHEMA, Severity,
 };
-use said::{Broken, Fixes, Mended, Step};
+use said::{Broken, FixResult, Fixes, Step};
 use setup::fix::{
     EnvironmentSnapshot, ImportLimits, Imports, PackageChange, Packages, ResolvedRemedy,
     RestoreReport, Tool, actions, is_for,
@@ -183,7 +183,7 @@ impl<'a> FixRun<'a> {
         })
     }
 
-    fn run(mut self, plan: &mut [Step]) -> anyhow::Result<Mended> {
+    fn run(mut self, plan: &mut [Step]) -> anyhow::Result<FixResult> {
         let resolved = self.resolve();
         self.show(&resolved)?;
         self.note(plan, &resolved, "not run");
@@ -380,12 +380,12 @@ impl<'a> FixRun<'a> {
         outcome: &'static str,
         why: Option<String>,
         imports: Option<&Imports>,
-    ) -> Mended {
+    ) -> FixResult {
         let broken = imports.into_iter().flat_map(Imports::broken).map(|it| Broken {
             module: it.module.clone(),
             error: it.error.clone().unwrap_or_default(),
         });
-        Mended {
+        FixResult {
             environment: self.root.display().to_string(),
             commands: self.commands.clone(),
             outcome,
