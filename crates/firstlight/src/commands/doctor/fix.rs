@@ -11,7 +11,7 @@ use crate::output::Output;
 use facts::{
     DoctorReport, EnvKind, EnvManager, Finding, PackageTool, PyEnv, RemedyStep, SCHEMA, Severity,
 };
-use said::{Broken, FixResult, Fixes, Step};
+use said::{BrokenImport, FixResult, Fixes, Step};
 use setup::fix::{
     EnvironmentSnapshot, ImportLimits, Imports, PackageChange, Packages, ResolvedRemedy,
     RestoreReport, Tool, actions, is_for,
@@ -381,7 +381,7 @@ impl<'a> FixRun<'a> {
         why: Option<String>,
         imports: Option<&Imports>,
     ) -> FixResult {
-        let broken = imports.into_iter().flat_map(Imports::broken).map(|it| Broken {
+        let broken = imports.into_iter().flat_map(Imports::broken).map(|it| BrokenImport {
             module: it.module.clone(),
             error: it.error.clone().unwrap_or_default(),
         });

@@ -45,11 +45,11 @@ pub(super) struct FixResult {
     /// Modules that could not be imported before.
     pub(super) mended: Vec<String>,
     /// Modules that cannot be imported now.
-    pub(super) broken: Vec<Broken>,
+    pub(super) broken: Vec<BrokenImport>,
 }
 
 #[derive(Serialize)]
-pub(super) struct Broken {
+pub(super) struct BrokenImport {
     pub(super) module: String,
     pub(super) error: String,
 }
