@@ -16,7 +16,7 @@ use std::path::Path;
 use std::time::Instant;
 
 #[derive(Serialize)]
-struct Ran {
+struct OpRun {
     schema: u32,
     op: &'static str,
     backend: &'static str,
@@ -58,7 +58,7 @@ pub(super) fn run(arguments: &Op, output: &Output) -> anyhow::Result<Outcome> {
     destination::not_of(std::slice::from_ref(input), into)?;
     let inputs = tensors::read(input)?;
     let call = op.bind(&inputs, &settings)?;
-    let mut ran = Ran {
+    let mut ran = OpRun {
         schema: SCHEMA,
         op: op.spec().name,
         backend: BackendKind::Cpu.as_str(),
@@ -111,7 +111,7 @@ fn settings(given: &[String]) -> anyhow::Result<Settings> {
     Ok(settings)
 }
 
-fn write(outputs: &TensorMap, into: &Path, ran: &mut Ran) -> anyhow::Result<()> {
+fn write(outputs: &TensorMap, into: &Path, ran: &mut OpRun) -> anyhow::Result<()> {
     // A kernel that left an element unwritten must not produce a file that looks like a result.
     if let Some((name, at)) =
         outputs.iter().find_map(|(name, tensor)| tensor.first_nan().map(|at| (name, at)))
@@ -127,7 +127,7 @@ fn write(outputs: &TensorMap, into: &Path, ran: &mut Ran) -> anyhow::Result<()> 
     Ok(())
 }
 
-fn text(ran: &Ran, output: &Output) -> String {
+fn text(ran: &OpRun, output: &Output) -> String {
     let mut out = ran.device.as_ref().map_or_else(String::new, |told| told.text(output));
     // Writing to a String cannot fail, here and below.
     let _ =
