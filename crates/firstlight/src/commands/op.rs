@@ -23,7 +23,7 @@ struct OpRun {
     #[serde(skip_serializing_if = "Option::is_none")]
     device: Option<DeviceNotice>,
     variant: String,
-    refused: Vec<Refused>,
+    refused: Vec<RefusedVariant>,
     launches: u64,
     millis: f64,
     outputs: BTreeMap<String, Written>,
@@ -31,7 +31,7 @@ struct OpRun {
 }
 
 #[derive(Serialize)]
-struct Refused {
+struct RefusedVariant {
     variant: &'static str,
     reason: String,
 }
@@ -86,7 +86,7 @@ pub(super) fn run(arguments: &Op, output: &Output) -> anyhow::Result<Outcome> {
         ran.variant = selection.chosen.to_owned();
         let refused = selection.refused.into_iter();
         ran.refused = refused
-            .map(|refusal| Refused { variant: refusal.variant, reason: refusal.reason })
+            .map(|refusal| RefusedVariant { variant: refusal.variant, reason: refusal.reason })
             .collect();
         let mut execution = call.prepare(&device, selection.chosen)?;
         ran.millis = execution.time()?;
