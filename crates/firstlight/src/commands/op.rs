@@ -26,7 +26,7 @@ struct OpRun {
     refused: Vec<RefusedVariant>,
     launches: u64,
     millis: f64,
-    outputs: BTreeMap<String, Written>,
+    outputs: BTreeMap<String, WrittenTensor>,
     file: String,
 }
 
@@ -37,7 +37,7 @@ struct RefusedVariant {
 }
 
 #[derive(Serialize)]
-struct Written {
+struct WrittenTensor {
     shape: Vec<usize>,
     dtype: &'static str,
 }
@@ -121,7 +121,8 @@ fn write(outputs: &TensorMap, into: &Path, ran: &mut OpRun) -> anyhow::Result<()
     }
     write_atomically(into, &tensors::to_bytes(outputs)?)?;
     for (name, tensor) in outputs {
-        let written = Written { shape: tensor.shape().to_vec(), dtype: tensor.dtype().as_str() };
+        let written =
+            WrittenTensor { shape: tensor.shape().to_vec(), dtype: tensor.dtype().as_str() };
         ran.outputs.insert(name.clone(), written);
     }
     Ok(())
