@@ -7,9 +7,9 @@ use std::io;
 use std::time::{Duration, Instant};
 
 /// A process with its pidfd: signals to a process that has ended have no effect, even if its PID is reused.
-pub(super) struct Held(OwnedFd);
+pub(super) struct PidHandle(OwnedFd);
 
-impl Held {
+impl PidHandle {
     pub(super) fn open(pid: u32) -> io::Result<Self> {
         let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
         let pid = pid.ok_or(io::Error::from(io::ErrorKind::InvalidInput))?;
@@ -57,7 +57,7 @@ mod tests {
     #[test]
     fn a_willing_process_ends_on_term_and_no_other_does() {
         let (mut one, mut other) = (child("sleep 60"), child("sleep 60"));
-        let held = Held::open(one.id()).unwrap();
+        let held = PidHandle::open(one.id()).unwrap();
         assert!(!held.ended_within(Duration::from_millis(50)).unwrap());
         held.terminate().unwrap();
         assert!(held.ended_within(Duration::from_secs(5)).unwrap());
@@ -78,7 +78,7 @@ mod tests {
         while !ready.exists() {
             std::thread::sleep(Duration::from_millis(5));
         }
-        let held = Held::open(deaf.id()).unwrap();
+        let held = PidHandle::open(deaf.id()).unwrap();
         held.terminate().unwrap();
         assert!(!held.ended_within(Duration::from_millis(300)).unwrap());
         held.kill().unwrap();
@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn no_process_no_handle() {
-        assert!(Held::open(0).is_err());
-        assert!(Held::open(u32::MAX).is_err());
+        assert!(PidHandle::open(0).is_err());
+        assert!(PidHandle::open(u32::MAX).is_err());
     }
 }

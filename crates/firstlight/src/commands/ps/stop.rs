@@ -62,7 +62,7 @@ use on_linux::end;
 
 #[cfg(target_os = "linux")]
 mod on_linux {
-    use super::super::signal::Held;
+    use super::super::signal::PidHandle;
     use super::*;
     use crate::cli::DriverTimeout;
     use crate::commands::ask_nvml::live;
@@ -105,7 +105,8 @@ mod on_linux {
         owned(process, rustix::process::getuid().as_raw())?;
         let pid = process.pid;
         let grace = Duration::from_secs_f64(arguments.grace);
-        let held = Held::open(pid).with_context(|| format!("process {pid} cannot be reached"))?;
+        let held =
+            PidHandle::open(pid).with_context(|| format!("process {pid} cannot be reached"))?;
         if !arguments.yes && !ask(&format!("stop process {pid} ({})?", describe(process)))? {
             output.text("nothing was stopped")?;
             return Ok(Outcome::Good);
