@@ -76,7 +76,7 @@ mod on_linux {
     const COLLECTION: Duration = Duration::from_secs(5);
 
     #[derive(Serialize)]
-    struct Stopped {
+    struct StopReport {
         schema: u32,
         pid: u32,
         ended: bool,
@@ -131,7 +131,7 @@ mod on_linux {
         }
         let after = if ended { collected(pid, arguments) } else { machine(&arguments.waiting) };
         let memory_came_back = tells(&after).then(|| ended && !lists(&after, pid));
-        let stopped = Stopped {
+        let stopped = StopReport {
             schema: facts::SCHEMA,
             pid,
             ended,
@@ -160,7 +160,7 @@ mod on_linux {
         format!("process {pid} does not end on SIGTERM; kill it (unsaved work is lost)?")
     }
 
-    fn say(stopped: &Stopped) -> String {
+    fn say(stopped: &StopReport) -> String {
         let pid = stopped.pid;
         let mut text = match (stopped.ended, stopped.memory_came_back) {
             (true, Some(true)) => {
