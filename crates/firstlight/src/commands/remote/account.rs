@@ -10,7 +10,7 @@ use facts::SCHEMA;
 use serde::Serialize;
 
 #[derive(Debug, Serialize)]
-pub(super) struct Account {
+pub(super) struct RemoteReport {
     schema: u32,
     /// Its host name.
     machine: String,
@@ -33,7 +33,7 @@ pub(super) struct Account {
     only_there: Vec<String>,
 }
 
-impl Account {
+impl RemoteReport {
     pub(super) fn new(machine: &Survey) -> Self {
         let Survey { name, system, processor, folder, free_bytes, file_system, .. } =
             machine.clone();

@@ -1,7 +1,7 @@
 //! Runs a firstlight command on the machine: copies the program and its files, runs it, and fetches the run folders
 //! that it wrote.
 
-use super::account::Account;
+use super::account::RemoteReport;
 use super::copy::Parcel;
 use super::ssh::{Ended, Ssh};
 use super::survey::Survey;
@@ -29,7 +29,7 @@ pub(super) fn run(arguments: &Remote, ssh: &Ssh, output: &Output) -> anyhow::Res
         file.look(&machine)?;
     }
     has_room(&files, &machine)?;
-    let mut account = Account::new(&machine);
+    let mut account = RemoteReport::new(&machine);
     (account.files, account.command) = (files, arguments.command.clone());
     if arguments.dry_run {
         output.either(&account, |_| account.intended())?;
@@ -103,7 +103,7 @@ fn execute(
     addresses: &[String],
     arguments: &Remote,
     output: &Output,
-    account: &mut Account,
+    account: &mut RemoteReport,
 ) -> anyhow::Result<Ended> {
     let redact = format!("{}={}", redact::VARIABLE, addresses.join(" "));
     let mut words = vec![machine.folder.as_str(), "env", &redact, program];
