@@ -2,7 +2,7 @@
 //!
 //! Invariant: the machine is named by its host name; the address that was used to reach it is in neither output.
 
-use super::copy::Parcel;
+use super::copy::CopiedFile;
 use super::fate::FileSystem;
 use super::fetch::{RUNS, There};
 use super::survey::Survey;
@@ -21,7 +21,7 @@ pub(super) struct RemoteReport {
     file_system: FileSystem,
     lost_by_a_stop: bool,
     /// Files that are copied there, or exist there already; the program first.
-    pub(super) files: Vec<Parcel>,
+    pub(super) files: Vec<CopiedFile>,
     pub(super) command: Vec<String>,
     /// The command's exit status; `null` if it had none.
     pub(super) status: Option<i32>,

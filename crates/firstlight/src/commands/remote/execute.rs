@@ -2,7 +2,7 @@
 //! that it wrote.
 
 use super::account::RemoteReport;
-use super::copy::Parcel;
+use super::copy::CopiedFile;
 use super::ssh::{Ended, Ssh};
 use super::survey::Survey;
 use super::{binary, fetch};
@@ -20,7 +20,7 @@ pub(super) fn run(arguments: &Remote, ssh: &Ssh, output: &Output) -> anyhow::Res
     let addresses = ssh.addresses()?;
     let mut files = vec![binary::read(arguments.binary.as_deref())?];
     for path in &arguments.send {
-        files.push(Parcel::read(path)?);
+        files.push(CopiedFile::read(path)?);
     }
     let paths: Vec<&str> = files.iter().map(|file| file.path.as_str()).collect();
     let machine = Survey::ask(ssh, &arguments.at, &paths)?;
@@ -69,7 +69,7 @@ pub(super) fn run(arguments: &Remote, ssh: &Ssh, output: &Output) -> anyhow::Res
 }
 
 /// Checks that the copies fit on the disk.
-fn has_room(files: &[Parcel], machine: &Survey) -> anyhow::Result<()> {
+fn has_room(files: &[CopiedFile], machine: &Survey) -> anyhow::Result<()> {
     let bytes: usize = files.iter().filter(|file| !file.is_there).map(|file| file.bytes).sum();
     match bytes as u64 <= machine.free_bytes {
         true => Ok(()),
