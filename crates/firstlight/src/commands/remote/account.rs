@@ -4,7 +4,7 @@
 
 use super::copy::CopiedFile;
 use super::fate::FileSystem;
-use super::fetch::{RUNS, There};
+use super::fetch::{RUNS, RemoteRun};
 use super::survey::Survey;
 use facts::SCHEMA;
 use serde::Serialize;
@@ -56,7 +56,7 @@ impl RemoteReport {
     }
 
     /// Records the state after all actions: run folders that are missing here, and other files created there.
-    pub(super) fn leave(&mut self, machine: &Survey, runs: &[There]) {
+    pub(super) fn leave(&mut self, machine: &Survey, runs: &[RemoteRun]) {
         let runs = runs.iter().filter(|run| !run.is_here).map(|run| format!("{RUNS}/{}", run.name));
         let sent = |entry: &String| self.files.iter().any(|file| file.path == *entry);
         let others = machine.entries.iter().filter(|it| !["bin", RUNS].contains(&it.as_str()));
