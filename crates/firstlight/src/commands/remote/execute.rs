@@ -3,7 +3,7 @@
 
 use super::account::RemoteReport;
 use super::copy::CopiedFile;
-use super::ssh::{Ended, Ssh};
+use super::ssh::{CommandEnd, Ssh};
 use super::survey::Survey;
 use super::{binary, fetch};
 use crate::Outcome;
@@ -104,39 +104,39 @@ fn execute(
     arguments: &Remote,
     output: &Output,
     account: &mut RemoteReport,
-) -> anyhow::Result<Ended> {
+) -> anyhow::Result<CommandEnd> {
     let redact = format!("{}={}", redact::VARIABLE, addresses.join(" "));
     let mut words = vec![machine.folder.as_str(), "env", &redact, program];
     words.extend(arguments.command.iter().map(String::as_str));
     let limit = Duration::from_secs_f64(arguments.limit);
     let (ended, said) = ssh.run(RUN, &words, limit, output.json)?;
     account.output = said;
-    if let Ended::Status(status) = ended {
+    if let CommandEnd::Status(status) = ended {
         account.status = Some(status);
     }
     Ok(ended)
 }
 
 /// The command's outcome, if it has one.
-fn outcome(ended: Ended, machine: &Survey, arguments: &Remote) -> anyhow::Result<Outcome> {
+fn outcome(ended: CommandEnd, machine: &Survey, arguments: &Remote) -> anyhow::Result<Outcome> {
     let name = &machine.name;
     let (what, hint) = match ended {
-        Ended::Status(0) => return Ok(Outcome::Good),
-        Ended::Status(1) => return Ok(Outcome::Bad),
-        Ended::Status(status) => (
+        CommandEnd::Status(0) => return Ok(Outcome::Good),
+        CommandEnd::Status(1) => return Ok(Outcome::Bad),
+        CommandEnd::Status(status) => (
             format!("the command failed on {name} (exit status {status})"),
             "its output is above".to_owned(),
         ),
-        Ended::Signal(signal) => (
+        CommandEnd::Signal(signal) => (
             format!("the command was ended by signal {signal} on {name}"),
             "signal 9 usually means that the machine ran out of memory: check dmesg there"
                 .to_owned(),
         ),
-        Ended::Late => (
+        CommandEnd::Late => (
             format!("the command took longer than {} s on {name}, and was ended", arguments.limit),
             "unwritten results are lost; allow more time with --limit SECONDS".to_owned(),
         ),
-        Ended::Lost => (
+        CommandEnd::Lost => (
             format!("the connection to {name} was lost, and the command there ends with it"),
             "fetch its results with: firstlight remote HOST --fetch".to_owned(),
         ),

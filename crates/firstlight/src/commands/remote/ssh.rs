@@ -54,7 +54,7 @@ enum Event {
 
 /// How a command there ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ended {
+pub(super) enum CommandEnd {
     /// With this exit status.
     Status(i32),
     /// By this signal.
@@ -102,7 +102,7 @@ impl Ssh {
         arguments: &[&str],
         limit: Duration,
         captured: bool,
-    ) -> anyhow::Result<(Ended, Option<String>)> {
+    ) -> anyhow::Result<(CommandEnd, Option<String>)> {
         let mut ssh = self.remote(script, arguments);
         ssh.stdin(Stdio::piped());
         if captured {
@@ -137,7 +137,7 @@ impl Ssh {
             }
             _ => None,
         };
-        Ok((status.filter(|_| !late).map_or(Ended::Late, Ended::of), text))
+        Ok((status.filter(|_| !late).map_or(CommandEnd::Late, CommandEnd::of), text))
     }
 
     /// Standard output of a call that must succeed.
@@ -228,7 +228,7 @@ impl Ssh {
     }
 }
 
-impl Ended {
+impl CommandEnd {
     /// A shell reports a program killed by a signal as 128 plus the signal's number.
     fn of(status: ExitStatus) -> Self {
         match status.code() {
