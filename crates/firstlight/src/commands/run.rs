@@ -15,7 +15,7 @@ use crate::phases::{self, Phases};
 use crate::stages::Team;
 use device::Device;
 use listener::{GenerationRecord, Listener};
-use measured::{Again, Measured, Started};
+use measured::{Measured, Recomputation, Started};
 use models::{
     Batch, Capacity, Engine, FinishReason, LargestStep, LogitsOf, LogitsSelection, Model, Request,
     Sampling, StepBudget,
@@ -176,7 +176,7 @@ fn read_again(
     prompt: &[u32],
     heard: &GenerationRecord,
     chunk: usize,
-) -> anyhow::Result<Again> {
+) -> anyhow::Result<Recomputation> {
     let start = Instant::now();
     for ids in prompt.chunks(chunk) {
         engine.step(&Batch::new().with(0, ids), LogitsSelection::Last)?;
@@ -190,5 +190,5 @@ fn read_again(
         }
         _ => None,
     };
-    Ok(Again { prompt_seconds, difference })
+    Ok(Recomputation { prompt_seconds, difference })
 }
