@@ -15,7 +15,7 @@ use crate::phases::{self, Phases};
 use crate::stages::Team;
 use device::Device;
 use listener::{GenerationRecord, Listener};
-use measured::{Measured, Recomputation, Started};
+use measured::{Recomputation, RunTimes, Started};
 use models::{
     Batch, Capacity, Engine, FinishReason, LargestStep, LogitsOf, LogitsSelection, Model, Request,
     Sampling, StepBudget,
@@ -131,7 +131,7 @@ pub(super) fn run(arguments: &Run, output: &Output) -> anyhow::Result<Outcome> {
     });
     // Before bandwidth is measured, which allocates memory.
     let memory = predicted_bytes.zip(loading::highest(engine.device()));
-    let measured = Measured::new(&*engine, dtype, &requests, &heard, again)
+    let measured = RunTimes::new(&*engine, dtype, &requests, &heard, again)
         .with_memory(memory)
         .with_start(told, started, arguments.verbose);
     measured.print(output, &texts, &ended.collect::<Vec<_>>())?;

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 /// Measurements of one run.
-pub(super) struct Measured {
+pub(super) struct RunTimes {
     family: &'static str,
     backend: &'static str,
     prompt_tokens: Vec<usize>,
@@ -91,7 +91,7 @@ impl Started {
     }
 }
 
-impl Measured {
+impl RunTimes {
     pub(super) fn new(
         engine: &dyn Engine,
         storage: Storage,
