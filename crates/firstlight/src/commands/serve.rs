@@ -90,7 +90,7 @@ pub(super) fn run(arguments: &Serve, output: &Output) -> anyhow::Result<Outcome>
     let build: EngineBuilder = Box::new(move || {
         let split = (own.as_deref(), &*folder);
         let loaded = loading::open_on(split, model, device, storage, (capacity, step));
-        Ok(loaded.map_err(|error| EngineError::from(Unbuilt(error)))?.engine)
+        Ok(loaded.map_err(|error| EngineError::from(EngineBuildError(error)))?.engine)
     });
     let (service, engine) = Service::start(settings, build)?;
     let settings = api::ApiSettings {
@@ -117,7 +117,7 @@ pub(super) fn run(arguments: &Serve, output: &Output) -> anyhow::Result<Outcome>
             lines.end("stopped");
             Ok(Outcome::Good)
         }
-        Ok(Err(error)) => Err(match error.downcast::<Unbuilt>() {
+        Ok(Err(error)) => Err(match error.downcast::<EngineBuildError>() {
             Ok(unbuilt) => unbuilt.0,
             Err(error) => match error.downcast::<models::ModelError>() {
                 Ok(error) => (*error).into(),
@@ -130,15 +130,15 @@ pub(super) fn run(arguments: &Serve, output: &Output) -> anyhow::Result<Outcome>
 
 /// Why the engine could not be built, with the command's hints.
 #[derive(Debug)]
-struct Unbuilt(anyhow::Error);
+struct EngineBuildError(anyhow::Error);
 
-impl std::fmt::Display for Unbuilt {
+impl std::fmt::Display for EngineBuildError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{:#}", self.0)
     }
 }
 
-impl std::error::Error for Unbuilt {}
+impl std::error::Error for EngineBuildError {}
 
 fn process_start() -> Instant {
     let now = Instant::now();
