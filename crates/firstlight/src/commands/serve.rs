@@ -22,7 +22,7 @@ use api::{ServerExit, Texts};
 use lines::{Lines, Listening};
 use models::{Model, Pooler, Tokenizer};
 use serving::{EngineBuilder, EngineError, MetricLabels, Service, ServiceLimits};
-use sizes::Room;
+use sizes::EngineSizes;
 use std::io::ErrorKind;
 use std::net::TcpListener;
 use std::path::Path;
@@ -58,8 +58,9 @@ pub(super) fn run(arguments: &Serve, output: &Output) -> anyhow::Result<Outcome>
     // A port in use is reported before the model is loaded.
     let socket = listen(&arguments.host, arguments.port)?;
     let storage = arguments.dtype.into();
-    let room =
-        |device: &device::Device| Room::of(&model.architecture, device, storage, &arguments.sizes);
+    let room = |device: &device::Device| {
+        EngineSizes::of(&model.architecture, device, storage, &arguments.sizes)
+    };
     let OpenedDevice { device, told, .. } = choice.end(|device| room(device).map(|_| ()))?;
     let room = room(&device)?;
     let names = names(arguments);
@@ -83,7 +84,7 @@ pub(super) fn run(arguments: &Serve, output: &Output) -> anyhow::Result<Outcome>
         labels: MetricLabels { model: names[0].clone(), engine: "0".to_owned() },
         process_start,
     };
-    let Room { capacity, step, .. } = room;
+    let EngineSizes { capacity, step, .. } = room;
     // The other ranks exit with this command, whatever the engine's thread does.
     let crew = RankProcesses::start(place.ranks, told.backend())?.map(Arc::new);
     let own = crew.clone();
