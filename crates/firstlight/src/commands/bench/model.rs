@@ -43,7 +43,7 @@ pub(super) fn run(arguments: &BenchModel, output: &Output) -> anyhow::Result<Out
         output.text(&told.text(output))?;
     }
     let mut folder = match &arguments.output {
-        Some(path) => Some(Folder::create(path)?),
+        Some(path) => Some(TimedFolder::create(path)?),
         None => None,
     };
     let progress = Progress::start("bench model");
@@ -271,13 +271,13 @@ fn time(
 }
 
 /// The run folder of a timed model.
-struct Folder {
+struct TimedFolder {
     folder: RunFolder,
     doctor: DoctorReport,
     since: Instant,
 }
 
-impl Folder {
+impl TimedFolder {
     fn create(path: &Path) -> anyhow::Result<Self> {
         let since = Instant::now();
         let nothing = Environment { venv: None, waiting: DriverTimeout { wait: None } };
