@@ -42,7 +42,7 @@ struct Fleet<'a> {
 }
 
 /// Why the fleet stops early, in one sentence that names the lost rank.
-struct Lost(String);
+struct StopReason(String);
 
 pub(super) fn run(own: RankSettings, out: &Path, output: &Output) -> anyhow::Result<Outcome> {
     run_folder::look(out)?;
@@ -74,13 +74,13 @@ pub(super) fn run(own: RankSettings, out: &Path, output: &Output) -> anyhow::Res
     let ended = fleet.meet(until).and_then(|()| fleet.check());
     folder.note(&match &ended {
         Ok(()) => "every rank has finished".to_owned(),
-        Err(Lost(why)) => why.clone(),
+        Err(StopReason(why)) => why.clone(),
     });
-    if let Err(Lost(why)) = &ended {
+    if let Err(StopReason(why)) = &ended {
         // The others are stopped first; the report may take a moment.
         fleet.tell(super::wire::Kind::Ends, &Ends { why: why.clone() });
     }
-    let because = ended.as_ref().err().map(|Lost(why)| why.as_str());
+    let because = ended.as_ref().err().map(|StopReason(why)| why.as_str());
     let compared = compare::of(launcher, out, fleet.known.iter_mut(), because);
     let report = compared.report;
     let outcome = compared.outcome;
@@ -106,7 +106,7 @@ pub(super) fn run(own: RankSettings, out: &Path, output: &Output) -> anyhow::Res
     said?;
     match ended {
         Ok(()) => Ok(outcome),
-        Err(Lost(why)) => {
+        Err(StopReason(why)) => {
             let hint = format!("{} has the results until then", out.display());
             Err(Failure::hinted(why, hint))
         }
@@ -126,7 +126,7 @@ fn listen(port: u16) -> anyhow::Result<TcpListener> {
 
 impl Fleet<'_> {
     /// Waits until every rank is connected.
-    fn meet(&mut self, until: Instant) -> Result<(), Lost> {
+    fn meet(&mut self, until: Instant) -> Result<(), StopReason> {
         while self.far.len() + 1 < self.known.len() {
             match self.events.recv_timeout(LOOK) {
                 Ok(Event::Joined(far)) => {
@@ -134,7 +134,7 @@ impl Fleet<'_> {
                     if self.far.contains_key(&rank) {
                         let why = format!("two processes claim to be rank {rank}");
                         far.say(super::wire::Kind::Ends, &Ends { why: why.clone() });
-                        return Err(Lost(why));
+                        return Err(StopReason(why));
                     }
                     self.known[rank as usize].part.host.clone_from(&far.hello.host);
                     self.far.insert(rank, far);
@@ -144,7 +144,7 @@ impl Fleet<'_> {
                 Err(RecvTimeoutError::Timeout) => {}
             }
             if self.own.stopped() {
-                return Err(Lost("rank 0 received a signal to stop".to_owned()));
+                return Err(StopReason("rank 0 received a signal to stop".to_owned()));
             }
             if Instant::now() >= until {
                 let there = |rank: &u32| *rank == 0 || self.far.contains_key(rank);
@@ -156,7 +156,7 @@ impl Fleet<'_> {
                 let s = if missing.len() == 1 { "" } else { "s" };
                 let why =
                     format!("rank{s} {} did not connect within {seconds} s", missing.join(", "));
-                return Err(Lost(why));
+                return Err(StopReason(why));
             }
         }
         self.known[0].part.host.clone_from(&self.own.hello.host);
@@ -164,7 +164,7 @@ impl Fleet<'_> {
     }
 
     /// Starts all ranks and waits until every one is done.
-    fn check(&mut self) -> Result<(), Lost> {
+    fn check(&mut self) -> Result<(), StopReason> {
         let hellos: Vec<_> = std::iter::once(&self.own.hello)
             .chain(self.far.values().map(|far| &far.hello))
             .collect();
@@ -180,7 +180,7 @@ impl Fleet<'_> {
         let started = RunningCheck::start(&self.out.join("rank-0"), gpus, left, self.own.limit);
         let mut checking = match started {
             Ok(checking) => Some(checking),
-            Err(error) => return Err(Lost(format!("rank 0 cannot check: {error:#}"))),
+            Err(error) => return Err(StopReason(format!("rank 0 cannot check: {error:#}"))),
         };
         let mut hangs_at = None;
         while let Some(waiting) =
@@ -216,19 +216,19 @@ impl Fleet<'_> {
                 return Err(self.lost(waiting, "it did not finish long after the other ranks"));
             }
             if self.own.stopped() {
-                return Err(Lost("rank 0 received a signal to stop".to_owned()));
+                return Err(StopReason("rank 0 received a signal to stop".to_owned()));
             }
         }
         Ok(())
     }
 
-    fn lost(&mut self, rank: u32, why: &str) -> Lost {
+    fn lost(&mut self, rank: u32, why: &str) -> StopReason {
         let seconds = self.began.elapsed().as_secs();
         let part = &mut self.known[rank as usize].part;
         part.broke = Some(why.to_owned());
         let why = format!("rank {rank} ({}) was lost after {seconds} s: {why}", part.host);
         self.far.remove(&rank);
-        Lost(why)
+        StopReason(why)
     }
 
     fn tell(&self, kind: super::wire::Kind, record: &impl Serialize) {
