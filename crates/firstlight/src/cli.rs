@@ -18,7 +18,7 @@ mod states;
 
 pub(crate) use bench_fabric::BenchFabric;
 pub(crate) use bench_model::{BenchCommand, BenchModel};
-pub(crate) use check::{Check, CheckGpu, ClusterFile, FleetChoice, ModelArguments, Together};
+pub(crate) use check::{Check, CheckGpu, ClusterFile, FleetChoice, GroupArguments, ModelArguments};
 pub(crate) use foreign::as_typed;
 pub(crate) use gate::Gate;
 pub(crate) use mcp::Mcp;
@@ -157,7 +157,7 @@ pub(crate) enum Command {
     /// Measure transfers and load of several GPUs, for `check` and `bench fabric`; results go to standard output as
     /// JSON.
     #[command(hide = true)]
-    Together(Together),
+    Together(GroupArguments),
     /// Compile CUDA source from standard input with NVRTC: `verify` and others compile several kernels at once, each in
     /// a separate process.
     #[command(hide = true)]

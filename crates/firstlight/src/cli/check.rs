@@ -184,7 +184,7 @@ pub(crate) struct CheckGpu {
 
 /// Arguments of the process that measures several GPUs.
 #[derive(Debug, Args)]
-pub(crate) struct Together {
+pub(crate) struct GroupArguments {
     /// The driver's indices of the visible GPUs, in their order.
     #[arg(long, value_delimiter = ',')]
     pub(crate) gpus: Vec<u32>,

@@ -9,7 +9,7 @@ pub(super) mod chosen;
 use self::chosen::{VISIBLE, WorkingGpu};
 use super::ask_nvml::{self, GpuStates};
 use crate::Outcome;
-use crate::cli::Together;
+use crate::cli::GroupArguments;
 use crate::message_reader::{MessageReader, Received, tell};
 use crate::progress::Progress;
 use ::bench::sustained;
@@ -31,7 +31,7 @@ enum GroupMessage {
     Sustained(SustainedReport),
 }
 
-pub(super) fn run(arguments: &Together) -> anyhow::Result<Outcome> {
+pub(super) fn run(arguments: &GroupArguments) -> anyhow::Result<Outcome> {
     // Without its parent, this process has no purpose.
     std::thread::spawn(|| {
         let mut line = String::new();
