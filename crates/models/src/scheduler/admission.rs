@@ -9,7 +9,7 @@ use crate::pages::BLOCK;
 #[derive(Debug, Clone, Copy)]
 enum Start {
     /// From its first token.
-    Anew,
+    FirstToken,
     /// After a kept sequence, given by index, in its slot.
     KeptSequence(usize),
     /// From a snapshot in this slot.
@@ -55,7 +55,7 @@ impl Scheduler<'_> {
             };
             let pages = self.engine.pages();
             let (read, on_host) = match start {
-                Start::Anew => (0, None),
+                Start::FirstToken => (0, None),
                 Start::KeptSequence(_) => (pages.len(slot), None),
                 Start::Fork(found, _) => (found.read, None),
                 Start::Copy(found, _) => (found.read, self.prefixes.copy(found.end)),
@@ -100,7 +100,7 @@ impl Scheduler<'_> {
                     0
                 }
                 Start::Own => 0,
-                Start::Anew => self.prefixes.begin(&mut live, None),
+                Start::FirstToken => self.prefixes.begin(&mut live, None),
                 Start::Fork(found, _) | Start::Copy(found, _) => {
                     self.prefixes.begin(&mut live, Some(found))
                 }
@@ -121,7 +121,7 @@ impl Scheduler<'_> {
             return Start::Own;
         }
         if live.bypasses_cache() {
-            return Start::Anew;
+            return Start::FirstToken;
         }
         if let Some(at) = self.kept.longest(|tokens| live.continues_from(tokens)) {
             return Start::KeptSequence(at);
@@ -133,10 +133,10 @@ impl Scheduler<'_> {
                 let saves = found.read - here.map_or(0, |here| here.read);
                 match self.pays_to_restore(found, saves) {
                     true => Start::Copy(found, saves),
-                    false => here.and_then(fork).unwrap_or(Start::Anew),
+                    false => here.and_then(fork).unwrap_or(Start::FirstToken),
                 }
             }
-            found => found.and_then(fork).unwrap_or(Start::Anew),
+            found => found.and_then(fork).unwrap_or(Start::FirstToken),
         }
     }
 
@@ -151,7 +151,7 @@ impl Scheduler<'_> {
             return start;
         }
         live.lose_slot();
-        Start::Anew
+        Start::FirstToken
     }
 
     /// Snapshots the state of a running request, given by index, if it has just prefilled a prefix that other requests
