@@ -17,7 +17,7 @@ enum Start {
     /// From a snapshot on the host that saves this many tokens compared with snapshots in slots.
     Copy(PrefixMatch, usize),
     /// From its own copy on the host.
-    Own,
+    OwnCopy,
 }
 
 impl Scheduler<'_> {
@@ -59,11 +59,11 @@ impl Scheduler<'_> {
                 Start::KeptSequence(_) => (pages.len(slot), None),
                 Start::Fork(found, _) => (found.read, None),
                 Start::Copy(found, _) => (found.read, self.prefixes.copy(found.end)),
-                Start::Own => (first.read(), first.saved.as_ref()),
+                Start::OwnCopy => (first.read(), first.saved.as_ref()),
             };
             let least = read + self.prefixes.worth();
             // A running request prefills the same tokens; wait for its snapshot.
-            let own = matches!(start, Start::Own);
+            let own = matches!(start, Start::OwnCopy);
             if !own && self.running.iter_mut().any(|live| live.joins(first, least)) {
                 break;
             }
@@ -99,7 +99,7 @@ impl Scheduler<'_> {
                     live.start_after(read, Vec::new());
                     0
                 }
-                Start::Own => 0,
+                Start::OwnCopy => 0,
                 Start::FirstToken => self.prefixes.begin(&mut live, None),
                 Start::Fork(found, _) | Start::Copy(found, _) => {
                     self.prefixes.begin(&mut live, Some(found))
@@ -118,7 +118,7 @@ impl Scheduler<'_> {
     /// How a waiting request starts.
     fn start(&self, live: &ActiveRequest) -> Start {
         if live.saved.is_some() {
-            return Start::Own;
+            return Start::OwnCopy;
         }
         if live.bypasses_cache() {
             return Start::FirstToken;
@@ -144,7 +144,7 @@ impl Scheduler<'_> {
     fn swap_in(&mut self, live: &mut ActiveRequest, start: Start) -> Start {
         live.arriving = match start {
             Start::Copy(found, saves) => self.restore_snapshot((found.end, saves), live.slot),
-            Start::Own => self.restore_request(live),
+            Start::OwnCopy => self.restore_request(live),
             _ => return start,
         };
         if live.arriving {
