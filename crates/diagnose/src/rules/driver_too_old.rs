@@ -6,7 +6,7 @@ use crate::torch_build::installed;
 use crate::torch_choice::{choose, reach};
 use crate::{gpu, host};
 use facts::{Confidence, Finding, Machine, MachineKind, PyEnv, RemedyStep, Severity};
-use knowledge::cuda_drivers::{self, Reach};
+use knowledge::cuda_drivers::{self, CudaSupport};
 use knowledge::dotted;
 
 pub(super) const RULE: Rule = Rule {
@@ -146,7 +146,12 @@ fn confidence(machine: &Machine) -> Confidence {
     }
 }
 
-fn judge(context: &Context, env: &PyEnv, reach: Reach, newer: &[NewerCuda<'_>]) -> Option<Finding> {
+fn judge(
+    context: &Context,
+    env: &PyEnv,
+    reach: CudaSupport,
+    newer: &[NewerCuda<'_>],
+) -> Option<Finding> {
     let machine = context.machine;
     let driver = machine.driver.as_ref()?;
     let torch = installed(env)?;

@@ -8,7 +8,7 @@ use crate::index::PublishedReleases;
 use crate::request::RequestedPackage;
 use facts::CompactSort;
 use facts::{PlanRequirement, PlanTarget};
-use knowledge::cuda_drivers::Reach;
+use knowledge::cuda_drivers::CudaSupport;
 use knowledge::marker::MarkerEnvironment;
 use knowledge::packages::{self, Package};
 use knowledge::recipes::recipe;
@@ -103,7 +103,7 @@ impl Item {
 pub(super) struct Problem<'a> {
     pub(super) target: &'a PlanTarget,
     pub(super) arch: Option<Arch>,
-    pub(super) reach: Option<Reach>,
+    pub(super) reach: Option<CudaSupport>,
     pub(super) python: Option<Minor>,
     /// Candidate Pythons in order, without a requested one.
     candidates: Vec<Minor>,
@@ -154,7 +154,7 @@ impl<'a> Problem<'a> {
         Self {
             target,
             arch: Arch::parse(&target.arch),
-            reach: Reach::of(target.cuda_limit, driver),
+            reach: CudaSupport::of(target.cuda_limit, driver),
             python: request.python,
             candidates,
             cuda: request.cuda,
