@@ -4,7 +4,7 @@ use crate::remedy::{Installer, text};
 use crate::requirement::{Requirement, required};
 use crate::torch_build::{Installed, by_conda, installed, live_dist};
 use facts::{Confidence, Dist, Finding, Machine, PyEnv, RemedyStep, Severity};
-use knowledge::torch_series::{self, Fits};
+use knowledge::torch_series::{self, CompatibleSeries};
 use knowledge::{Minor, Version, cuda_of_label, dotted, pypi};
 
 pub(super) const RULE: Rule = Rule {
@@ -169,7 +169,7 @@ fn other_cuda(
     torch: &Installed,
     dist: &Dist,
     name: &str,
-    fits: Option<Fits>,
+    fits: Option<CompatibleSeries>,
 ) -> Option<Finding> {
     let own = env.companions.iter().find(|it| it.name == name)?;
     let comparing = own.compares_cuda.as_deref()?;
@@ -236,7 +236,7 @@ fn label(
     torch: &Installed,
     dist: &Dist,
     name: &str,
-    fits: Option<Fits>,
+    fits: Option<CompatibleSeries>,
 ) -> Option<Finding> {
     let cuda = torch.cuda?;
     let version = Version::parse(&dist.version)?;
@@ -262,9 +262,14 @@ fn label(
     Some(finding)
 }
 
-fn fix(env: &PyEnv, torch: &Installed, name: &str, fits: Option<Fits>) -> Vec<RemedyStep> {
+fn fix(
+    env: &PyEnv,
+    torch: &Installed,
+    name: &str,
+    fits: Option<CompatibleSeries>,
+) -> Vec<RemedyStep> {
     let installer = Installer::of(env);
-    let constraint = fits.map_or(String::new(), Fits::constraint);
+    let constraint = fits.map_or(String::new(), CompatibleSeries::constraint);
     if live_dist(env, "torch").is_some_and(by_conda) {
         return vec![installer.conda(&[format!("{name}{}", constraint.replace("==", "="))])];
     }
@@ -302,7 +307,7 @@ fn triton(env: &PyEnv, torch: &Installed, arm: bool) -> Option<Finding> {
             if row.triton == version.minor() {
                 return None;
             }
-            let spec = format!("triton{}", Fits::Series(row.triton).constraint());
+            let spec = format!("triton{}", CompatibleSeries::Series(row.triton).constraint());
             (
                 Confidence::Likely,
                 format!("torch {} goes with {spec}", torch.version.public()),

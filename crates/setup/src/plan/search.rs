@@ -7,7 +7,7 @@ use super::pins::{Clash, consistent};
 use super::problem::{Dropped, Limit, Problem};
 use super::torch::{Torch, candidates, fits};
 use facts::CompactSort;
-use knowledge::torch_series::Fits;
+use knowledge::torch_series::CompatibleSeries;
 use knowledge::{Minor, dotted};
 use std::collections::BTreeSet;
 
@@ -110,7 +110,7 @@ fn with_torch<'p>(
 pub(super) fn companion_triton(problem: &Problem, torch: &Torch) -> Option<Requires> {
     let by_name = problem.items.iter().any(|item| item.name() == "triton");
     torch.build.filter(|_| !by_name)?;
-    let line = format!("triton{}", Fits::Series(torch.series.triton).constraint());
+    let line = format!("triton{}", CompatibleSeries::Series(torch.series.triton).constraint());
     Requires::parse(&line, &torch.series.source.to_string())
 }
 
