@@ -34,7 +34,7 @@ use crate::logprobs::TokenLogprobs;
 use crate::pages::Pages;
 use crate::program::{Backend, Program};
 use crate::{Architecture, Footprint, LargestStep, ModelError, SavedSequence, StateType, saved};
-use choose::{Chooser, Counts};
+use choose::{Counts, SamplingInputs};
 use decode::{DecodeGraph, DecodeGraphs, Size};
 use device::Device;
 use device::cuda::{DeviceError, Stream, Swap};
@@ -293,7 +293,7 @@ impl CudaEngine {
             // Copied before biases are added in place.
             let mut given = choose::wanted_logits(how, logits, stream)?;
             choose::add_biases(how, logits, (&self.device, stream))?;
-            let chooser = Chooser::now(how, slots, vocabulary, stream)?;
+            let chooser = SamplingInputs::now(how, slots, vocabulary, stream)?;
             let tokens = Tensor::zeros(stream, &[rows], DType::I32)?;
             let call = chooser.call(logits, counts.as_ref(), &tokens);
             self.plans.borrow_mut().enqueue(&call, &self.device, stream)?;
