@@ -44,7 +44,7 @@ const TEKKEN: &str = concat!(
 );
 
 /// The pre-tokenizer of a name in `tokenizer.ggml.pre`.
-struct Pre {
+struct PreTokenizer {
     names: &'static [&'static str],
     cut: SplitRule,
     /// Whether a word that is a token is not merged from parts.
@@ -55,13 +55,13 @@ struct Pre {
     composed: bool,
 }
 
-const fn pre(names: &'static [&'static str], cut: SplitRule) -> Pre {
-    Pre { names, cut, whole_words: false, begins: false, composed: false }
+const fn pre(names: &'static [&'static str], cut: SplitRule) -> PreTokenizer {
+    PreTokenizer { names, cut, whole_words: false, begins: false, composed: false }
 }
 
 /// llama.cpp's patterns in `llama-vocab.cpp`, spelled as in the tokenizers that it cites.
-const PRES: &[Pre] = &[
-    Pre {
+const PRES: &[PreTokenizer] = &[
+    PreTokenizer {
         whole_words: true,
         begins: true,
         ..pre(
@@ -70,11 +70,18 @@ const PRES: &[Pre] = &[
         )
     },
     pre(&["dbrx", "smaug-bpe", "glm4", "chatglm-bpe"], SplitRule::Pattern(LLAMA3)),
-    Pre { composed: true, ..pre(&["qwen2", "deepseek-r1-qwen"], SplitRule::Pattern(QWEN2)) },
-    Pre { composed: true, ..pre(&["qwen35"], SplitRule::Pattern(QWEN35)) },
+    PreTokenizer {
+        composed: true,
+        ..pre(&["qwen2", "deepseek-r1-qwen"], SplitRule::Pattern(QWEN2))
+    },
+    PreTokenizer { composed: true, ..pre(&["qwen35"], SplitRule::Pattern(QWEN35)) },
     pre(&["gpt-4o", "llama4"], SplitRule::Pattern(O200K)),
-    Pre { whole_words: true, begins: true, ..pre(&["tekken"], SplitRule::Pattern(TEKKEN)) },
-    Pre { whole_words: true, ..pre(&["kimi-k2"], SplitRule::Pattern(tiktoken::PATTERN)) },
+    PreTokenizer {
+        whole_words: true,
+        begins: true,
+        ..pre(&["tekken"], SplitRule::Pattern(TEKKEN))
+    },
+    PreTokenizer { whole_words: true, ..pre(&["kimi-k2"], SplitRule::Pattern(tiktoken::PATTERN)) },
     pre(&["gpt-2", "mpt", "olmo", "jais", "granite-docling"], SplitRule::Pattern(GPT2)),
     pre(&["refact", "starcoder", "command-r", "smollm", "codeshell"], SplitRule::DigitsThen(GPT2)),
 ];
