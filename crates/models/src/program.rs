@@ -34,19 +34,19 @@ use short_conv::ShortConv;
 /// A layer's mixer. Its states and caches belong to the executor.
 trait Mix<B: Backend>: Send {
     /// Adds its output for the input rows to the residual stream and advances the states of the step's sequences.
-    fn mix(&self, run: &mut B::Run<'_>, x: Input<'_>) -> Result<(), Unmixed>;
+    fn mix(&self, run: &mut B::Run<'_>, x: Input<'_>) -> Result<(), MixerError>;
 }
 
 /// Why a mixer failed.
 #[derive(Debug)]
-pub(crate) enum Unmixed {
+pub(crate) enum MixerError {
     /// A call failed.
     Call(OpError),
     /// The all-reduce within it failed.
     Sum(ModelError),
 }
 
-impl From<OpError> for Unmixed {
+impl From<OpError> for MixerError {
     fn from(error: OpError) -> Self {
         Self::Call(error)
     }
@@ -143,8 +143,8 @@ impl<B: Backend> Layer<B> {
     ) -> Result<(), ModelError> {
         if let Some((norm, mixer)) = &self.mixer {
             mixer.mix(run, Input::stream(norm)).map_err(|why| match why {
-                Unmixed::Call(error) => failed(error),
-                Unmixed::Sum(error) => error,
+                MixerError::Call(error) => failed(error),
+                MixerError::Sum(error) => error,
             })?;
             run.sum_over_ranks()?;
         }

@@ -10,7 +10,7 @@ use super::{Cuda, failed};
 use crate::ModelError;
 use crate::engine::LogitsSelection;
 use crate::program::{
-    Append, Attend, CacheId, Convolution, Executor, Input, RmsNorm, Rotation, StateId, Unmixed,
+    Append, Attend, CacheId, Convolution, Executor, Input, MixerError, RmsNorm, Rotation, StateId,
     convolve, exactly,
 };
 use device::cuda::DeviceError;
@@ -201,7 +201,7 @@ impl Executor<Cuda> for Run<'_> {
         of: &CudaProjection,
         x: Input<'_>,
         parts: [&[usize]; N],
-    ) -> Result<[Tensor; N], Unmixed> {
+    ) -> Result<[Tensor; N], MixerError> {
         match &self.share {
             Some(share) => Ok(exactly(self.project_to_sum(share, of, x, &parts)?)),
             None => Ok(self.project(of, x, parts)?),

@@ -1,5 +1,5 @@
 use super::{
-    Append, Attend, Backend, CacheId, Executor, Input, Loader, Mix, RmsNorm, Rotation, Unmixed,
+    Append, Attend, Backend, CacheId, Executor, Input, Loader, Mix, MixerError, RmsNorm, Rotation,
     Values,
 };
 use crate::ModelError;
@@ -40,7 +40,7 @@ impl<B: Backend> GroupedAttention<B> {
 }
 
 impl<B: Backend> Mix<B> for GroupedAttention<B> {
-    fn mix(&self, run: &mut B::Run<'_>, x: Input<'_>) -> Result<(), Unmixed> {
+    fn mix(&self, run: &mut B::Run<'_>, x: Input<'_>) -> Result<(), MixerError> {
         let Attention { heads, kv_heads, head_dim: dim, scale, window, .. } = self.of;
         let kv = [kv_heads, dim];
         let [on_input, on_output] = self.of.factors;
