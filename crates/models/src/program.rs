@@ -32,7 +32,7 @@ use parallel::Parallel;
 use short_conv::ShortConv;
 
 /// A layer's mixer. Its states and caches belong to the executor.
-trait Mix<B: Backend>: Send {
+trait LayerMixer<B: Backend>: Send {
     /// Adds its output for the input rows to the residual stream and advances the states of the step's sequences.
     fn mix(&self, run: &mut B::Run<'_>, x: Input<'_>) -> Result<(), MixerError>;
 }
@@ -56,7 +56,7 @@ impl From<OpError> for MixerError {
 fn mixer<B: Backend>(
     of: &architectures::Mixer,
     load: &mut impl Loader<B>,
-) -> Result<Option<Box<dyn Mix<B>>>, ModelError> {
+) -> Result<Option<Box<dyn LayerMixer<B>>>, ModelError> {
     use architectures::Mixer;
     Ok(Some(match of {
         Mixer::Mamba1(of) => Box::new(Mamba1::new(of, load)?),
@@ -80,7 +80,7 @@ pub(crate) struct Program<B: Backend> {
 
 /// The parts of a layer, each with its norm.
 struct Layer<B: Backend> {
-    mixer: Option<(RmsNorm, Box<dyn Mix<B>>)>,
+    mixer: Option<(RmsNorm, Box<dyn LayerMixer<B>>)>,
     forward: Option<(RmsNorm, Forward<B>)>,
 }
 

@@ -1,6 +1,6 @@
 use super::{
-    Append, Attend, Backend, CacheId, Executor, Input, Loader, Mix, MixerError, RmsNorm, Rotation,
-    Values,
+    Append, Attend, Backend, CacheId, Executor, Input, LayerMixer, Loader, MixerError, RmsNorm,
+    Rotation, Values,
 };
 use crate::ModelError;
 use crate::layers::Attention;
@@ -39,7 +39,7 @@ impl<B: Backend> GroupedAttention<B> {
     }
 }
 
-impl<B: Backend> Mix<B> for GroupedAttention<B> {
+impl<B: Backend> LayerMixer<B> for GroupedAttention<B> {
     fn mix(&self, run: &mut B::Run<'_>, x: Input<'_>) -> Result<(), MixerError> {
         let Attention { heads, kv_heads, head_dim: dim, scale, window, .. } = self.of;
         let kv = [kv_heads, dim];

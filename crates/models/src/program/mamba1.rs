@@ -1,4 +1,6 @@
-use super::{Backend, Convolution, Executor, Input, Loader, Mix, MixerError, RmsNorm, StateId};
+use super::{
+    Backend, Convolution, Executor, Input, LayerMixer, Loader, MixerError, RmsNorm, StateId,
+};
 use crate::ModelError;
 use crate::layers::{self, Mamba1Shape, Norms};
 use crate::params::ParamId;
@@ -55,7 +57,7 @@ impl<B: Backend> Mamba1<B> {
     }
 }
 
-impl<B: Backend> Mix<B> for Mamba1<B> {
+impl<B: Backend> LayerMixer<B> for Mamba1<B> {
     fn mix(&self, run: &mut B::Run<'_>, x: Input<'_>) -> Result<(), MixerError> {
         let Mamba1Shape { inner, state, rank, .. } = self.shape;
         let by_channel: &[usize] = &[inner];

@@ -1,4 +1,6 @@
-use super::{Backend, Convolution, Executor, Input, Loader, Mix, MixerError, RmsNorm, StateId};
+use super::{
+    Backend, Convolution, Executor, Input, LayerMixer, Loader, MixerError, RmsNorm, StateId,
+};
 use crate::layers::{self, Mamba2Shape, MambaFactors};
 use crate::{ModelError, StateType};
 use ops::rmsnorm::Activation;
@@ -66,7 +68,7 @@ impl<B: Backend> Mamba2<B> {
     }
 }
 
-impl<B: Backend> Mix<B> for Mamba2<B> {
+impl<B: Backend> LayerMixer<B> for Mamba2<B> {
     fn mix(&self, run: &mut B::Run<'_>, x: Input<'_>) -> Result<(), MixerError> {
         let Mamba2Shape { heads, head_dim, groups, state, dt_limits, .. } = self.shape;
         let (by_head, by_group) = ([heads, head_dim], [groups, state]);

@@ -1,4 +1,4 @@
-use super::{Backend, Convolution, Executor, Input, Loader, Mix, MixerError};
+use super::{Backend, Convolution, Executor, Input, LayerMixer, Loader, MixerError};
 use crate::ModelError;
 use crate::layers;
 
@@ -25,7 +25,7 @@ impl<B: Backend> ShortConv<B> {
     }
 }
 
-impl<B: Backend> Mix<B> for ShortConv<B> {
+impl<B: Backend> LayerMixer<B> for ShortConv<B> {
     /// `out(C * conv(B * x))`: the convolution's state contains products.
     fn mix(&self, run: &mut B::Run<'_>, x: Input<'_>) -> Result<(), MixerError> {
         let part: &[usize] = &[self.channels];
