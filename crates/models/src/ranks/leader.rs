@@ -23,13 +23,13 @@ pub(super) struct LeaderEngine {
 type Dropped = Arc<Mutex<Vec<u64>>>;
 
 /// A host copy of a sequence, of which every rank has a part.
-struct Copied {
+struct SequenceCopy {
     own: SavedSequence,
     copy: u64,
     dropped: Dropped,
 }
 
-impl Drop for Copied {
+impl Drop for SequenceCopy {
     fn drop(&mut self) {
         self.dropped.lock().unwrap_or_else(PoisonError::into_inner).push(self.copy);
     }
@@ -186,11 +186,11 @@ impl Engine for LeaderEngine {
         let own = self.ranks.alike(self.engine.save(sequence))?;
         let (tokens, bytes) = (own.tokens(), own.bytes() * self.count());
         let dropped = Arc::clone(&self.dropped);
-        Ok(SavedSequence::new(tokens, bytes, Copied { own, copy, dropped }))
+        Ok(SavedSequence::new(tokens, bytes, SequenceCopy { own, copy, dropped }))
     }
 
     fn restore(&mut self, saved: &SavedSequence, to: usize) -> Result<(), ModelError> {
-        let Copied { own, copy, .. } = saved.copy()?;
+        let SequenceCopy { own, copy, .. } = saved.copy()?;
         self.ranks.order(&Order::Restore { copy: *copy, to })?;
         self.ranks.alike(self.engine.restore(own, to))
     }
