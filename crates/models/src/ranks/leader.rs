@@ -16,17 +16,17 @@ pub(super) struct LeaderEngine {
     ranks: Ranks,
     /// Number of host copies made so far.
     copies: u64,
-    dropped: Dropped,
+    dropped: DroppedCopies,
 }
 
 /// Host copies that were dropped; the other ranks are informed with the next copy.
-type Dropped = Arc<Mutex<Vec<u64>>>;
+type DroppedCopies = Arc<Mutex<Vec<u64>>>;
 
 /// A host copy of a sequence, of which every rank has a part.
 struct SequenceCopy {
     own: SavedSequence,
     copy: u64,
-    dropped: Dropped,
+    dropped: DroppedCopies,
 }
 
 impl Drop for SequenceCopy {
@@ -37,7 +37,7 @@ impl Drop for SequenceCopy {
 
 impl LeaderEngine {
     pub(super) fn new(engine: Box<dyn Engine>, ranks: Ranks) -> Self {
-        Self { engine, ranks, copies: 0, dropped: Dropped::default() }
+        Self { engine, ranks, copies: 0, dropped: DroppedCopies::default() }
     }
 
     /// Number of ranks; their parts have equal sizes.
