@@ -7,7 +7,7 @@ use device::Device;
 use facts::{BackendKind, Fact};
 use models::{
     Architecture, Capacity, Engine, Footprint, LargestStep, Model, ModelError, ModelSource,
-    Opening, Storage,
+    OpenRequest, Storage,
 };
 use probe::Source;
 use std::path::Path;
@@ -49,7 +49,7 @@ pub(crate) fn open_on(
     let layers = model.architecture.stage.ranks > 1;
     open_with(model, device, storage, (capacity, step), |model, device, storage, capacity| {
         let backend = device.capabilities().backend;
-        let opening = Opening::new(&source, backend, storage, (capacity, step));
+        let opening = OpenRequest::new(&source, backend, storage, (capacity, step));
         let opening = if layers { opening.by_layers() } else { opening };
         crew.ranks.open(model, device, &opening)
     })

@@ -10,7 +10,7 @@ mod order;
 mod stages;
 
 pub use leader::follow;
-pub use order::Opening;
+pub use order::OpenRequest;
 
 use crate::{Engine, Model, ModelError, open};
 use architectures::ShardRank;
@@ -125,7 +125,7 @@ impl Ranks {
         &self,
         part: Model,
         device: Device,
-        opening: &Opening,
+        opening: &OpenRequest,
     ) -> Result<Box<dyn Engine>, ModelError> {
         // The other ranks use the same state type.
         let mut ordered = opening.clone();
@@ -138,7 +138,7 @@ impl Ranks {
         &self,
         part: Model,
         device: Device,
-        opening: &Opening,
+        opening: &OpenRequest,
     ) -> Result<Box<dyn Engine>, ModelError> {
         let part = Model { ranks: Some(self.clone()), ..part };
         let engine = open(part, device, opening.storage, opening.capacity)?;

@@ -12,7 +12,7 @@ use crate::random::mix;
 use crate::speed::read;
 use crate::{
     Batch, Capacity, Choice, Engine, GenerationControl, LargestStep, LogitsOf, LogitsSelection,
-    ModelError, ModelSource, Opening, Ranks, Request, Sampling, StateType, StepBudget, Storage,
+    ModelError, ModelSource, OpenRequest, Ranks, Request, Sampling, StateType, StepBudget, Storage,
     generate, open,
 };
 use agreement::{Agreement, Judge, likeliest};
@@ -84,7 +84,7 @@ pub fn verify(
         let device = backends::open(backend).map_err(|why| ModelError::Device(why.to_string()))?;
         let Some(ranks) = ranks else { return open(model, device, storage, capacity) };
         let step = LargestStep { tokens: longest, logits: longest };
-        let opening = Opening::new(source, backend, storage, (capacity, step));
+        let opening = OpenRequest::new(source, backend, storage, (capacity, step));
         let opening = opening.one_layer_of_each_kind();
         ranks.open(model.part(ranks.place())?, device, &opening)
     };

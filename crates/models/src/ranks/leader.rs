@@ -2,7 +2,7 @@
 //! it.
 
 use super::order::{ChoiceMessage, Order, OwnedChoice};
-use super::{Opening, Ranks};
+use super::{OpenRequest, Ranks};
 use crate::engine::{Batch, Engine, LogitsSelection};
 use crate::pages::Pages;
 use crate::{Architecture, Choice, ModelError, SampledTokens, SavedSequence, TokenLogprobs};
@@ -219,7 +219,7 @@ fn with_choices<T>(
 /// [`ModelError`] when a model cannot be opened, the device is lost, or rank 0 has ended; and errors of `open`.
 pub fn follow<E: From<ModelError>>(
     ranks: &Ranks,
-    open: impl Fn(&Architecture, &Opening) -> Result<Device, E>,
+    open: impl Fn(&Architecture, &OpenRequest) -> Result<Device, E>,
 ) -> Result<(), E> {
     let mut engine: Option<Box<dyn Engine>> = None;
     let mut copies = BTreeMap::new();

@@ -19,7 +19,7 @@ use device::Device;
 use facts::CompactSort;
 use facts::{BackendKind, DoctorReport, ModelSpeedReport, ParityReport, SCHEMA, Status};
 use models::{
-    Architecture, Capacity, Config, LargestStep, ModelError, ModelSource, Opening, Sampling,
+    Architecture, Capacity, Config, LargestStep, ModelError, ModelSource, OpenRequest, Sampling,
     SpeedTest, Storage, VerifiedEngine, measure, open,
 };
 use report::{
@@ -247,7 +247,7 @@ fn time(
     let room = room(arguments, subject.tests, &device)?;
     let mut engine = match subject.crew {
         Some(RankProcesses { ranks, .. }) => {
-            let opening = Opening::new(subject.source, report.backend, storage, room);
+            let opening = OpenRequest::new(subject.source, report.backend, storage, room);
             ranks.open(model.part(ranks.place())?, device, &opening)?
         }
         None => open(model, device, storage, room.0)?,
