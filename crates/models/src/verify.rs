@@ -106,12 +106,12 @@ pub fn hold(
     lengths: &[usize],
 ) -> Verification {
     let judge = Judge::new(engine.architecture(), storage);
-    let mut held = Holding { name, engine, reference, storage, judge, rows: Vec::new() };
-    held.check("prefill", Holding::prefill);
+    let mut held = EngineComparison { name, engine, reference, storage, judge, rows: Vec::new() };
+    held.check("prefill", EngineComparison::prefill);
     held.check("chunks", |held| held.pieces(7));
     held.check("token-by-token", |held| held.pieces(1));
-    held.check("generation", Holding::generation);
-    held.check("greedy", Holding::greedy);
+    held.check("generation", EngineComparison::generation);
+    held.check("greedy", EngineComparison::greedy);
     for length in lengths {
         held.check(&format!("{length}-and-{DECODED}-x{sequences}"), |held| {
             held.long(*length, sequences)
@@ -185,7 +185,7 @@ fn row(
     }
 }
 
-struct Holding<'a> {
+struct EngineComparison<'a> {
     name: &'a str,
     engine: &'a mut dyn Engine,
     reference: &'a mut dyn Engine,
@@ -194,7 +194,7 @@ struct Holding<'a> {
     rows: Vec<ParityRow>,
 }
 
-impl Holding<'_> {
+impl EngineComparison<'_> {
     /// Runs a check with its engine's launches as evidence.
     fn check(&mut self, what: &str, run: impl FnOnce(&mut Self) -> Result<Agreement, ModelError>) {
         let before = counts(self.engine);
