@@ -15,7 +15,7 @@ use crate::{
     ModelError, ModelSource, OpenRequest, Ranks, Request, Sampling, StateType, StepBudget, Storage,
     generate, open,
 };
-use agreement::{Agreement, Judge, likeliest};
+use agreement::{Agreement, LogitsComparer, likeliest};
 use facts::{BackendKind, ParityRow, Status};
 use ops::Op;
 use ops::sampling::SamplingOp;
@@ -105,7 +105,7 @@ pub fn hold(
     sequences: usize,
     lengths: &[usize],
 ) -> Verification {
-    let judge = Judge::new(engine.architecture(), storage);
+    let judge = LogitsComparer::new(engine.architecture(), storage);
     let mut held = EngineComparison { name, engine, reference, storage, judge, rows: Vec::new() };
     held.check("prefill", EngineComparison::prefill);
     held.check("chunks", |held| held.pieces(7));
@@ -190,7 +190,7 @@ struct EngineComparison<'a> {
     engine: &'a mut dyn Engine,
     reference: &'a mut dyn Engine,
     storage: Storage,
-    judge: Judge,
+    judge: LogitsComparer,
     rows: Vec<ParityRow>,
 }
 
