@@ -74,7 +74,7 @@ impl SimdKernel for Block<'_> {
         let problem = context.problem;
         let keys = problem.keys.range(tile.sequence);
         let queries = problem.queries.range(tile.sequence);
-        let here = Here {
+        let here = TilePosition {
             context,
             problem,
             kv_head: tile.kv_head,
@@ -133,7 +133,7 @@ impl SimdKernel for Block<'_> {
 }
 
 /// The tile with its positions resolved.
-struct Here<'a> {
+struct TilePosition<'a> {
     context: &'a Context<'a>,
     problem: &'a NsaProblem,
     kv_head: usize,
@@ -146,7 +146,7 @@ struct Here<'a> {
     keys: Range<usize>,
 }
 
-impl<'a> Here<'a> {
+impl<'a> TilePosition<'a> {
     /// Tokens at or before a query of the tile.
     #[inline(always)]
     fn seen(&self, query: usize) -> usize {
