@@ -1,6 +1,6 @@
 //! One block of the launch: a few queries of one sequence against one key head, all branches.
 
-use super::branch::{Buffers, Runs, Sides, Source, attend};
+use super::branch::{Buffers, KeysAndValues, Runs, Source, attend};
 use super::pool::Pooled;
 use super::select::{importance, top};
 use super::stored::{Stored, StoredMut};
@@ -212,7 +212,7 @@ impl<'a> TilePosition<'a> {
         }
     }
 
-    fn sides(&self, branch: usize, tile: &Tile) -> Sides<'a> {
+    fn sides(&self, branch: usize, tile: &Tile) -> KeysAndValues<'a> {
         let (d, dv) = (self.problem.head_dim, self.problem.value_dim);
         let kv_heads = self.problem.kv_heads;
         let input = |stored, size| {
@@ -231,7 +231,7 @@ impl<'a> TilePosition<'a> {
             }
             _ => (input(self.context.k, d), Some(input(self.context.v, dv))),
         };
-        Sides { keys, values, scale: self.problem.scale as f32, pairs: self.context.pairs }
+        KeysAndValues { keys, values, scale: self.problem.scale as f32, pairs: self.context.pairs }
     }
 
     /// Selects the blocks of every query: those of the input, or by importance from the compressed branch's probabilities.
