@@ -24,7 +24,7 @@ pub(super) fn run(
         let row = Row::new(problem, inputs, at);
         // SAFETY: this block alone has this row.
         let chosen = unsafe { &mut shared.slice(at..at + 1)[0] };
-        dispatch(isa, Choose { row, scratch, top, chosen });
+        dispatch(isa, RowSampler { row, scratch, top, chosen });
     });
     for (at, chosen) in rows.iter().enumerate() {
         elements_mut::<i32>(outputs.get_mut("token"))[at] = chosen.token;
@@ -185,14 +185,14 @@ impl Scratch {
     }
 }
 
-struct Choose<'a> {
+struct RowSampler<'a> {
     row: Row<'a>,
     scratch: &'a mut Scratch,
     top: usize,
     chosen: &'a mut RowResult,
 }
 
-impl SimdKernel for Choose<'_> {
+impl SimdKernel for RowSampler<'_> {
     type Output = ();
 
     #[inline(always)]
