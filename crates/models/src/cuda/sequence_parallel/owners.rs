@@ -5,7 +5,7 @@ use crate::Architecture;
 use architectures::ShardRank;
 use device::cuda::{Buffer, Cuda, DeviceError, Stream};
 use ops::OpError;
-use ops_cuda::decoder::{JoinOwn, Mark, PEERS};
+use ops_cuda::decoder::{Mark, OwnedRowReduction, PEERS};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -105,7 +105,7 @@ pub(super) fn least(ranks: usize) -> usize {
 /// Maximum tokens of a divided pass and the bytes of its receive buffers on each GPU; `None` if passes are not divided.
 pub(in crate::cuda) fn room(of: &Architecture, tokens: usize) -> Option<(usize, usize)> {
     let ranks = of.place.ranks;
-    let fits = of.hidden.is_multiple_of(8) && of.hidden <= JoinOwn::WIDEST;
+    let fits = of.hidden.is_multiple_of(8) && of.hidden <= OwnedRowReduction::WIDEST;
     let fits = fits && (2..=PEERS).contains(&ranks) && tokens >= least(ranks);
     fits.then(|| (tokens, ReceiveArea::bytes(ranks, [tokens, of.hidden])))
 }
