@@ -28,7 +28,7 @@ use super::weights::CudaProjection;
 use crate::program::{Input, RmsNorm};
 use device::cuda::{Buffer, DeviceError, Event};
 use layout::{Layout, Part};
-use ops::linear::{Epilogue, LinearCall, Out};
+use ops::linear::{Epilogue, LinearCall, OutputType};
 use ops::{DType, OpError, Tensor};
 use ops_cuda::decoder;
 use ops_cuda::decoder::{OwnedRowReduction, PartialResults};
@@ -276,7 +276,7 @@ impl Run<'_> {
         &self,
         of: &CudaProjection,
         x: Input<'_>,
-        (epilogue, out): (Epilogue<'_>, Option<Out>),
+        (epilogue, out): (Epilogue<'_>, Option<OutputType>),
         made: &[Tensor],
     ) -> Result<(), OpError> {
         let scale = x.factor;

@@ -11,7 +11,7 @@ use crate::{Architecture, ModelError, Ranks};
 use device::cuda::{
     Buffer, Communicator, Cuda, NCCL_ID_BYTES, Nccl, PeerBuffer, SHARED_HANDLE_BYTES, Stream,
 };
-use ops::linear::{Epilogue, LinearCall, NormPrologue, Out};
+use ops::linear::{Epilogue, LinearCall, NormPrologue, OutputType};
 use ops::{DType, OpError, Tensor};
 use ops_cuda::decoder;
 use ops_cuda::decoder::{Inboxes, PEERS};
@@ -395,7 +395,7 @@ impl Run<'_> {
         };
         let made = places.iter().map(|place| of_part(&sums, place));
         let made = made.collect::<Result<Vec<_>, _>>()?;
-        self.project_rows(of, x, (Epilogue::Identity, Some(Out::F32)), &made)?;
+        self.project_rows(of, x, (Epilogue::Identity, Some(OutputType::F32)), &made)?;
         self.together(share, Collective::Sum(Arc::clone(sums.on()?), count))?;
         self.push(decoder::narrow(self.device, [sums.on()?, narrowed.on()?], count)?)?;
         let shaped = places.iter().zip(parts);
