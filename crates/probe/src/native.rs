@@ -43,13 +43,13 @@ use store::{Lib, Store};
 type Linked = (u64, Unresolved);
 
 /// Cached results of earlier runs.
-pub(crate) struct Earlier<'a> {
+pub(crate) struct CachedResults<'a> {
     cache: Option<&'a Path>,
     known: CachedFiles,
     answers: Answers,
 }
 
-impl<'a> Earlier<'a> {
+impl<'a> CachedResults<'a> {
     /// Reads `cache`, the cache of compiled files, and the one next to it.
     pub(crate) fn read(cache: Option<&'a Path>) -> Self {
         let known = cache.map(CachedFiles::read).unwrap_or_default();
@@ -59,8 +59,8 @@ impl<'a> Earlier<'a> {
 
 /// Fills in [`facts::NativeFile::elf`] of every environment, and updates the cache. A cache that cannot be written only
 /// costs time in the next run.
-pub(crate) fn inspect(source: &Source, earlier: Earlier<'_>, envs: &mut [PyEnv]) {
-    let Earlier { cache, known, mut answers } = earlier;
+pub(crate) fn inspect(source: &Source, earlier: CachedResults<'_>, envs: &mut [PyEnv]) {
+    let CachedResults { cache, known, mut answers } = earlier;
     let store = Store::new(source, &known);
     let search = Search::of(source);
     let mut linked: HashMap<PathBuf, Linked> = HashMap::new();
