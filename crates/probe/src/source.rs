@@ -42,7 +42,7 @@ pub struct Source {
 }
 
 /// A file's metadata.
-pub(crate) struct About {
+pub(crate) struct FileMetadata {
     pub(crate) bytes: u64,
     /// Time of the last change, in seconds since 1970.
     pub(crate) changed: i64,
@@ -253,9 +253,9 @@ impl Source {
     }
 
     /// Size, modification time and allocated space of a file; `None` if it does not exist.
-    pub(crate) fn about(&self, path: impl AsRef<Path>) -> Option<About> {
+    pub(crate) fn about(&self, path: impl AsRef<Path>) -> Option<FileMetadata> {
         let metadata = std::fs::metadata(self.on_disk(path.as_ref())).ok()?;
-        metadata.is_file().then(|| About {
+        metadata.is_file().then(|| FileMetadata {
             bytes: metadata.len(),
             changed: metadata.mtime(),
             unwritten: metadata.blocks() == 0 && metadata.len() > 0,

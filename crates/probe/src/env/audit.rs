@@ -11,7 +11,7 @@ mod lines;
 use super::record::is_native;
 use super::site::without_dots;
 use crate::Source;
-use crate::source::{About, Folder};
+use crate::source::{FileMetadata, Folder};
 use facts::CompactSort;
 use facts::{Alteration, AlteredFile};
 pub(super) use lines::Listed;
@@ -127,7 +127,7 @@ struct File<'a> {
     folder: &'a Folder,
     /// Its path relative to it.
     name: &'a str,
-    about: Option<About>,
+    about: Option<FileMetadata>,
 }
 
 impl<'a> Files<'a> {
