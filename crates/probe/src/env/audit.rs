@@ -14,7 +14,7 @@ use crate::Source;
 use crate::source::{FileMetadata, Folder};
 use facts::CompactSort;
 use facts::{Alteration, AlteredFile};
-pub(super) use lines::Listed;
+pub(super) use lines::RecordText;
 use lines::{Line, Lines, contested, shared};
 use rayon::prelude::*;
 use sha2::{Digest as _, Sha256};
@@ -41,8 +41,13 @@ const MOST_READ: usize = 400;
 const LATER: i64 = 5;
 
 /// Compares every RECORD of one site-packages folder with its files. `verify` also compares contents.
-pub(super) fn run(source: &Source, site: &Path, lists: &[Listed<'_>], verify: bool) -> Vec<Audit> {
-    let lines: Vec<Lines<'_>> = lists.par_iter().map(Listed::lines).collect();
+pub(super) fn run(
+    source: &Source,
+    site: &Path,
+    lists: &[RecordText<'_>],
+    verify: bool,
+) -> Vec<Audit> {
+    let lines: Vec<Lines<'_>> = lists.par_iter().map(RecordText::lines).collect();
     let shared = shared(&lines);
     let contested = contested(&lines, &shared);
     let read = AtomicUsize::new(0);
@@ -233,7 +238,7 @@ fn sha256(source: &Source, path: &Path) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Listed, run};
+    use super::{RecordText, run};
     use crate::Source;
     use std::path::Path;
 
@@ -257,11 +262,11 @@ mod tests {
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, bytes).unwrap();
         }
-        let lists: Vec<Listed<'_>> = lists
+        let lists: Vec<RecordText<'_>> = lists
             .iter()
             .map(|(dist, text)| {
                 let (dist, installer) = dist.split_once('/').unwrap_or((dist, "pip"));
-                Listed { dist, installer: Some(installer), text, written }
+                RecordText { dist, installer: Some(installer), text, written }
             })
             .collect();
         let audits = run(&Source::live(), &site, &lists, verify);
