@@ -15,7 +15,7 @@ mod surroundings;
 mod words;
 
 use crate::format;
-use doubts::Doubts;
+use doubts::UnreliableTimes;
 use facts::{BenchReport, Comparison, DoctorReport, ParityReport, RunManifest, SCHEMA};
 
 pub(crate) use document::{UNCLEAR, tone};
@@ -49,7 +49,7 @@ pub struct Recorded<'a> {
 /// Holds a run against a base.
 pub fn compare(base: &Recorded<'_>, run: &Recorded<'_>, tolerance_pct: f64) -> Comparison {
     let (parity, parity_same, parity_passed) = parity::changes(base.parity, run.parity);
-    let doubts = Doubts::of(base, run);
+    let doubts = UnreliableTimes::of(base, run);
     Comparison {
         schema: SCHEMA,
         base: base.name.to_owned(),

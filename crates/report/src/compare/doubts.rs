@@ -8,7 +8,7 @@ use facts::{BackendKind, CeilingDrift, CeilingKind};
 
 /// What is in doubt between two runs.
 #[derive(Debug, Default)]
-pub(super) struct Doubts {
+pub(super) struct UnreliableTimes {
     /// Backends whose times in the base are in doubt.
     base: Vec<BackendKind>,
     /// Backends whose times in the run are in doubt.
@@ -17,7 +17,7 @@ pub(super) struct Doubts {
     pub(super) sentences: Vec<String>,
 }
 
-impl Doubts {
+impl UnreliableTimes {
     pub(super) fn of(base: &Recorded<'_>, run: &Recorded<'_>) -> Self {
         let mut doubts = Self::default();
         for (recorded, at) in [(base, &mut doubts.base), (run, &mut doubts.run)] {
