@@ -7,7 +7,7 @@ mod network;
 mod tools;
 
 use super::download::SelectedFile;
-use super::places::Places;
+use super::places::ApplyPaths;
 use super::program::Programs;
 use super::{ApplyError, ApplyOptions, UnmetPrecondition, environment};
 use crate::fetch::Fetch;
@@ -36,7 +36,7 @@ pub(super) struct Ready {
 pub(super) fn check(
     plan: &InstallPlan,
     options: &ApplyOptions,
-    places: &Places,
+    places: &ApplyPaths,
     programs: &Programs,
     fetched: bool,
 ) -> Result<(Ready, Option<Fetch>), ApplyError> {
@@ -109,7 +109,7 @@ fn this_machine(plan: &InstallPlan, machine: &Machine) -> Option<UnmetPreconditi
 /// The interpreter of the plan's release, outside of any environment, found by letting uv make an environment from it.
 fn python(
     plan: &InstallPlan,
-    places: &Places,
+    places: &ApplyPaths,
     programs: &Programs,
 ) -> Result<PathBuf, UnmetPrecondition> {
     let prompt = places.venv.file_name().unwrap_or_default().to_string_lossy();

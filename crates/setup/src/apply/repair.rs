@@ -1,7 +1,7 @@
 //! Repairs an environment: compares the installed files with RECORD, and restores those that differ from the plan's
 //! wheels.
 
-use super::places::{self, Places};
+use super::places::{self, ApplyPaths};
 use super::program::Programs;
 use super::steps::{Outcome, Steps, count};
 use super::{ApplyError, ApplyOptions, Progress, download, preconditions};
@@ -128,7 +128,7 @@ fn read(record: &Path) -> Option<(PathBuf, wheel::Lines)> {
 pub(super) struct Repair<'a> {
     pub(super) plan: &'a InstallPlan,
     pub(super) options: &'a ApplyOptions<'a>,
-    pub(super) places: &'a Places,
+    pub(super) places: &'a ApplyPaths,
     pub(super) programs: &'a Programs<'a>,
 }
 
