@@ -18,7 +18,7 @@ use tools::Building;
 
 /// Results of the preconditions, for the steps.
 #[derive(Debug)]
-pub(super) struct Ready {
+pub(super) struct PreconditionResults {
     /// The interpreter from which the environment is made.
     pub(super) python: PathBuf,
     /// The selected file of each package that has one.
@@ -39,7 +39,7 @@ pub(super) fn check(
     places: &ApplyPaths,
     programs: &Programs,
     fetched: bool,
-) -> Result<(Ready, Option<Fetch>), ApplyError> {
+) -> Result<(PreconditionResults, Option<Fetch>), ApplyError> {
     let mut unmet: Vec<UnmetPrecondition> =
         this_machine(plan, options.machine).into_iter().collect();
     if places.old.exists() && !options.discard_old {
@@ -73,7 +73,9 @@ pub(super) fn check(
         fetch = Some(started);
     }
     match (python, unmet.is_empty()) {
-        (Some(python), true) => Ok((Ready { python, files, to_fetch, disk, building }, fetch)),
+        (Some(python), true) => {
+            Ok((PreconditionResults { python, files, to_fetch, disk, building }, fetch))
+        }
         _ => Err(ApplyError::Unmet { unmet }),
     }
 }
@@ -123,7 +125,7 @@ fn python(
     })
 }
 
-impl Ready {
+impl PreconditionResults {
     /// A one-line summary.
     pub(super) fn words(&self) -> String {
         let builds = match self.building.count {
