@@ -14,7 +14,7 @@ use crate::fetch::Fetch;
 use crate::target_of;
 use facts::{InstallPlan, Machine, PackageOrigin, PlannedPackage};
 use std::path::PathBuf;
-use tools::Building;
+use tools::BuildSettings;
 
 /// Results of the preconditions, for the steps.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ pub(super) struct PreconditionResults {
     /// Temporary disk space on the file systems used.
     pub(super) disk: u64,
     /// How sources are built, if there are any.
-    pub(super) building: Building,
+    pub(super) building: BuildSettings,
 }
 
 /// Checks all of them, and creates an empty environment of the plan's Python in the work folder. If all hold and
