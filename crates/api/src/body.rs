@@ -166,9 +166,9 @@ mod tests {
     }
 
     /// Some bytes, and then no end.
-    struct Never(usize);
+    struct EndlessBody(usize);
 
-    impl http_body::Body for Never {
+    impl http_body::Body for EndlessBody {
         type Data = Bytes;
         type Error = Infallible;
 
@@ -191,8 +191,8 @@ mod tests {
     fn bodies_end_by_size_or_by_time() {
         check(Body::from("0123456789"), Ok(10));
         check(Body::from("0123456789a"), Err(StatusCode::PAYLOAD_TOO_LARGE));
-        check(Body::new(Never(11)), Err(StatusCode::PAYLOAD_TOO_LARGE));
-        check(Body::new(Never(10)), Err(StatusCode::REQUEST_TIMEOUT));
-        check(Body::new(Never(0)), Err(StatusCode::REQUEST_TIMEOUT));
+        check(Body::new(EndlessBody(11)), Err(StatusCode::PAYLOAD_TOO_LARGE));
+        check(Body::new(EndlessBody(10)), Err(StatusCode::REQUEST_TIMEOUT));
+        check(Body::new(EndlessBody(0)), Err(StatusCode::REQUEST_TIMEOUT));
     }
 }

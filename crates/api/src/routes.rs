@@ -32,7 +32,7 @@ use std::sync::Arc;
 
 /// A route.
 pub(crate) struct Route {
-    method: Verb,
+    method: HttpMethod,
     path: &'static str,
     /// Whether it needs no API key: probes have none.
     open: bool,
@@ -42,7 +42,7 @@ pub(crate) struct Route {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Verb {
+enum HttpMethod {
     Get,
     Post,
     Delete,
@@ -56,11 +56,11 @@ enum Answer {
     /// Immediately, for the object named by the rest of the path.
     Named(fn(&App, &str) -> Result<Response, ApiError>),
     /// From the fields of a body. It writes the log line itself, or returns it with an error.
-    FromBody(fn(Arc<App>, Fields, Line) -> Answered),
+    FromBody(fn(Arc<App>, Fields, Line) -> ResponseFuture),
 }
 
 /// An asynchronous answer.
-type Answered = Pin<Box<dyn Future<Output = Result<Response, Box<RejectedRequest>>> + Send>>;
+type ResponseFuture = Pin<Box<dyn Future<Output = Result<Response, Box<RejectedRequest>>> + Send>>;
 
 const ROUTES: &[Route] = &[
     chat::ROUTE,
@@ -91,9 +91,9 @@ pub(crate) fn router(app: &Arc<App>) -> Router {
     for route in ROUTES {
         let app = Arc::clone(app);
         let filter = match route.method {
-            Verb::Get => MethodFilter::GET,
-            Verb::Post => MethodFilter::POST,
-            Verb::Delete => MethodFilter::DELETE,
+            HttpMethod::Get => MethodFilter::GET,
+            HttpMethod::Post => MethodFilter::POST,
+            HttpMethod::Delete => MethodFilter::DELETE,
         };
         let answer = move |request: Request| {
             let own = Arc::clone(&app);
@@ -204,7 +204,7 @@ async fn answer(
             let fields = match read {
                 Ok(body) => {
                     let room = app.large_bodies.room(body.len()).await;
-                    aside(move || Ok(Fields::of_body(&body)?.holding(room))).await
+                    run_blocking(move || Ok(Fields::of_body(&body)?.holding(room))).await
                 }
                 Err(error) => Err(error),
             };
@@ -228,10 +228,10 @@ fn generated(
     fields: Fields,
     line: Line,
     read: fn(&Arc<App>, Fields) -> Result<Generation, ApiError>,
-) -> Answered {
+) -> ResponseFuture {
     Box::pin(async move {
         let own = Arc::clone(&app);
-        let Generation { work, renderer } = match aside(move || read(&own, fields)).await {
+        let Generation { work, renderer } = match run_blocking(move || read(&own, fields)).await {
             Ok(generation) => generation,
             Err(error) => return Err(RejectedRequest::new(error, line)),
         };
@@ -245,7 +245,7 @@ fn generated(
 }
 
 /// Runs CPU-bound work, such as tokenizing a long text, on another thread.
-async fn aside<T: Send + 'static>(
+async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
 ) -> Result<T, ApiError> {
     match tokio::task::spawn_blocking(work).await {

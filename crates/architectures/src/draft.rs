@@ -16,14 +16,14 @@ pub(crate) struct Draft {
 }
 
 /// Names and options of the tensors outside of layers.
-pub(crate) struct Around {
+pub(crate) struct OuterTensors {
     pub(crate) embedding: String,
     pub(crate) norm: String,
     /// Whether the head is tied to the embedding by default.
     pub(crate) tied: bool,
 }
 
-impl Around {
+impl OuterTensors {
     /// Llama's names.
     pub(crate) fn model() -> Self {
         Self::under("model", "norm")
@@ -81,7 +81,7 @@ impl Draft {
     pub(crate) fn model(
         mut self,
         config: &Config,
-        around: Around,
+        around: OuterTensors,
         layers: impl FnOnce(&mut Self) -> Result<Vec<Layer>, ConfigError>,
     ) -> Result<Architecture, ConfigError> {
         const CONTEXT: &[&str] = &["max_position_embeddings", "model_max_length"];

@@ -12,14 +12,14 @@ use verify::{Peer, Peers, PythonError, SampledCall, Session, Tuning, admit_peer,
 /// The peers of a bench that are compiled in advance, each op's in a separate process.
 pub struct PrecompiledPeers {
     plan: BenchPlan,
-    teams: Vec<Team>,
+    teams: Vec<OpPeers>,
     /// The session in which they will be timed.
     timing: Session,
     peers: Vec<Peer>,
 }
 
 /// An op's peers.
-struct Team {
+struct OpPeers {
     op: &'static str,
     peers: Vec<Peer>,
     session: Session,
@@ -41,7 +41,7 @@ impl PrecompiledPeers {
                 for nth in 0..SHARES {
                     let (mut session, peers) = (all.session.concurrent()?, peers.clone());
                     session.tune(Tuning::compiling(nth, SHARES))?;
-                    teams.push(Team { op, peers, session, time: Allowance::of(all.budget, 1) });
+                    teams.push(OpPeers { op, peers, session, time: Allowance::of(all.budget, 1) });
                 }
             }
         }
@@ -82,7 +82,7 @@ const SHARES: u32 = 2;
 /// seldom does.
 const CALLS: usize = 4;
 
-impl Team {
+impl OpPeers {
     fn run(mut self, plan: &BenchPlan) {
         let Some(of) = WORKLOADS.iter().find(|of| of.op == self.op) else { return };
         self.time.begin(self.op);

@@ -35,7 +35,7 @@ mod swap;
 mod tensor_map;
 mod uploads;
 
-pub use args::{Args, Argument, Map, Moves, Number, Parameter, ParameterLayout};
+pub use args::{Args, Argument, Map, Number, OperandAddresses, Parameter, ParameterLayout};
 pub use bundle::{Bundle, Stream as BundleStream, unpack};
 pub use cache::Cache;
 pub use capabilities::{ComputeCapability, CudaCapabilities};
@@ -61,7 +61,7 @@ pub use tensor_map::{MapElement, Swizzle, TiledLayout, TmaDescriptor};
 pub use uploads::{UPLOAD_BYTES, Uploader};
 
 pub use crate::{Buffer, DeviceError};
-use crate::{CacheSizes, Capabilities, Device, Launches, Tenure, Unavailable};
+use crate::{CacheSizes, Capabilities, Device, DeviceOwnership, Launches, Unavailable};
 use facts::BackendKind;
 use std::sync::Arc;
 
@@ -69,7 +69,7 @@ use std::sync::Arc;
 ///
 /// # Errors
 /// [`Unavailable`] if there is no such GPU, or it cannot be used.
-pub fn open(ordinal: u32, tenure: Tenure) -> Result<Device, Unavailable> {
+pub fn open(ordinal: u32, tenure: DeviceOwnership) -> Result<Device, Unavailable> {
     let (backend, launches) = (BackendKind::Cuda, Arc::new(Launches::default()));
     let gpu = context::open(ordinal, tenure, &launches)
         .map_err(|error| Unavailable { backend, reason: error.to_string() })?;

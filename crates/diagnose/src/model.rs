@@ -162,11 +162,11 @@ fn slow_path(
     Some(match elsewhere {
         Some((why, fix)) => {
             let cause = format!("{} They cannot be had here: {why}.", first.otherwise);
-            draft.cause(cause).fix(fix).done()
+            draft.cause(cause).fix(fix).finish()
         }
         None => {
             let commands = kernels::commands(machine, env, wrong, &report.config);
-            draft.cause(first.otherwise.clone()).fix(commands).done()
+            draft.cause(first.otherwise.clone()).fix(commands).finish()
         }
     })
 }

@@ -133,11 +133,11 @@ mod wrong_architecture;
 mod wsl_gpu;
 mod xid;
 
-pub use crate::seen::{Look, Need, Seen};
+pub use crate::pasted_error::{Need, Observation, PastedError};
 pub use crate::text::Text;
 use facts::{Finding, FleetReport, GpusReport, Machine, PyEnv};
 pub(crate) use missing_dependency::module_of;
-pub use missing_dependency::{Unmet, unmet};
+pub use missing_dependency::{UnmetRequirement, unmet};
 
 /// Every rule: first faults that stop a GPU, then faults of an environment, then advice.
 pub const RULES: &[Rule] = &[
@@ -299,7 +299,7 @@ pub struct Rule {
     /// The rank of its messages in a log that also has messages of other rules.
     pub role: Role,
     /// Commands for a user who pasted such a message, if the rule has no finding on this machine.
-    pub remedy: fn(&Seen) -> Vec<String>,
+    pub remedy: fn(&PastedError) -> Vec<String>,
     /// The facts without which an empty result of `check` proves nothing.
     pub needs: &'static [Need],
     /// Finds the fault without I/O, in the order of the environments. `None` if only a message shows it.
@@ -310,7 +310,7 @@ pub struct Rule {
     pub check_fleet: Option<fn(&FleetReport) -> Vec<Finding>>,
     /// Checks a condition that is a fault only if its message was printed (a missing nvcc matters only to a build).
     /// The function returns `None` if the facts of this machine do not decide.
-    pub look: Option<fn(&Seen) -> Option<Look>>,
+    pub look: Option<fn(&PastedError) -> Option<Observation>>,
     /// Machines and environments with and without a finding of this rule.
     #[cfg(test)]
     pub(crate) cases: fn() -> Vec<crate::test_support::Case>,

@@ -8,8 +8,8 @@ use facts::{
     RunManifest, RunState, SCHEMA,
 };
 use report::{
-    BENCH_FILE, CONDITIONS_FILE, FACTS_FILE, GPUS_FILE, MANIFEST_FILE, MODEL_SPEED_FILE,
-    PARITY_FILE, Recorded, SAMPLES_FILE, read_bench_csv, read_parity_csv, read_samples_csv,
+    BENCH_FILE, CONDITIONS_FILE, ComparedRun, FACTS_FILE, GPUS_FILE, MANIFEST_FILE,
+    MODEL_SPEED_FILE, PARITY_FILE, SAMPLES_FILE, read_bench_csv, read_parity_csv, read_samples_csv,
 };
 use serde::de::DeserializeOwned;
 use std::path::Path;
@@ -67,8 +67,8 @@ impl RunFiles {
         Ok(files)
     }
 
-    pub(crate) fn recorded(&self) -> Recorded<'_> {
-        Recorded {
+    pub(crate) fn recorded(&self) -> ComparedRun<'_> {
+        ComparedRun {
             name: &self.name,
             manifest: self.manifest.as_ref(),
             doctor: self.doctor.as_ref(),

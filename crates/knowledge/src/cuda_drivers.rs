@@ -55,14 +55,14 @@ pub fn newest_major(driver: &Version) -> Option<u32> {
 
 /// The CUDA versions that a driver supports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Reach {
+pub struct CudaSupport {
     /// Newest CUDA major version.
     pub major: u32,
     /// Newest CUDA release that the driver reports; `None` if it was not queried.
     pub limit: Option<Minor>,
 }
 
-impl Reach {
+impl CudaSupport {
     /// Uses the release that the driver reports, otherwise its version; `None` if neither is known.
     pub fn of(limit: Option<Minor>, version: Option<&str>) -> Option<Self> {
         match (limit, version.and_then(Version::parse)) {
@@ -76,7 +76,7 @@ impl Reach {
 /// Sort key of a CUDA release for a driver; the smallest is preferred. If the driver reports a limit, releases up to it come
 /// first, the newest first; then newer ones, the oldest first, because minor version compatibility also runs them. Without a
 /// limit, the oldest release of the newest supported major version; without a driver, of CUDA 12, which most drivers run.
-pub fn preference(cuda: Minor, reach: Option<Reach>) -> (u32, u32) {
+pub fn preference(cuda: Minor, reach: Option<CudaSupport>) -> (u32, u32) {
     let number = |minor: Minor| minor.0.saturating_mul(100).saturating_add(minor.1);
     match reach.map(|reach| (reach.major, reach.limit)) {
         Some((_, Some(limit))) if cuda <= limit => (0, number(limit) - number(cuda)),

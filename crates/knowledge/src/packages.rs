@@ -45,7 +45,7 @@ fn yes() -> bool {
 /// Requirements that a package needs but declares under an extra only.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Unstated {
+pub struct MissingRequirements {
     /// Normalised name.
     pub package: String,
     /// The releases that need them, as PEP 440 specifiers.
@@ -73,7 +73,7 @@ pub struct Libraries {
 
 static PACKAGES: LazyLock<Vec<Package>> =
     LazyLock::new(|| rows(table!("packages.toml"), "package"));
-static UNSTATED: LazyLock<Vec<Unstated>> =
+static UNSTATED: LazyLock<Vec<MissingRequirements>> =
     LazyLock::new(|| rows(table!("packages.toml"), "requires"));
 static LIBRARIES: LazyLock<Vec<Libraries>> =
     LazyLock::new(|| rows(table!("packages.toml"), "libraries"));
@@ -89,7 +89,7 @@ pub fn package(name: &str) -> Option<&'static Package> {
 }
 
 /// Requirements that a package needs but declares under an extra only.
-pub fn unstated(package: &str) -> impl Iterator<Item = &'static Unstated> {
+pub fn unstated(package: &str) -> impl Iterator<Item = &'static MissingRequirements> {
     UNSTATED.iter().filter(move |row| row.package == package)
 }
 

@@ -66,7 +66,7 @@ pub use logprobs::TokenLogprobs;
 pub use pages::Pages;
 pub use pooler::{Pooler, PoolingMode};
 pub use quantize::{Quantized, QuantizedFormat, QuantizedTensor, quantize};
-pub use ranks::{Opening, RankEnded, Ranks, follow};
+pub use ranks::{OpenRequest, RankEnded, Ranks, follow};
 pub use read::{read_config, read_json, read_text};
 pub use sampling::Sampling;
 pub use saved::SavedSequence;

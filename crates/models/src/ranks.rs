@@ -10,7 +10,7 @@ mod order;
 mod stages;
 
 pub use leader::follow;
-pub use order::Opening;
+pub use order::OpenRequest;
 
 use crate::{Engine, Model, ModelError, open};
 use architectures::ShardRank;
@@ -76,7 +76,7 @@ impl Ranks {
             let rank = missing + 1;
             if let Ok((stream, _)) = listener.accept() {
                 // Connections without the secret are ignored.
-                let place = |line: &mut Line| Some(line.welcome(secret).ok()? as usize);
+                let place = |line: &mut Line| Some(line.read_rank(secret).ok()? as usize);
                 let line = Line::new(stream).ok();
                 let joined = line.and_then(|mut line| Some((place(&mut line)?, line)));
                 if let Some((rank, line)) = joined
@@ -106,7 +106,7 @@ impl Ranks {
     /// [`ModelError::Rank`] when rank 0 is not reachable.
     pub fn join(at: SocketAddr, place: ShardRank, secret: &[u8]) -> Result<Self, ModelError> {
         let mut line = Line::new(TcpStream::connect(at).map_err(broken)?).map_err(broken)?;
-        line.greet(secret, place.rank as u32).map_err(broken)?;
+        line.identify(secret, place.rank as u32).map_err(broken)?;
         let ended = Box::new(|_, _| None);
         let star = Star { rank: place.rank, lines: vec![line], order: 0, next: None, ended };
         Ok(Self { place, star: Arc::new(Mutex::new(star)) })
@@ -125,7 +125,7 @@ impl Ranks {
         &self,
         part: Model,
         device: Device,
-        opening: &Opening,
+        opening: &OpenRequest,
     ) -> Result<Box<dyn Engine>, ModelError> {
         // The other ranks use the same state type.
         let mut ordered = opening.clone();
@@ -138,7 +138,7 @@ impl Ranks {
         &self,
         part: Model,
         device: Device,
-        opening: &Opening,
+        opening: &OpenRequest,
     ) -> Result<Box<dyn Engine>, ModelError> {
         let part = Model { ranks: Some(self.clone()), ..part };
         let engine = open(part, device, opening.storage, opening.capacity)?;
@@ -172,7 +172,7 @@ impl Ranks {
         star.order = star.order.wrapping_add(1);
         // Orders contain numbers and strings, which always serialize.
         let text = serde_json::to_vec(order).unwrap_or_default();
-        star.tell_all(Kind::Order, &text)
+        star.send_all(Kind::Order, &text)
     }
 
     /// Waits for the next order.
@@ -197,19 +197,19 @@ impl Ranks {
 
     /// Reports to rank 0 that this rank cannot execute the order.
     fn refuse(&self, why: &ModelError) -> Result<(), ModelError> {
-        self.star().tell_all(Kind::Fault, why.to_string().as_bytes())
+        self.star().send_all(Kind::Fault, why.to_string().as_bytes())
     }
 
     /// Broadcasts bytes from rank 0 to all ranks.
     ///
     /// # Errors
     /// [`ModelError::Rank`] naming the one that has ended.
-    pub(crate) fn hand_out(&self, own: Vec<u8>) -> Result<Vec<u8>, ModelError> {
+    pub(crate) fn broadcast(&self, own: Vec<u8>) -> Result<Vec<u8>, ModelError> {
         let mut star = self.star();
         if self.place.rank > 0 {
             return star.answer();
         }
-        star.tell_all(Kind::Values, &own)?;
+        star.send_all(Kind::Values, &own)?;
         Ok(own)
     }
 
@@ -220,7 +220,7 @@ impl Ranks {
     pub(crate) fn sum(&self, values: &mut [f32]) -> Result<(), ModelError> {
         let mut star = self.star();
         if self.place.rank > 0 {
-            star.tell_all(Kind::Values, &bytes_of(values))?;
+            star.send_all(Kind::Values, &bytes_of(values))?;
             let sum = star.answer()?;
             return put(&sum, 0, values, |value, sum| *value = sum);
         }
@@ -228,7 +228,7 @@ impl Ranks {
             let part = star.part(rank)?;
             put(&part, rank, values, |value, part| *value += part)?;
         }
-        star.tell_all(Kind::Values, &bytes_of(values))
+        star.send_all(Kind::Values, &bytes_of(values))
     }
 }
 
@@ -240,7 +240,7 @@ impl Star {
     }
 
     /// Sends a frame on all connections.
-    fn tell_all(&mut self, kind: Kind, bytes: &[u8]) -> Result<(), ModelError> {
+    fn send_all(&mut self, kind: Kind, bytes: &[u8]) -> Result<(), ModelError> {
         let order = self.order;
         let sent = |line: &mut Line| line.write(kind, order, bytes);
         let failed = self.lines.iter_mut().map(sent).position(|sent| sent.is_err());

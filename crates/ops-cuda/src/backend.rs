@@ -2,7 +2,7 @@
 
 use super::table::CudaImplementations;
 use device::cuda::KernelSource;
-use device::{Device, Tenure, Unavailable};
+use device::{Device, DeviceOwnership, Unavailable};
 use facts::BackendKind;
 use ops::{Backend, Implementations};
 
@@ -39,7 +39,7 @@ impl Backend for NvidiaGpus {
         BackendKind::Cuda
     }
 
-    fn open(&self, ordinal: u32, tenure: Tenure) -> Result<Device, Unavailable> {
+    fn open(&self, ordinal: u32, tenure: DeviceOwnership) -> Result<Device, Unavailable> {
         device::cuda::open(ordinal, tenure)
     }
 

@@ -5,7 +5,7 @@ use crate::escape;
 
 /// What of a document is left out where it would be too long.
 #[derive(Debug, Clone, Copy)]
-struct Room {
+struct SizeLimits {
     /// Rows of a table, items of a list, lines of code.
     most: usize,
     /// Whether what is folded, and each picture, is there at all.
@@ -14,7 +14,7 @@ struct Room {
     reference: bool,
 }
 
-const ALL: Room = Room { most: usize::MAX, folded: true, reference: true };
+const ALL: SizeLimits = SizeLimits { most: usize::MAX, folded: true, reference: true };
 
 /// Sections that one looks up.
 const REFERENCE: [&str; 4] = ["environment", "gpus", "processes", "matrix"];
@@ -27,9 +27,9 @@ pub(crate) fn render(document: &Document) -> String {
 /// The document in so many lines: what is folded goes first, then what one looks up, then the ends of long tables and lists,
 /// each of which says how many of its rows are elsewhere.
 pub(crate) fn render_within(document: &Document, lines: usize) -> String {
-    let brief = Room { folded: false, ..ALL };
+    let brief = SizeLimits { folded: false, ..ALL };
     let cut = [usize::MAX, 60, 40, 24, 16, 10, 6, 4, 2, 1];
-    let cut = cut.into_iter().map(|most| Room { most, folded: false, reference: false });
+    let cut = cut.into_iter().map(|most| SizeLimits { most, folded: false, reference: false });
     let mut shortest = String::new();
     for room in [ALL, brief].into_iter().chain(cut) {
         shortest = render_in(document, room);
@@ -41,7 +41,7 @@ pub(crate) fn render_within(document: &Document, lines: usize) -> String {
     format!("{}\n\n*The rest is in [report.html](report.html).*\n", kept.join("\n"))
 }
 
-fn render_in(document: &Document, room: Room) -> String {
+fn render_in(document: &Document, room: SizeLimits) -> String {
     let mut out = String::new();
     line(&mut out, &format!("# firstlight: {}", escape::markdown(&document.title)));
     line(&mut out, &prose(&document.subtitle));
@@ -73,7 +73,7 @@ fn line(out: &mut String, words: &str) {
     out.push_str("\n\n");
 }
 
-fn block(out: &mut String, part: &Block, room: Room) {
+fn block(out: &mut String, part: &Block, room: SizeLimits) {
     match part {
         Block::Heading { id, words } => {
             line(out, &format!("### <a id=\"{id}\"></a>{}", prose(words)))
@@ -149,7 +149,7 @@ fn block(out: &mut String, part: &Block, room: Room) {
 const LEAST: usize = 12;
 
 /// Says how many rows are not here.
-fn more(out: &mut String, all: usize, room: Room, before: &str) {
+fn more(out: &mut String, all: usize, room: SizeLimits, before: &str) {
     if all > room.most {
         let left = all - room.most;
         out.push_str(&format!(
@@ -158,7 +158,7 @@ fn more(out: &mut String, all: usize, room: Room, before: &str) {
     }
 }
 
-fn table(out: &mut String, table: &Table, room: Room) {
+fn table(out: &mut String, table: &Table, room: SizeLimits) {
     line(out, &format!("*Table:* {}", prose(&table.caption)));
     let row = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));
     out.push_str(&row(table.columns.iter().map(|(head, _)| escape::markdown(head)).collect()));

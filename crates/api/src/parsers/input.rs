@@ -10,7 +10,7 @@ pub(super) struct Input {
 }
 
 /// Text up to a marker, and which of the markers followed it.
-pub(super) struct Before {
+pub(super) struct MarkerSplit {
     pub(super) text: String,
     pub(super) mark: Option<usize>,
 }
@@ -37,7 +37,7 @@ impl Input {
     }
 
     /// Puts back the last bytes taken since the last [`Input::add`].
-    pub(super) fn untake(&mut self, bytes: usize) {
+    pub(super) fn put_back(&mut self, bytes: usize) {
         self.at -= bytes;
     }
 
@@ -57,7 +57,7 @@ impl Input {
 
     /// Takes the text before the earliest marker, and the marker. Without one it takes everything except an end that
     /// may start a marker. No marker may be a prefix of another one.
-    pub(super) fn until(&mut self, marks: &[&str]) -> Before {
+    pub(super) fn until(&mut self, marks: &[&str]) -> MarkerSplit {
         let rest = self.rest();
         for (at, byte) in rest.bytes().enumerate() {
             let matches = |mark: &str| {
@@ -66,11 +66,11 @@ impl Input {
             if let Some(mark) = marks.iter().position(|mark| matches(mark)) {
                 let text = self.take(at);
                 self.at += marks[mark].len();
-                return Before { text, mark: Some(mark) };
+                return MarkerSplit { text, mark: Some(mark) };
             }
         }
         let held = if self.ended { 0 } else { self.held(marks) };
-        Before { text: self.take(self.rest().len() - held), mark: None }
+        MarkerSplit { text: self.take(self.rest().len() - held), mark: None }
     }
 
     /// Length of an end that may start a marker.

@@ -1,6 +1,6 @@
 //! `POST /v1/chat/completions`.
 
-use super::{Answer, Generation, Route, Verb, generated};
+use super::{Answer, Generation, HttpMethod, Route, generated};
 use crate::answers::Work;
 use crate::app::App;
 use crate::error::{ApiError, ErrorShape};
@@ -14,7 +14,7 @@ use crate::sampling::AnswerSettings;
 use std::sync::Arc;
 
 pub(super) const ROUTE: Route = Route {
-    method: Verb::Post,
+    method: HttpMethod::Post,
     path: "/v1/chat/completions",
     open: false,
     errors: ErrorShape::OpenAi,

@@ -1,6 +1,6 @@
 //! `POST /v1/completions`.
 
-use super::{Answer, Generation, Route, Verb, generated};
+use super::{Answer, Generation, HttpMethod, Route, generated};
 use crate::answers::{ScorePrompts, Work};
 use crate::app::App;
 use crate::error::{ApiError, ErrorShape};
@@ -13,7 +13,7 @@ use serde_json::Value;
 use std::sync::Arc;
 
 pub(super) const ROUTE: Route = Route {
-    method: Verb::Post,
+    method: HttpMethod::Post,
     path: "/v1/completions",
     open: false,
     errors: ErrorShape::OpenAi,

@@ -1,7 +1,7 @@
 //! `POST /v1/embeddings`: OpenAI's, with the model's hidden states pooled as configured by its files or
 //! `--pooler-config`.
 
-use super::{Answer, Answered, Route, Verb, aside};
+use super::{Answer, HttpMethod, ResponseFuture, Route, run_blocking};
 use crate::app::{App, Line, RejectedRequest};
 use crate::error::{ApiError, ErrorShape};
 use crate::fields::{Fields, ids};
@@ -14,7 +14,7 @@ use serving::{SubmitError, Update};
 use std::sync::Arc;
 
 pub(super) const ROUTE: Route = Route {
-    method: Verb::Post,
+    method: HttpMethod::Post,
     path: "/v1/embeddings",
     open: false,
     errors: ErrorShape::OpenAi,
@@ -33,10 +33,10 @@ struct Texts {
     dimensions: Option<usize>,
 }
 
-fn answer(app: Arc<App>, fields: Fields, mut line: Line) -> Answered {
+fn answer(app: Arc<App>, fields: Fields, mut line: Line) -> ResponseFuture {
     Box::pin(async move {
         let own = Arc::clone(&app);
-        let read = match aside(move || read(&own, fields)).await {
+        let read = match run_blocking(move || read(&own, fields)).await {
             Ok(read) => read,
             Err(error) => return Err(RejectedRequest::new(error, line)),
         };

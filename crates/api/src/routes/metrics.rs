@@ -1,6 +1,6 @@
 //! `GET /metrics`, for Prometheus.
 
-use super::{Answer, Route, Verb};
+use super::{Answer, HttpMethod, Route};
 use crate::app::App;
 use crate::error::ErrorShape;
 use crate::reply;
@@ -8,7 +8,7 @@ use axum::http::StatusCode;
 use axum::response::Response;
 
 pub(super) const ROUTE: Route = Route {
-    method: Verb::Get,
+    method: HttpMethod::Get,
     path: "/metrics",
     open: false,
     errors: ErrorShape::OpenAi,

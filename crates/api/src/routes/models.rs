@@ -1,6 +1,6 @@
 //! `GET /v1/models` and `/v1/models/{name}`.
 
-use super::{Answer, Route, Verb};
+use super::{Answer, HttpMethod, Route};
 use crate::app::App;
 use crate::error::{ApiError, ErrorShape};
 use crate::reply;
@@ -8,7 +8,7 @@ use axum::response::Response;
 use serde_json::{Value, json};
 
 pub(super) const ROUTE: Route = Route {
-    method: Verb::Get,
+    method: HttpMethod::Get,
     path: "/v1/models",
     open: false,
     errors: ErrorShape::OpenAi,
@@ -17,7 +17,7 @@ pub(super) const ROUTE: Route = Route {
 
 /// Names of models may have slashes.
 pub(super) const ONE: Route = Route {
-    method: Verb::Get,
+    method: HttpMethod::Get,
     path: "/v1/models/{*name}",
     open: false,
     errors: ErrorShape::OpenAi,

@@ -1,6 +1,6 @@
 //! `POST /v1/responses`, and the stored responses.
 
-use super::{Answer, Generation, Route, Verb, chat, generated};
+use super::{Answer, Generation, HttpMethod, Route, chat, generated};
 use crate::app::App;
 use crate::error::{ApiError, ErrorShape};
 use crate::fields::Fields;
@@ -15,19 +15,20 @@ use serde_json::{Map, Value, json};
 use std::sync::Arc;
 
 pub(super) const ROUTE: Route = Route {
-    method: Verb::Post,
+    method: HttpMethod::Post,
     path: "/v1/responses",
     open: false,
     errors: ErrorShape::OpenAi,
     answer: Answer::FromBody(|app, fields, line| generated(app, fields, line, read)),
 };
 
-pub(super) const GET: Route = named(Verb::Get, "/v1/responses/{id}", get);
-pub(super) const DELETE: Route = named(Verb::Delete, "/v1/responses/{id}", delete);
-pub(super) const INPUT: Route = named(Verb::Get, "/v1/responses/{id}/input_items", input_items);
+pub(super) const GET: Route = named(HttpMethod::Get, "/v1/responses/{id}", get);
+pub(super) const DELETE: Route = named(HttpMethod::Delete, "/v1/responses/{id}", delete);
+pub(super) const INPUT: Route =
+    named(HttpMethod::Get, "/v1/responses/{id}/input_items", input_items);
 
 const fn named(
-    method: Verb,
+    method: HttpMethod,
     path: &'static str,
     answer: fn(&App, &str) -> Result<Response, ApiError>,
 ) -> Route {

@@ -1,6 +1,6 @@
 //! `GET /version`.
 
-use super::{Answer, Route, Verb};
+use super::{Answer, HttpMethod, Route};
 use crate::app::App;
 use crate::error::ErrorShape;
 use crate::reply;
@@ -8,7 +8,7 @@ use axum::response::Response;
 use serde_json::json;
 
 pub(super) const ROUTE: Route = Route {
-    method: Verb::Get,
+    method: HttpMethod::Get,
     path: "/version",
     open: false,
     errors: ErrorShape::OpenAi,

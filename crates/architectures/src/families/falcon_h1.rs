@@ -1,7 +1,7 @@
 //! Falcon-H1: attention and Mamba-2 in parallel in every layer, with multipliers of projections.
 
 use super::{ModelFamily, only_silu, only_without};
-use crate::draft::{Around, Draft};
+use crate::draft::{Draft, OuterTensors};
 use crate::layers::{
     Attention, AttentionShape, GatedMlp, Mamba2, Mamba2Shape, MambaFactors, Parallel,
 };
@@ -24,9 +24,10 @@ fn read(config: &Config, mut draft: Draft) -> Result<Architecture, ConfigError> 
     }
     let embedding_multiplier = factor(config, &mut draft, "embedding_multiplier");
     let logits = nonzero(config, &mut draft, "lm_head_multiplier");
-    let described = draft.model(config, Around::under("model", "final_layernorm"), |draft| {
-        (0..config.layer_count()?).map(|index| layer(config, draft, index)).collect()
-    })?;
+    let described =
+        draft.model(config, OuterTensors::under("model", "final_layernorm"), |draft| {
+            (0..config.layer_count()?).map(|index| layer(config, draft, index)).collect()
+        })?;
     Ok(Architecture { embedding_multiplier, logits_divisor: 1.0 / logits, ..described })
 }
 

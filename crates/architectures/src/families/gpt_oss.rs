@@ -1,7 +1,7 @@
 //! gpt-oss: attention with sinks, a sliding window in every other layer, and experts with interleaved gate and up rows.
 
 use super::{ModelFamily, only_silu};
-use crate::draft::{Around, Draft};
+use crate::draft::{Draft, OuterTensors};
 use crate::layers::{Attention, AttentionShape, ClampedExperts, Experts, RouterScore, stacked};
 use crate::params::{MatrixLayout, Projection};
 use crate::rope::RotaryFraction;
@@ -28,7 +28,7 @@ fn read(config: &Config, mut draft: Draft) -> Result<Architecture, ConfigError> 
             draft.refuse(config.wrong(key, "a multiple of 32, as MXFP4 has it"));
         }
     }
-    draft.model(config, Around::model(), |draft| {
+    draft.model(config, OuterTensors::model(), |draft| {
         let slides = slides(config)?.into_iter().enumerate();
         slides.map(|(index, slides)| layer(config, draft, index, (slides, packed))).collect()
     })
@@ -111,11 +111,11 @@ fn experts(
     let experts = stacked(params, names, count, [hidden, inner]);
     let first = &experts[0];
     for (of, turns) in [(&first.gate_up, true), (&first.down, false)] {
-        params.lay(of.rows[0].param, MatrixLayout { turns, transposed: !packed });
+        params.set_layout(of.rows[0].param, MatrixLayout { turns, transposed: !packed });
     }
     let [gate_up_bias, down_bias] = biases;
     let gate_up_bias = params.biases(gate_up_bias, [count, 2 * inner]);
-    params.lay(gate_up_bias, MatrixLayout { turns: true, transposed: false });
+    params.set_layout(gate_up_bias, MatrixLayout { turns: true, transposed: false });
     let down_bias = params.biases(down_bias, [count, hidden]);
     let clamped = ClampedExperts { gate_up_bias, down_bias, limit, alpha };
     Ok(Experts {

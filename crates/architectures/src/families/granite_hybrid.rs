@@ -6,7 +6,7 @@
 //! normalized.
 
 use super::{ModelFamily, attends, only_silu, only_without};
-use crate::draft::{Around, Draft};
+use crate::draft::{Draft, OuterTensors};
 use crate::layers::{
     Attention, AttentionShape, ExpertLayout, Experts, ExpertsShape, GatedMlp, Mamba2, Mamba2Shape,
     RouterScore,
@@ -32,7 +32,7 @@ fn read(config: &Config, mut draft: Draft) -> Result<Architecture, ConfigError> 
     if logits_divisor == 0.0 {
         draft.refuse(config.wrong("logits_scaling", "a number other than 0"));
     }
-    let described = draft.model(config, Around::model(), |draft| {
+    let described = draft.model(config, OuterTensors::model(), |draft| {
         let missing = || config.missing("layer_types", "the kind of each layer");
         let attends = attends(config, "mamba")?.ok_or_else(missing)?;
         let layers = attends.into_iter().enumerate();

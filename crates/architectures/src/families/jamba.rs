@@ -1,7 +1,7 @@
 //! Jamba: Mamba-1 with periodic attention layers, and experts in every other layer.
 
 use super::{ModelFamily, attends, only_silu, only_with};
-use crate::draft::{Around, Draft};
+use crate::draft::{Draft, OuterTensors};
 use crate::layers::{
     Attention, AttentionShape, ExpertLayout, Experts, ExpertsShape, GatedMlp, Mamba1, Mamba1Shape,
     RouterScore,
@@ -23,7 +23,7 @@ pub(super) const FAMILY: ModelFamily = ModelFamily {
 fn read(config: &Config, mut draft: Draft) -> Result<Architecture, ConfigError> {
     draft.need(only_silu(config), ());
     draft.need(only_with(config, "mamba_inner_layernorms"), ());
-    draft.model(config, Around::under("model", "final_layernorm"), |draft| {
+    draft.model(config, OuterTensors::under("model", "final_layernorm"), |draft| {
         let count = config.layer_count()?;
         let attends = match attends(config, "mamba")? {
             Some(attends) => attends,

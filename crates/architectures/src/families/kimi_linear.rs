@@ -1,7 +1,7 @@
 //! Kimi Linear: Kimi Delta Attention with latent attention in listed layers, and experts after the first layers.
 
 use super::{ModelFamily, only_one_group, only_silu, only_without};
-use crate::draft::{Around, Draft};
+use crate::draft::{Draft, OuterTensors};
 use crate::layers::{
     ExpertLayout, Experts, ExpertsShape, GatedMlp, Kda, LatentAttention, LatentShape, RouterScore,
 };
@@ -31,7 +31,7 @@ fn read(config: &Config, mut draft: Draft) -> Result<Architecture, ConfigError> 
     draft.need(only_silu(config), ());
     draft.need(only_without(config, "mla_use_output_gate"), ());
     draft.need(only_without(config, "attention_bias"), ());
-    draft.model(config, Around::model(), |draft| {
+    draft.model(config, OuterTensors::model(), |draft| {
         let layers = layer_types(config)?.into_iter().enumerate();
         let kda = kda_shape(config, draft)?;
         let routed = routed(config)?;

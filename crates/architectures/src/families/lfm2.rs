@@ -2,7 +2,7 @@
 //! layers.
 
 use super::{ModelFamily, attends};
-use crate::draft::{Around, Draft};
+use crate::draft::{Draft, OuterTensors};
 use crate::layers::{
     Attention, AttentionShape, ExpertLayout, Experts, ExpertsShape, GatedMlp, RouterScore,
     ShortConv,
@@ -22,7 +22,7 @@ pub(super) const FAMILY: ModelFamily = ModelFamily {
 
 fn read(config: &Config, draft: Draft) -> Result<Architecture, ConfigError> {
     let tied = config.flag_or("tie_embedding", true)?;
-    let around = Around { tied, ..Around::under("model", "embedding_norm") };
+    let around = OuterTensors { tied, ..OuterTensors::under("model", "embedding_norm") };
     draft.model(config, around, |draft| {
         let count = config.layer_count()?;
         let attends = match (attends(config, "conv")?, config.counts("full_attn_idxs")?) {

@@ -1,7 +1,7 @@
 //! Mamba: selective scans only, in transformers' and state-spaces' config.
 
 use super::{ModelFamily, only_silu, only_with};
-use crate::draft::{Around, Draft};
+use crate::draft::{Draft, OuterTensors};
 use crate::layers::{Mamba1, Mamba1Shape, Norms};
 use crate::{Architecture, Config, ConfigError, Layer, Mixer};
 
@@ -52,10 +52,10 @@ pub(super) fn read_with(
 
 /// Tensors outside of layers for Mamba-1 and Mamba-2. state-spaces' own files, recognized by `ssm_cfg`, have one
 /// embedding and always tie it.
-pub(super) fn around(config: &Config, tied: bool) -> Around {
+pub(super) fn around(config: &Config, tied: bool) -> OuterTensors {
     let own = config.has("ssm_cfg");
     let embedding = if own { "embedding" } else { "embeddings" };
-    Around {
+    OuterTensors {
         embedding: format!("backbone.{embedding}.weight"),
         norm: "backbone.norm_f.weight".to_owned(),
         tied: tied || own,

@@ -4,7 +4,7 @@
 //! do neither.
 
 use super::{ModelFamily, only_one_group, only_without};
-use crate::draft::{Around, Draft};
+use crate::draft::{Draft, OuterTensors};
 use crate::layers::{
     Attention, AttentionShape, ExpertLayout, Experts, ExpertsShape, GatedMlp, Mamba2, Mamba2Shape,
     OPEN, RouterScore,
@@ -30,7 +30,7 @@ fn read(config: &Config, mut draft: Draft) -> Result<Architecture, ConfigError> 
     draft.need(only_without(config, "mlp_bias"), ());
     // Multi-token-prediction layers are not loaded.
     draft.unused = &["mtp."];
-    let around = Around {
+    let around = OuterTensors {
         embedding: "backbone.embeddings.weight".to_owned(),
         norm: "backbone.norm_f.weight".to_owned(),
         tied: false,

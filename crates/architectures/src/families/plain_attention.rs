@@ -4,7 +4,7 @@
 
 use super::{ModelFamily, only_silu, only_without, softmax};
 use crate::architecture::unknown;
-use crate::draft::{Around, Draft};
+use crate::draft::{Draft, OuterTensors};
 use crate::layers::{
     Attention, AttentionShape, ExpertLayout, Experts, ExpertsShape, GatedMlp, LatentAttention,
     LatentShape, RouterScore,
@@ -74,10 +74,11 @@ fn read(config: &Config, mut draft: Draft) -> Result<Architecture, ConfigError> 
     }
     // Some files of Llama 2 contain this derived tensor.
     draft.unused = &["rotary_emb.inv_freq"];
-    let described =
-        draft.model(config, Around { tied, ..Around::under("model", "norm") }, |draft| {
-            (0..config.layer_count()?).map(|index| layer(config, draft, index)).collect()
-        })?;
+    let described = draft.model(
+        config,
+        OuterTensors { tied, ..OuterTensors::under("model", "norm") },
+        |draft| (0..config.layer_count()?).map(|index| layer(config, draft, index)).collect(),
+    )?;
     Ok(Architecture { embedding_multiplier, residual_multiplier, logits_divisor, ..described })
 }
 

@@ -10,14 +10,14 @@ use std::time::{Duration, Instant};
 use verify::{Peer, Peers, ProcessLimits, Python, SampledCall, Session};
 
 /// The results of three calls of attention, each with peers interleaved.
-struct Ended {
+struct ComparisonResult {
     contests: Vec<PeerTimings>,
     /// The called peers, in order.
     asked: Vec<String>,
     took: Duration,
 }
 
-fn contests(functions: &[&str], limit: Duration) -> Ended {
+fn contests(functions: &[&str], limit: Duration) -> ComparisonResult {
     let fakes = Path::new(env!("CARGO_MANIFEST_DIR")).join("../verify/tests/peers/fakes");
     let limits = ProcessLimits { time: Duration::from_secs(120), memory_bytes: 600 << 20 };
     let python = Python { interpreter: PathBuf::from("python3"), paths: vec![fakes], limits };
@@ -53,10 +53,10 @@ fn contests(functions: &[&str], limit: Duration) -> Ended {
         contest
     };
     let contests = [8, 16, 24].map(call).into();
-    Ended { contests, asked, took: begin.elapsed() }
+    ComparisonResult { contests, asked, took: begin.elapsed() }
 }
 
-impl Ended {
+impl ComparisonResult {
     /// For each call: `timed`, or why the peer was not.
     fn of(&self, peer: &str) -> Vec<String> {
         let of_call = |contest: &'_ PeerTimings| -> Option<String> {

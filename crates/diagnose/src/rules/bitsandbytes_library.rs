@@ -90,7 +90,7 @@ fn judge(env: &PyEnv) -> Option<Finding> {
             "It loads libbitsandbytes_cuda{wanted}.so, which this release does not ship."
         ))
         .fix(fix)
-        .done();
+        .finish();
     Some(finding)
 }
 

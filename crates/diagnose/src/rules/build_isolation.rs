@@ -1,4 +1,4 @@
-use super::{Look, Rule, Seen, Text};
+use super::{Observation, PastedError, Rule, Text};
 use crate::remedy::text;
 
 pub(super) const RULE: Rule = Rule {
@@ -47,15 +47,15 @@ error: subprocess-exited-with-error"),
 };
 
 /// An installed torch confirms that build isolation hid it; without torch the message is literally true.
-fn look(seen: &Seen) -> Option<Look> {
+fn look(seen: &PastedError) -> Option<Observation> {
     let env = seen.env()?;
     Some(match &env.torch {
-        Some(torch) => Look::new(
+        Some(torch) => Observation::new(
             true,
             format!("torch {} is installed, so the build did not look there", torch.version),
             torch.source.clone(),
         ),
-        None => Look::new(
+        None => Observation::new(
             false,
             "torch is not installed: install it first",
             env.site_packages.join(", "),

@@ -1,4 +1,4 @@
-use super::{Look, Rule, Seen, Text};
+use super::{Observation, PastedError, Rule, Text};
 use crate::host::build_jobs;
 use crate::remedy::text;
 pub(super) const RULE: Rule = Rule {
@@ -42,12 +42,12 @@ error: command failed"),
     ..Rule::BLANK
 };
 
-fn look(seen: &Seen) -> Option<Look> {
+fn look(seen: &PastedError) -> Option<Observation> {
     let machine = seen.machine();
     let jobs = build_jobs(machine)?;
     let cores = machine.cpu.usable_cores.as_ref().or(machine.cpu.logical_cores.as_ref())?;
     let memory = machine.memory.limit_bytes.as_ref().or(machine.memory.total_bytes.as_ref())?;
-    Some(Look::new(
+    Some(Observation::new(
         jobs < cores.value,
         format!(
             "{} cores would start as many compilers; {} GiB of memory is enough for {jobs}",

@@ -68,7 +68,7 @@ fn judge(machine: &Machine, env: &PyEnv) -> Option<Finding> {
             dotted(sm),
             dotted(newest)
         ))
-        .done();
+        .finish();
     Some(finding)
 }
 

@@ -39,7 +39,7 @@ pub(super) const ALARMS: [(&str, &str); 4] = [
 const SET: &str = "APPLICATIONS_CLOCKS_SETTING";
 
 fn inspect(machine: &Machine) -> Vec<String> {
-    let mut lines: Vec<String> = host::where_the_driver_is(machine).into_iter().collect();
+    let mut lines: Vec<String> = host::driver_location_remark(machine).into_iter().collect();
     lines.push("nvidia-smi --query --display=PERFORMANCE,TEMPERATURE,POWER,CLOCK".into());
     lines
 }
@@ -68,7 +68,7 @@ fn alarm(machine: &Machine, gpu: &Gpu) -> Option<Finding> {
     } else {
         "The GPU is not cooled enough for its load, and runs at a fraction of its clock until it is."
     };
-    Some(draft.cause(cause).fix(inspect(machine)).done())
+    Some(draft.cause(cause).fix(inspect(machine)).finish())
 }
 
 fn setting(machine: &Machine, gpu: &Gpu) -> Option<Finding> {
@@ -93,7 +93,7 @@ fn setting(machine: &Machine, gpu: &Gpu) -> Option<Finding> {
         fix.push(format!("sudo nvidia-smi --id={} --reset-applications-clocks", gpu.index));
     }
     let cause = "A power cap or a clock below the default was set; it slows down kernels limited by power or clock rate.";
-    Some(draft.cause(cause).fix(fix).done())
+    Some(draft.cause(cause).fix(fix).finish())
 }
 
 #[cfg(test)]

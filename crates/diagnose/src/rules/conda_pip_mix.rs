@@ -98,7 +98,7 @@ fn judge(env: &PyEnv) -> Option<Finding> {
                 }
             })
             .fix(fix(env, &remove, &pip_stack, torch_by_conda))
-            .done();
+            .finish();
         return Some(finding);
     }
     // Every conda environment has pip, setuptools and wheel from conda: that is not a mix.
@@ -116,7 +116,7 @@ fn judge(env: &PyEnv) -> Option<Finding> {
             "The GPU packages come from only one of the two, which is stable; conda does not know pip's packages, so \
              install with conda first and with pip last.",
         )
-        .done();
+        .finish();
     Some(finding)
 }
 

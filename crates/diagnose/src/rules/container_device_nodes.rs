@@ -67,7 +67,7 @@ fn check(context: &Context) -> Vec<Finding> {
             "The container was started with some of the driver's device files, without nvidia-uvm.",
         )
         .fix(commands())
-        .done(),
+        .finish(),
     ]
 }
 

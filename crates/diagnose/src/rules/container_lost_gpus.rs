@@ -41,7 +41,7 @@ fn check(context: &Context) -> Vec<Finding> {
         access::evidence(draft, context)
             .cause("systemd rewrote the container's device rules, without those of the container toolkit.")
             .fix(host::keep_gpus(context.machine))
-            .done(),
+            .finish(),
     ]
 }
 

@@ -49,7 +49,7 @@ fn check(context: &Context) -> Vec<Finding> {
         .evidence(format!("limit {} bytes", limit.value), limit.source.clone())
         .evidence(format!("machine {} bytes", total.value), total.source.clone())
         .cause("A container or service limit is set below the machine's memory; a process that exceeds it is killed.")
-        .done();
+        .finish();
     vec![finding]
 }
 

@@ -69,7 +69,7 @@ fn check(context: &Context) -> Vec<Finding> {
             .fact("the host's kernel module", driver.and_then(|driver| driver.kernel_module.as_ref()))
             .cause("Only the container runtime passes device files and the driver's libraries into a container.")
             .fix(host::pass_gpus(machine, None))
-            .done(),
+            .finish(),
     ]
 }
 

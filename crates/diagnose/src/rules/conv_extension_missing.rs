@@ -83,7 +83,7 @@ fn judge(env: &PyEnv) -> Option<Finding> {
         .evidence(format!("mamba-ssm {}", mamba.version), mamba.path.clone())
         .cause("mamba-ssm uses causal-conv1d if it can be imported and None if it cannot, without a message.")
         .fix(commands(Installer::of(env)))
-        .done();
+        .finish();
     Some(finding)
 }
 

@@ -85,7 +85,7 @@ fn judge(machine: &Machine, env: &PyEnv) -> Option<Finding> {
         draft
             .cause(cause(env, &torch, arm, jetson))
             .fix(fix(machine, env, Some(&torch.version)))
-            .done(),
+            .finish(),
     )
 }
 

@@ -1,4 +1,4 @@
-use super::{Also, Look, Rule, Seen, Text};
+use super::{Also, Observation, PastedError, Rule, Text};
 use crate::host;
 use crate::torch_build::installed;
 pub(super) const RULE: Rule = Rule {
@@ -45,20 +45,20 @@ Set CUDA_HOME to a toolkit of torch's CUDA major version, install one, or instal
     ..Rule::BLANK
 };
 
-fn look(seen: &Seen) -> Option<Look> {
+fn look(seen: &PastedError) -> Option<Observation> {
     let places = "CUDA_HOME, CUDA_PATH, PATH, /usr/local/cuda*";
     Some(match seen.machine().toolkits.iter().find(|toolkit| toolkit.has_nvcc) {
         Some(toolkit) => {
             let unset = toolkit.found_by != "CUDA_HOME"
                 && toolkit.found_by != "PATH"
                 && toolkit.root != "/usr/local/cuda";
-            Look::new(
+            Observation::new(
                 unset,
                 format!("nvcc is in {}, found by {}", toolkit.root, toolkit.found_by),
                 places,
             )
         }
-        None => Look::new(true, "no nvcc", places),
+        None => Observation::new(true, "no nvcc", places),
     })
 }
 

@@ -73,7 +73,7 @@ fn check(context: &Context) -> Vec<Finding> {
     let wants = |native: &Native<'_>| {
         let unused = native.is_nvidia() && native.elf.opened_by.is_none();
         let fits = |other: &Native<'_>| other.elf.missing_symbols_total == 0;
-        lacking(native).is_some()
+        missing_function(native).is_some()
             && !unused
             && !native.is_one_of_several()
             && !native.is_left_to_choice()
@@ -84,7 +84,7 @@ fn check(context: &Context) -> Vec<Finding> {
 }
 
 /// The first function that a file needs from a CUDA library whose loaded copy does not export it.
-fn lacking<'a>(native: &Native<'a>) -> Option<(&'a MissingSymbol, &'a Needed)> {
+fn missing_function<'a>(native: &Native<'a>) -> Option<(&'a MissingSymbol, &'a Needed)> {
     native.elf.missing_symbols.iter().find_map(|symbol| {
         let library = library_of(symbol)?;
         let is_it = |needed: &&Needed| needed.name.split(".so").next() == Some(library);
@@ -103,11 +103,11 @@ fn judge(context: &Context, group: &[Native<'_>]) -> Option<Finding> {
     } else {
         Severity::Warning
     };
-    let (symbol, needed) = lacking(shown)?;
+    let (symbol, needed) = missing_function(shown)?;
     let path = needed.path.as_deref().unwrap_or_default();
     let title = format!(
         "{} in {} calls {}, which the {} here does not have",
-        shown.what(),
+        shown.label(),
         shown.env.root,
         symbol.symbol,
         needed.name
@@ -139,18 +139,18 @@ fn judge(context: &Context, group: &[Native<'_>]) -> Option<Finding> {
     }
     // torch and NVIDIA's packages are released together, so the library is at fault, not its caller.
     let fix: Vec<RemedyStep> = match shown.is_torch() || shown.is_nvidia() {
-        true => bring_back(shown, needed),
+        true => install_required(shown, needed),
         false => crate::abi::match_torch(context.machine, shown),
     };
     let fix = if fix.is_empty() { build_here(shown).into_iter().collect() } else { fix };
     let cause = "The file was built with a newer CUDA minor release than the library. A newer library serves older \
                  programs, but an older library lacks functions that newer programs call.";
-    Some(draft.cause(cause).fix(fix).done())
+    Some(draft.cause(cause).fix(fix).finish())
 }
 
 /// Reinstalls the package of the library in the version that the caller or torch requires, and uninstalls other packages
 /// that contain a file of the same name.
-fn bring_back(native: &Native<'_>, needed: &Needed) -> Vec<RemedyStep> {
+fn install_required(native: &Native<'_>, needed: &Needed) -> Vec<RemedyStep> {
     let installer = Installer::of(native.env);
     let Some(package) = known(&needed.name).map(|package| format!("nvidia-{package}")) else {
         return Vec::new();

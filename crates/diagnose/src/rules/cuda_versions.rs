@@ -1,4 +1,4 @@
-use super::{Context, Look, Need, Rule, Seen, Text};
+use super::{Context, Need, Observation, PastedError, Rule, Text};
 use crate::host;
 use crate::torch_build::installed;
 use crate::torch_choice::reach;
@@ -119,16 +119,16 @@ fn judge(machine: &Machine, env: &PyEnv) -> Option<Finding> {
         .evidence(format!("torch was built with CUDA {}", dotted(cuda)), torch.torch.source.clone())
         .cause(format!("{runs}{builds}"));
     let fix = if refused.is_some() { host::use_toolkit(machine, cuda) } else { Vec::new() };
-    Some(draft.fix(fix).done())
+    Some(draft.fix(fix).finish())
 }
 
 /// Whether a build's default toolkit is of another major version than torch; `None` without a toolkit.
-fn look(seen: &Seen) -> Option<Look> {
+fn look(seen: &PastedError) -> Option<Observation> {
     let cuda = installed(seen.env()?)?.cuda?;
     let (toolkit, version) = default_toolkit(seen.machine())?;
     let version = version?;
     let words = format!("a build takes nvcc {}, torch has CUDA {}", dotted(version), dotted(cuda));
-    Some(Look::new(version.0 != cuda.0, words, toolkit.root.clone()))
+    Some(Observation::new(version.0 != cuda.0, words, toolkit.root.clone()))
 }
 
 /// The toolkit torch's extension builder takes: CUDA_HOME's or CUDA_PATH's, else that of the nvcc on PATH, else

@@ -185,11 +185,11 @@ fn finding(env: &PyEnv, severity: Severity, damages: &[&Damage<'_>]) -> Option<F
         }
     };
     let dists: Vec<&Dist> = damages.iter().map(|damage| damage.dist).collect();
-    Some(draft.cause(cause).fix(again(env, &dists)).done())
+    Some(draft.cause(cause).fix(reinstall_commands(env, &dists)).finish())
 }
 
 /// Reinstalls distributions in their installed versions.
-pub(super) fn again(env: &PyEnv, dists: &[&Dist]) -> Vec<RemedyStep> {
+pub(super) fn reinstall_commands(env: &PyEnv, dists: &[&Dist]) -> Vec<RemedyStep> {
     let installer = Installer::of(env);
     let (conda, pip): (Vec<&Dist>, Vec<&Dist>) = dists.iter().partition(|dist| by_conda(dist));
     let spec = |dist: &&Dist| {
@@ -231,7 +231,7 @@ fn unlisted_damage(env: &PyEnv) -> Option<Finding> {
         .evidence(format!("{} {what}", file.name()), file.path.clone())
         .cause("No installed package lists the file, so nothing can bring it back; Python may still find it first.")
         .fix([format!("rm {}", quote(&file.path))])
-        .done();
+        .finish();
     Some(finding)
 }
 

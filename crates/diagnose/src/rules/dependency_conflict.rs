@@ -72,7 +72,7 @@ const ON_PYTORCH_INDEX: [(&str, &str); 5] = [
 ];
 
 /// A package that checks versions of its requirements at import and raises an error on a mismatch.
-struct Compared {
+struct VersionCheck {
     package: &'static str,
     /// The first release with the check, if releases without it are still in use.
     since: Option<&'static str>,
@@ -84,9 +84,9 @@ struct Compared {
 
 /// Read on 2026-11-23 in the wheels of PyPI that the comments name. Checks against other bounds than METADATA's are left out
 /// (matplotlib: pyparsing), as are checks that a package is present (older transformers: filelock, requests).
-const COMPARED: [Compared; 6] = [
+const COMPARED: [VersionCheck; 6] = [
     // 5.23.0, dependency_versions_check.py and dependency_versions_table.py: ImportError. It ignores an old accelerate.
-    Compared {
+    VersionCheck {
         package: "transformers",
         since: None,
         range: &[
@@ -102,15 +102,20 @@ const COMPARED: [Compared; 6] = [
         lowest: &[],
     },
     // 0.10.2, jax/_src/lib/__init__.py: RuntimeError; from jax/version.py's lowest jaxlib up to jax's own version.
-    Compared { package: "jax", since: None, range: &["jaxlib"], lowest: &[] },
+    VersionCheck { package: "jax", since: None, range: &["jaxlib"], lowest: &[] },
     // 2.14.3, pydantic/version.py, called by __init__.py: SystemError. 2.11.10 has no such call, 2.12.0 has it.
-    Compared { package: "pydantic", since: Some("2.12.0"), range: &["pydantic-core"], lowest: &[] },
+    VersionCheck {
+        package: "pydantic",
+        since: Some("2.12.0"),
+        range: &["pydantic-core"],
+        lowest: &[],
+    },
     // 3.1.1, pandas/compat/numpy/__init__.py: ImportError.
-    Compared { package: "pandas", since: None, range: &[], lowest: &["numpy"] },
+    VersionCheck { package: "pandas", since: None, range: &[], lowest: &["numpy"] },
     // 0.68.1, numba/__init__.py, _ensure_critical_deps and _ensure_llvm: ImportError.
-    Compared { package: "numba", since: None, range: &["numpy"], lowest: &["llvmlite"] },
+    VersionCheck { package: "numba", since: None, range: &["numpy"], lowest: &["llvmlite"] },
     // 3.11.2, matplotlib/__init__.py, _check_versions: ImportError.
-    Compared {
+    VersionCheck {
         package: "matplotlib",
         since: None,
         range: &[],
@@ -253,7 +258,7 @@ fn judge(machine: &Machine, env: &PyEnv) -> Option<Finding> {
         )
     };
     let installer = Installer::of(env);
-    Some(draft.cause(cause).fix([installer.install(&specs, None), installer.check()]).done())
+    Some(draft.cause(cause).fix([installer.install(&specs, None), installer.check()]).finish())
 }
 
 #[cfg(test)]

@@ -65,7 +65,7 @@ fn check(context: &Context) -> Vec<Finding> {
         ],
         _ => host::open_devices(machine, group),
     };
-    vec![draft.cause("CUDA opens these files with this process's user and groups; root on the host has no effect in a container.").fix(fix).done()]
+    vec![draft.cause("CUDA opens these files with this process's user and groups; root on the host has no effect in a container.").fix(fix).finish()]
 }
 
 #[cfg(test)]

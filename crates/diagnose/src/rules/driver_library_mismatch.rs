@@ -28,7 +28,7 @@ packages (`apt-mark hold`) to prevent this with unattended upgrades.",
         Text::new("nvml error: driver/library version mismatch", "nvidia-container-cli: initialization error: nvml error: driver/library version mismatch: unknown."),
     ],
     remedy: |seen| {
-        let mut lines: Vec<String> = host::where_the_driver_is(seen.machine()).into_iter().collect();
+        let mut lines: Vec<String> = host::driver_location_remark(seen.machine()).into_iter().collect();
         lines.push("sudo reboot".into());
         lines
     },
@@ -88,7 +88,7 @@ fn judge(machine: &Machine, driver: &Driver) -> Option<Finding> {
                 .into(),
         );
     }
-    fix.extend(host::where_the_driver_is(machine));
+    fix.extend(host::driver_location_remark(machine));
     fix.push("sudo reboot".into());
     fix.push("# or without a reboot, once nothing uses the GPU:".into());
     fix.push(
@@ -109,7 +109,7 @@ fn judge(machine: &Machine, driver: &Driver) -> Option<Finding> {
         .fact("kernel module", driver.kernel_module.as_ref())
         .fact("user library", driver.user_library.as_ref())
         .fact("NVML says:", driver.nvml_error.as_ref());
-    Some(draft.cause(cause).fix(fix).done())
+    Some(draft.cause(cause).fix(fix).finish())
 }
 
 /// Whether two driver versions differ in a component both have: `570.124` and `570.124.06` do not differ.

@@ -32,8 +32,8 @@ cycle; one that is lost again has a bad slot, riser, power cable or board.",
         Text::new("Unable to determine the device handle for GPU*Unknown Error", "Unable to determine the device handle for GPU0000:3B:00.0: Unknown Error"),
     ],
     remedy: |seen| {
-        let mut lines: Vec<String> = host::where_the_driver_is(seen.machine()).into_iter().collect();
-        lines.extend(look_into_it());
+        let mut lines: Vec<String> = host::driver_location_remark(seen.machine()).into_iter().collect();
+        lines.extend(inspect_commands());
         lines
     },
     check: Some(check),
@@ -42,7 +42,7 @@ cycle; one that is lost again has a bad slot, riser, power cable or board.",
     ..Rule::BLANK
 };
 
-fn look_into_it() -> [String; 4] {
+fn inspect_commands() -> [String; 4] {
     [
         "sudo dmesg | grep -E 'NVRM|Xid'".into(),
         "sudo fuser --verbose /dev/nvidia*".into(),
@@ -67,11 +67,11 @@ fn check(context: &Context) -> Vec<Finding> {
         draft = draft.evidence(gpu::describe(gpu), gpu.name.source.clone());
     }
     let mut fix = vec!["firstlight doctor --wait 30".to_owned()];
-    fix.extend(host::where_the_driver_is(machine));
-    fix.extend(look_into_it());
+    fix.extend(host::driver_location_remark(machine));
+    fix.extend(inspect_commands());
     let cause = "A lost GPU, stopped firmware, or a process stuck inside the driver blocks the call, so facts from NVML are \
                  missing above. Initializing many GPUs without persistence mode is slow as well.";
-    vec![draft.cause(cause).fix(fix).done()]
+    vec![draft.cause(cause).fix(fix).finish()]
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use crate::torch_build::installed;
 use crate::torch_choice::{choose, reach};
 use crate::{gpu, host};
 use facts::{Confidence, Finding, Machine, MachineKind, PyEnv, RemedyStep, Severity};
-use knowledge::cuda_drivers::{self, Reach};
+use knowledge::cuda_drivers::{self, CudaSupport};
 use knowledge::dotted;
 
 pub(super) const RULE: Rule = Rule {
@@ -65,7 +65,7 @@ fn check(context: &Context) -> Vec<Finding> {
 }
 
 /// A package other than torch whose libraries need a newer CUDA than the driver runs.
-struct Newer<'a> {
+struct NewerCuda<'a> {
     native: Native<'a>,
     library: &'a str,
     cuda: u32,
@@ -73,7 +73,7 @@ struct Newer<'a> {
 
 /// The packages of an environment whose libraries are linked with CUDA libraries of a newer major version than the driver
 /// runs. Packages with one library per CUDA release, or that handle the missing file, do not count.
-fn newer_packages<'a>(machine: &Machine, env: &'a PyEnv, reach: u32) -> Vec<Newer<'a>> {
+fn newer_packages<'a>(machine: &Machine, env: &'a PyEnv, reach: u32) -> Vec<NewerCuda<'a>> {
     let needs = |native: &Native<'a>| {
         let needed = native.elf.needed.iter().map(|needed| needed.name.as_str());
         let releases = needed.filter_map(|name| Some((name, cuda_of_library(name)?)));
@@ -94,19 +94,19 @@ fn newer_packages<'a>(machine: &Machine, env: &'a PyEnv, reach: u32) -> Vec<Newe
             let native = *group.first()?;
             let (library, cuda) = needs(&native)?;
             native.owner()?;
-            Some(Newer { native, library, cuda })
+            Some(NewerCuda { native, library, cuda })
         })
         .collect()
 }
 
-fn judge_package(machine: &Machine, newer: &Newer<'_>) -> Option<Finding> {
+fn judge_package(machine: &Machine, newer: &NewerCuda<'_>) -> Option<Finding> {
     let driver = machine.driver.as_ref()?;
     let floor = cuda_drivers::floor(newer.cuda)?;
     let name = driver.version().map_or("the driver".to_owned(), |v| format!("driver {}", v.value));
     let title = format!(
         "{name} cannot run CUDA {}, which {} in {} needs",
         newer.cuda,
-        newer.native.what(),
+        newer.native.label(),
         newer.native.env.root
     );
     let mut draft = RULE
@@ -124,7 +124,7 @@ fn judge_package(machine: &Machine, newer: &Newer<'_>) -> Option<Finding> {
     let mut fix = host::update_driver(machine, floor.branch);
     fix.extend(other_release(&[newer.native.owner_name()?]));
     let cause = "A driver runs no CUDA major version newer than its own; the package's libraries are linked with one.";
-    Some(draft.cause(cause).fix(fix).done())
+    Some(draft.cause(cause).fix(fix).finish())
 }
 
 /// Commands that find releases of packages for the installed driver.
@@ -146,7 +146,12 @@ fn confidence(machine: &Machine) -> Confidence {
     }
 }
 
-fn judge(context: &Context, env: &PyEnv, reach: Reach, newer: &[Newer<'_>]) -> Option<Finding> {
+fn judge(
+    context: &Context,
+    env: &PyEnv,
+    reach: CudaSupport,
+    newer: &[NewerCuda<'_>],
+) -> Option<Finding> {
     let machine = context.machine;
     let driver = machine.driver.as_ref()?;
     let torch = installed(env)?;
@@ -213,7 +218,7 @@ fn judge(context: &Context, env: &PyEnv, reach: Reach, newer: &[Newer<'_>]) -> O
     );
     for it in newer {
         draft = draft.evidence(
-            format!("{} needs {} too (DT_NEEDED)", it.native.what(), it.library),
+            format!("{} needs {} too (DT_NEEDED)", it.native.label(), it.library),
             it.native.file.path.clone(),
         );
     }
@@ -227,7 +232,7 @@ fn judge(context: &Context, env: &PyEnv, reach: Reach, newer: &[Newer<'_>]) -> O
             reach.major
         ))
         .fix(fix)
-        .done();
+        .finish();
     Some(finding)
 }
 

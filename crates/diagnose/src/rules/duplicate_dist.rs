@@ -118,7 +118,7 @@ fn twice_in_one(env: &PyEnv, name: &str, copies: &[&Dist]) -> Finding {
     draft
         .cause("An install wrote over another without removing it, so files of both may be mixed.")
         .fix(fix)
-        .done()
+        .finish()
 }
 
 /// Packages that pip backed up to replace them and that were never replaced.
@@ -152,7 +152,7 @@ fn never_replaced(env: &PyEnv) -> Option<Finding> {
             Installer::of(env).install(&specs, None),
         ])
         .fix(gone.iter().map(|dist| removal(&dist.path)))
-        .done();
+        .finish();
     Some(finding)
 }
 
@@ -190,7 +190,7 @@ fn leftovers(env: &PyEnv) -> Option<Finding> {
     let finding = draft
         .cause("The folder is a backup that pip made while it replaced the package and did not delete; nothing reads it.")
         .fix(left.iter().map(|path| removal(path)))
-        .done();
+        .finish();
     Some(finding)
 }
 
@@ -243,7 +243,7 @@ fn shadowed(env: &PyEnv, groups: &BTreeMap<String, Vec<&Dist>>) -> Option<Findin
     Some(
         draft
             .cause("Python imports a package from the first folder on sys.path that has it.")
-            .done(),
+            .finish(),
     )
 }
 

@@ -135,7 +135,7 @@ fn judge(machine: &Machine, gpu: u32, program: &str, processes: &[&GpuProcess]) 
         draft
             .cause("Each copy holds its own weights and cache. This may be intended; often an earlier run was forgotten.")
             .fix(fix)
-            .done(),
+            .finish(),
     )
 }
 

@@ -60,7 +60,7 @@ fn finding(libc: &Fact<String>, group: &[Native<'_>]) -> Finding {
     let first = &group[0];
     let title = format!(
         "{} in {} requests an executable stack, which {} refuses",
-        first.what(),
+        first.label(),
         first.env.root,
         libc.value
     );
@@ -79,7 +79,7 @@ fn finding(libc: &Fact<String>, group: &[Native<'_>]) -> Finding {
              refuses an executable stack.",
         )
         .fix(fix)
-        .done()
+        .finish()
 }
 
 fn cleared(installer: &Installer<'_>, files: &str) -> [RemedyStep; 2] {

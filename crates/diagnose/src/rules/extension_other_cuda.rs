@@ -74,7 +74,7 @@ fn found(
     torch: &Native<'_>,
     own: u32,
 ) -> Finding {
-    let what = native.what();
+    let what = native.label();
     let name = native.owner().map_or("the extension", |dist| &dist.name);
     let title = format!("{what} in {} is for CUDA {major}, and its torch for CUDA {own}", env.root);
     let of_torch = loaded(torch).find(|(_, major)| *major == own).map_or("", |(name, _)| name);
@@ -90,7 +90,7 @@ fn found(
             )),
             Installer::of(env).check(),
         ])
-        .done()
+        .finish()
 }
 
 #[cfg(test)]
@@ -142,7 +142,7 @@ mod tests {
                         .compiled(
                             "sgl-kernel",
                             "sgl_kernel/common_ops.abi3.so",
-                            crate::test_support::lacking("libcudart.so.12"),
+                            crate::test_support::elf_missing_library("libcudart.so.12"),
                         )
                         .build(),
                 ],

@@ -44,7 +44,7 @@ Install the fabric manager in the driver's version and start it; for a container
 
 /// Installs the service in the driver's version and starts it.
 fn start(machine: &Machine) -> Vec<String> {
-    let mut lines: Vec<String> = host::where_the_driver_is(machine).into_iter().collect();
+    let mut lines: Vec<String> = host::driver_location_remark(machine).into_iter().collect();
     let driver = machine.driver.as_ref().and_then(Driver::version);
     let package = driver.and_then(|version| {
         let branch = version.value.split('.').next()?;
@@ -79,7 +79,7 @@ fn judge(machine: &Machine) -> Option<Finding> {
         .evidence(gpu::describe(gpu), gpu.name.source.clone())
         .cause("CUDA starts on these GPUs only after the fabric manager has set up the switches between them.")
         .fix(start(machine))
-        .done();
+        .finish();
     Some(finding)
 }
 

@@ -79,7 +79,7 @@ fn pairs(fabric: &FabricReport) -> Option<Finding> {
         draft = draft.evidence(format!("GPU {} to GPU {}: {words}", copy.from, copy.to), SOURCE);
     }
     let cause = "A link between the two is down, narrow or retransmits, or their copies take a longer route than others.";
-    Some(draft.cause(cause).fix(commands()).done())
+    Some(draft.cause(cause).fix(commands()).finish())
 }
 
 fn sums(fabric: &FabricReport) -> Option<Finding> {
@@ -102,7 +102,7 @@ fn sums(fabric: &FabricReport) -> Option<Finding> {
         draft = draft.evidence(nccl, SOURCE);
     }
     let cause = "NCCL does not use all links (an NCCL_ variable can disable them), or one of the GPUs is slow.";
-    Some(draft.cause(cause).fix(commands()).done())
+    Some(draft.cause(cause).fix(commands()).finish())
 }
 
 fn median(mut values: Vec<f64>) -> Option<f64> {

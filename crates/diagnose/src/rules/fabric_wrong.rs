@@ -57,7 +57,7 @@ fn wrong(fabric: &FabricReport) -> Option<Finding> {
     }
     let cause =
         "The path between these GPUs corrupts or loses data, or writes it to another address.";
-    Some(draft.cause(cause).fix(commands()).done())
+    Some(draft.cause(cause).fix(commands()).finish())
 }
 
 fn ended(fabric: &FabricReport) -> Option<Finding> {
@@ -74,7 +74,7 @@ fn ended(fabric: &FabricReport) -> Option<Finding> {
         draft = draft.evidence(nccl, SOURCE);
     }
     let cause = "A transfer hung or was refused, or the process lost a GPU.";
-    Some(draft.cause(cause).fix(commands()).done())
+    Some(draft.cause(cause).fix(commands()).finish())
 }
 
 fn commands() -> Vec<String> {

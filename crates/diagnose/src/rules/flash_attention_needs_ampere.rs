@@ -69,7 +69,7 @@ fn judge(machine: &Machine, env: &PyEnv) -> Option<Finding> {
             "# load models with attn_implementation=\"sdpa\"; flash-attn can be removed:".into(),
             Installer::of(env).uninstall(&["flash-attn"]),
         ])
-        .done();
+        .finish();
     Some(finding)
 }
 

@@ -1,4 +1,4 @@
-use super::{Context, Look, Need, Rule, Seen, Text};
+use super::{Context, Need, Observation, PastedError, Rule, Text};
 use crate::{gpu, host};
 use facts::{Confidence, Finding, Machine, Severity};
 use knowledge::Version;
@@ -31,7 +31,7 @@ Remove the compat folder from the library path, or update the driver to the CUDA
         Text::new("system has unsupported display driver / cuda driver combination", "CUDA: Check failed: e == cudaSuccess (803 vs. 0) : system has unsupported display driver / cuda driver combination"),
     ],
     role: super::Role::Cause,
-    remedy: |seen| take_away(seen.machine()),
+    remedy: |seen| remove_compat(seen.machine()),
     needs: &[Need::CudaLibrary],
     check: Some(check),
     check_gpus: None,
@@ -41,7 +41,7 @@ Remove the compat folder from the library path, or update the driver to the CUDA
     cases: tests::cases,
 };
 
-fn take_away(machine: &Machine) -> Vec<String> {
+fn remove_compat(machine: &Machine) -> Vec<String> {
     let mut lines = vec![
         "ldconfig -p | grep libcuda.so".to_owned(),
         "# remove its compat folder from LD_LIBRARY_PATH and /etc/ld.so.conf.d:".to_owned(),
@@ -97,18 +97,18 @@ fn judge(machine: &Machine) -> Option<Finding> {
         .fact("kernel module", Some(module))
         .evidence(gpu::describe(gpu), gpu.name.source.clone())
         .cause(cause)
-        .fix(take_away(machine))
-        .done();
+        .fix(remove_compat(machine))
+        .finish();
     Some(finding)
 }
 
 /// A GeForce GPU confirms the error, since it never supports forward compatibility; other GPUs do not decide it. A known
 /// libcuda is left to `check`.
-fn look(seen: &Seen) -> Option<Look> {
+fn look(seen: &PastedError) -> Option<Observation> {
     let gpu = gpu::nvidia(seen.machine()).next()?;
     let known = seen.context.driver().is_some_and(|driver| driver.cuda_library.is_some());
     (!known && gpu::all_geforce(seen.machine()))
-        .then(|| Look::new(true, gpu::describe(gpu), gpu.name.source.clone()))
+        .then(|| Observation::new(true, gpu::describe(gpu), gpu.name.source.clone()))
 }
 
 #[cfg(test)]

@@ -62,7 +62,7 @@ fn judge(context: &Context, group: &[Native<'_>]) -> Option<Finding> {
             Confidence::Certain,
             format!(
                 "{} in {} needs {}; the C library here ends at {here}",
-                first.what(),
+                first.label(),
                 first.env.root,
                 wanted.version
             ),
@@ -91,7 +91,7 @@ fn judge(context: &Context, group: &[Native<'_>]) -> Option<Finding> {
     };
     let cause = "The file was compiled on a newer distribution than this one; the loader refuses it before looking at \
                  any symbol. The C library cannot be replaced separately from the distribution.";
-    Some(draft.cause(cause).fix(fix).done())
+    Some(draft.cause(cause).fix(fix).finish())
 }
 
 #[cfg(test)]

@@ -94,7 +94,7 @@ fn finding(
     let cause = "The same binary with the same inputs gave other bits on this GPU, though it is deterministic on others: \
                  the GPU computes, transfers or stores a value wrongly without an error.";
     let named: Vec<u32> = named.iter().map(|gpu| index(*gpu)).collect();
-    draft.cause(cause).fix(commands(&named)).done()
+    draft.cause(cause).fix(commands(&named)).finish()
 }
 
 /// Commands to diagnose these GPUs, by driver index.

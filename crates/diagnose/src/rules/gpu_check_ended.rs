@@ -30,7 +30,7 @@ fn judge(gpu: &GpuPart) -> Option<Finding> {
         draft
             .cause("Its process ended, or stopped answering, before the check was complete.")
             .fix(commands(*index))
-            .done(),
+            .finish(),
     )
 }
 

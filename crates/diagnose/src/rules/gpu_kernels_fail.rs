@@ -31,7 +31,7 @@ fn judge(gpu: &GpuPart) -> Option<Finding> {
         draft
             .cause("The kernels' results on this GPU differ from the float64 reference.")
             .fix(commands(*index, folder))
-            .done(),
+            .finish(),
     )
 }
 

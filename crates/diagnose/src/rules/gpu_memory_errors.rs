@@ -28,7 +28,7 @@ Stop the programs on the GPU and reset it. Return a GPU whose row could not be r
 };
 
 fn commands(machine: &Machine, gpu: &str) -> Vec<String> {
-    let mut lines: Vec<String> = host::where_the_driver_is(machine).into_iter().collect();
+    let mut lines: Vec<String> = host::driver_location_remark(machine).into_iter().collect();
     lines.push("nvidia-smi --query --display=ECC,ROW_REMAPPER,PAGE_RETIREMENT".into());
     lines.push("# with no program on it:".into());
     lines.push(format!("sudo nvidia-smi --gpu-reset --id={gpu}"));
@@ -84,7 +84,7 @@ fn judge(machine: &Machine, gpu: &Gpu) -> Option<Finding> {
             format!("{} uncorrected errors since the driver was loaded", counts.value.uncorrected);
         draft = draft.evidence(what, counts.source.clone());
     }
-    Some(draft.cause(cause).fix(commands(machine, &gpu.index.to_string())).done())
+    Some(draft.cause(cause).fix(commands(machine, &gpu.index.to_string())).finish())
 }
 
 #[cfg(test)]

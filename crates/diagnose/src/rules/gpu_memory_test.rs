@@ -43,13 +43,13 @@ fn judge(gpu: &GpuPart) -> Option<Finding> {
             draft = draft.evidence(what, SOURCE);
         }
         let cause = "The memory, or the path to it, changes bits, and ECC did not detect it.";
-        return Some(draft.cause(cause).fix(commands(*index)).done());
+        return Some(draft.cause(cause).fix(commands(*index)).finish());
     }
     let why = test.broke.as_ref()?;
     let title = format!("the memory test of GPU {index} ({name}) ended early");
     let draft = RULE.finding(Severity::Warning, Confidence::Possible, title).evidence(why, SOURCE);
     let cause = "Another process took the memory, or the GPU failed during the test.";
-    Some(draft.cause(cause).fix(commands(*index)).done())
+    Some(draft.cause(cause).fix(commands(*index)).finish())
 }
 
 /// Commands to diagnose the GPU with this index.

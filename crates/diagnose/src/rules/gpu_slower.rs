@@ -1,6 +1,6 @@
 use super::Rule;
 use crate::draft::Draft;
-use crate::fleet::{device, of_what};
+use crate::fleet::{backend_of_kind, device};
 use facts::{
     BackendKind, CeilingRatio, Confidence, Finding, FleetReport, GpuKind, GpuSpeed, GpusReport,
     Severity,
@@ -27,7 +27,7 @@ power cap explains it, the board may be at fault: ask the provider of a rented m
             .collect()
     }),
     check_fleet: Some(|fleet: &FleetReport| {
-        let on_gpus = fleet.kinds.iter().filter(|kind| of_what(fleet, kind) == BackendKind::Cuda);
+        let on_gpus = fleet.kinds.iter().filter(|kind| backend_of_kind(fleet, kind) == BackendKind::Cuda);
         on_gpus
             .flat_map(|kind| kind.speed.iter().filter_map(|speed| in_fleet(fleet, kind, speed)))
             .collect()
@@ -45,13 +45,18 @@ const SOURCE: &str = "bench.csv of each";
 
 fn judge(kind: &GpuKind, speed: &GpuSpeed) -> Option<Finding> {
     let gpu = format!("GPU {} ({})", speed.gpu, kind.name);
-    Some(draft(&RULE, &gpu, speed, (MEDIAN, CEILING))?.cause(CAUSE).fix(commands(speed.gpu)).done())
+    Some(
+        draft(&RULE, &gpu, speed, (MEDIAN, CEILING))?
+            .cause(CAUSE)
+            .fix(commands(speed.gpu))
+            .finish(),
+    )
 }
 
 fn in_fleet(fleet: &FleetReport, kind: &GpuKind, speed: &GpuSpeed) -> Option<Finding> {
     let gpu = format!("{} ({})", device(fleet, speed.gpu), kind.name);
     let index = fleet.devices.get(speed.gpu as usize).and_then(|device| device.gpu).unwrap_or(0);
-    Some(draft(&RULE, &gpu, speed, (MEDIAN, CEILING))?.cause(CAUSE).fix(commands(index)).done())
+    Some(draft(&RULE, &gpu, speed, (MEDIAN, CEILING))?.cause(CAUSE).fix(commands(index)).finish())
 }
 
 const CAUSE: &str = "Its clocks are throttled, another program uses it, or its board or cooling is worse than the others'.";

@@ -104,7 +104,7 @@ pub(super) fn finding(
     .evidence(list.what, list.source)
     .cause(cause)
     .fix(fix)
-    .done()
+    .finish()
 }
 
 #[cfg(test)]

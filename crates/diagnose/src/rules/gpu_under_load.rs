@@ -39,7 +39,7 @@ fn judge(report: &SustainedReport, gpu: &GpuLoad) -> Option<Finding> {
         let draft = RULE.finding(Severity::Error, Confidence::Certain, title);
         let draft = draft.evidence(why, SOURCE).evidence(report.product.clone(), SOURCE);
         let cause = "The GPU computed a wrong result or failed, from the start or when it was hot.";
-        return Some(draft.cause(cause).fix(commands(gpu.gpu)).done());
+        return Some(draft.cause(cause).fix(commands(gpu.gpu)).finish());
     }
     let rate = gpu.warm_tflops()?;
     let others = report.gpus.iter().filter(|other| other.gpu != gpu.gpu && other.name == gpu.name);
@@ -76,7 +76,7 @@ fn judge(report: &SustainedReport, gpu: &GpuLoad) -> Option<Finding> {
         }
     }
     let cause = "It is too hot, gets too little power, or its board is worse than the others'.";
-    Some(draft.cause(cause).fix(commands(gpu.gpu)).done())
+    Some(draft.cause(cause).fix(commands(gpu.gpu)).finish())
 }
 
 fn ended(report: &SustainedReport) -> Option<Finding> {
@@ -84,7 +84,7 @@ fn ended(report: &SustainedReport) -> Option<Finding> {
     let title = "the matrix product on all GPUs at once did not finish";
     let draft = RULE.finding(Severity::Error, Confidence::Certain, title);
     let cause = "A GPU stopped answering under load, or its process was ended.";
-    Some(draft.evidence(why, "the process that computes").cause(cause).fix(commands(0)).done())
+    Some(draft.evidence(why, "the process that computes").cause(cause).fix(commands(0)).finish())
 }
 
 /// Commands to diagnose the GPU with this index.

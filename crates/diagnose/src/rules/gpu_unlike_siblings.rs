@@ -102,7 +102,7 @@ fn compare(name: &str, gpus: &[&Gpu], (what, of): &Trait) -> Option<Finding> {
         draft = draft.evidence(format!("GPU {index}: {what} {value}"), source.clone());
     }
     let cause = "A program that splits its work over these GPUs waits for the slowest of them, or fails on one of them.";
-    Some(draft.cause(cause).fix(inspect()).done())
+    Some(draft.cause(cause).fix(inspect()).finish())
 }
 
 #[cfg(test)]

@@ -109,7 +109,7 @@ fn check(context: &Context) -> Vec<Finding> {
         draft
             .cause("Requests between the GPUs go through the root complex and the IOMMU, where they are slow, can hang, or deliver wrong data.")
             .fix(commands())
-            .done(),
+            .finish(),
     ]
 }
 

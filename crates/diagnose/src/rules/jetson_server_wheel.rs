@@ -81,7 +81,7 @@ fn judge(context: &Context, env: &PyEnv) -> Option<Finding> {
             "# then install NVIDIA's torch wheel for this JetPack release, or build torch with:".into(),
             format!("export TORCH_CUDA_ARCH_LIST={}", dotted(sm)).into(),
         ])
-        .done();
+        .finish();
     Some(finding)
 }
 

@@ -1,4 +1,4 @@
-use super::{Look, Rule, Seen, Text};
+use super::{Observation, PastedError, Rule, Text};
 use crate::torch_build::installed;
 use facts::{Machine, Platform, PyEnv};
 pub(super) const RULE: Rule = Rule {
@@ -48,14 +48,14 @@ fn variant(machine: &Machine, env: &PyEnv) -> Option<String> {
 }
 
 /// Whether the variant of the installed torch is missing from the variants that the message lists.
-fn look(seen: &Seen) -> Option<Look> {
+fn look(seen: &PastedError) -> Option<Observation> {
     let env = seen.env()?;
     let wanted = variant(seen.machine(), env)?;
     let torch = env.torch.as_ref()?;
     let listed = seen.text.contains("-linux");
     listed.then(|| {
         let there = seen.text.contains(&wanted);
-        Look::new(!there, format!("this torch needs {wanted}"), torch.source.clone())
+        Observation::new(!there, format!("this torch needs {wanted}"), torch.source.clone())
     })
 }
 

@@ -97,14 +97,14 @@ fn judge(env: &PyEnv) -> Option<Finding> {
     let title = match severity {
         Severity::Error => format!(
             "LD_LIBRARY_PATH breaks {} in {}: another {} is loaded",
-            native.what(),
+            native.label(),
             env.root,
             needed.name
         ),
         _ => format!(
             "LD_LIBRARY_PATH puts another {} in front of the one {} in {} brings",
             needed.name,
-            native.what(),
+            native.label(),
             env.root
         ),
     };
@@ -141,7 +141,7 @@ fn judge(env: &PyEnv) -> Option<Finding> {
     };
     let fix =
         ["unset LD_LIBRARY_PATH", "grep -n LD_LIBRARY_PATH ~/.bashrc ~/.profile /etc/environment"];
-    Some(draft.cause(cause).fix(fix).done())
+    Some(draft.cause(cause).fix(fix).finish())
 }
 
 #[cfg(test)]

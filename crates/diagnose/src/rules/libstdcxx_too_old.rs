@@ -72,7 +72,7 @@ fn judge(group: &[Native<'_>]) -> Option<Finding> {
             Confidence::Certain,
             format!(
                 "{} in {} needs {}; the {} found first ends at {here}",
-                first.what(),
+                first.label(),
                 first.env.root,
                 wanted.version,
                 wanted.library
@@ -103,7 +103,7 @@ fn judge(group: &[Native<'_>]) -> Option<Finding> {
         fix.extend(crate::abi::build_here(first));
     }
     let cause = "The file was compiled with a newer g++ than that of the C++ library that the loader finds first.";
-    Some(draft.cause(cause).fix(fix).done())
+    Some(draft.cause(cause).fix(fix).finish())
 }
 
 #[cfg(test)]

@@ -71,7 +71,7 @@ fn check(context: &Context) -> Vec<Finding> {
                 "# or without partitions:",
                 "sudo nvidia-smi -mig 0",
             ])
-            .done(),
+            .finish(),
         );
     }
     let named = machine.access.visible_devices.as_ref().filter(|v| v.value.starts_with("MIG-"));
@@ -94,7 +94,7 @@ fn check(context: &Context) -> Vec<Finding> {
                     "docker run --gpus '\"device=0:0\"' ...",
                     "unset CUDA_VISIBLE_DEVICES",
                 ])
-                .done(),
+                .finish(),
         );
     }
     found

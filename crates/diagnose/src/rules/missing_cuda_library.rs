@@ -1,4 +1,4 @@
-use super::{Context, Need, Rule, Seen, Text};
+use super::{Context, Need, PastedError, Rule, Text};
 use crate::cuda_library::{
     cuda_of_library, distribution, is_for_torch, is_preloaded, known, library, looks_into_packages,
     major, own_extras, soname,
@@ -84,7 +84,7 @@ fn cuda_of_torch(env: &PyEnv) -> Option<u32> {
 }
 
 /// The CUDA major version in the soname decides the package; torch's decides if the soname has none.
-fn for_text(seen: &Seen, name: &str) -> Vec<RemedyStep> {
+fn for_text(seen: &PastedError, name: &str) -> Vec<RemedyStep> {
     let installer = seen.installer();
     let of_torch = seen.env().and_then(cuda_of_torch);
     let soname = soname(seen.text).filter(|soname| known(soname) == Some(name));
@@ -187,7 +187,7 @@ fn tell(group: &[Native<'_>]) -> Option<Finding> {
     };
     let title = format!(
         "{} in {} finds {} only if its package loads it by path",
-        first.what(),
+        first.label(),
         first.env.root,
         needed.name
     );
@@ -204,7 +204,7 @@ fn tell(group: &[Native<'_>]) -> Option<Finding> {
              its path before they import the file; if this one does not, its import fails.",
         )
         .fix(["# only if the import fails:".to_owned(), reach])
-        .done();
+        .finish();
     Some(finding)
 }
 
@@ -244,7 +244,7 @@ fn judge(group: &[Native<'_>]) -> Option<Finding> {
         .finding(
             severity,
             Confidence::Certain,
-            format!("{} in {} needs {}, {gone}", first.what(), env.root, needed.name),
+            format!("{} in {} needs {}, {gone}", first.label(), env.root, needed.name),
         )
         .evidence(format!("needs {} (DT_NEEDED)", needed.name), shown.file.path.clone());
     if !first.elf.search.is_empty() {
@@ -260,7 +260,7 @@ fn judge(group: &[Native<'_>]) -> Option<Finding> {
         let cause = "The package tries to load this file, handles the failure and works without it; the file's features are \
                      not available until the library is installed.";
         let draft = draft.evidence("loads it and handles the failure", by.clone());
-        return Some(draft.cause(cause).done());
+        return Some(draft.cause(cause).finish());
     }
     let wanted = major(&needed.name);
     let cuda = cuda_of_torch(env);
@@ -311,7 +311,7 @@ fn judge(group: &[Native<'_>]) -> Option<Finding> {
             (cause.to_owned(), fix)
         }
     };
-    Some(draft.cause(cause).fix(fix).done())
+    Some(draft.cause(cause).fix(fix).finish())
 }
 
 /// Installs the package's build for torch's CUDA.

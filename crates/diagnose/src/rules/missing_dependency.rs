@@ -2,7 +2,7 @@ use super::{Context, Need, Rule, Text};
 use crate::data::undeclared::{self, UNDECLARED};
 use crate::remedy::Installer;
 use crate::torch_build::{by_conda, live_dist};
-use crate::wants::{Want, wants};
+use crate::wants::{DistRequirement, wants};
 use facts::{Confidence, Dist, EnvKind, Finding, Machine, PyEnv, Severity, UnmetImport};
 
 pub(super) const RULE: Rule = Rule {
@@ -83,7 +83,7 @@ pub(crate) fn module_of(module: &str) -> Option<&'static str> {
 
 /// A requirement that is not installed, and the modules it would provide.
 #[derive(Debug)]
-pub struct Unmet {
+pub struct UnmetRequirement {
     /// The index of the environment in the list.
     pub env: usize,
     /// The distribution that requires it.
@@ -95,20 +95,25 @@ pub struct Unmet {
 }
 
 /// Every requirement that is not installed, for a caller that checks whether an import statement for it runs.
-pub fn unmet(machine: &Machine, envs: &[PyEnv]) -> Vec<Unmet> {
+pub fn unmet(machine: &Machine, envs: &[PyEnv]) -> Vec<UnmetRequirement> {
     let of = |(index, env)| {
         missing(machine, env).into_iter().map(move |want| {
             let requirement = want.wanted.name.clone();
             let known = MODULES.iter().find(|(package, _)| *package == requirement);
             let own = requirement.replace('-', "_");
             let modules = known.map_or(own, |(_, module)| (*module).to_owned());
-            Unmet { env: index, dist: want.dist.name.clone(), requirement, modules: vec![modules] }
+            UnmetRequirement {
+                env: index,
+                dist: want.dist.name.clone(),
+                requirement,
+                modules: vec![modules],
+            }
         })
     };
     envs.iter().enumerate().flat_map(of).collect()
 }
 
-fn missing<'a>(machine: &Machine, env: &'a PyEnv) -> Vec<Want<'a>> {
+fn missing<'a>(machine: &Machine, env: &'a PyEnv) -> Vec<DistRequirement<'a>> {
     let mut all = wants(machine, env);
     // conda and system package managers use other package names than METADATA.
     all.retain(|want| {
@@ -121,7 +126,7 @@ fn missing<'a>(machine: &Machine, env: &'a PyEnv) -> Vec<Want<'a>> {
     all
 }
 
-fn is_of(import: &UnmetImport, want: &Want<'_>) -> bool {
+fn is_of(import: &UnmetImport, want: &DistRequirement<'_>) -> bool {
     import.requirement == want.wanted.name && import.dist == want.dist.name
 }
 
@@ -135,7 +140,7 @@ fn check(context: &Context) -> Vec<Finding> {
 const RUN_BY: [(&str, &str, &str); 1] = [("torch", "sympy", "torchvision")];
 
 /// The installed package whose import triggers the import of a missing requirement.
-fn run_by<'a>(env: &'a PyEnv, want: &Want<'_>) -> Option<&'a Dist> {
+fn run_by<'a>(env: &'a PyEnv, want: &DistRequirement<'_>) -> Option<&'a Dist> {
     let is_it = |(owner, needs, _): &&(&str, &str, &str)| {
         Dist::normalise(&want.dist.name) == *owner && want.wanted.name == *needs
     };
@@ -144,8 +149,9 @@ fn run_by<'a>(env: &'a PyEnv, want: &Want<'_>) -> Option<&'a Dist> {
 
 fn judge(machine: &Machine, env: &PyEnv) -> Vec<Finding> {
     let missing = missing(machine, env);
-    let import = |want: &Want<'_>| env.unmet_imports.iter().find(|import| is_of(import, want));
-    let (run, may): (Vec<&Want<'_>>, Vec<&Want<'_>>) =
+    let import =
+        |want: &DistRequirement<'_>| env.unmet_imports.iter().find(|import| is_of(import, want));
+    let (run, may): (Vec<&DistRequirement<'_>>, Vec<&DistRequirement<'_>>) =
         missing.iter().partition(|want| import(want).is_some() || run_by(env, want).is_some());
     let found = [
         finding(env, Severity::Error, &run, &import),
@@ -174,15 +180,15 @@ fn undeclared(env: &PyEnv) -> Option<Finding> {
         )
         .cause("The package is a component of another package, which it imports.")
         .fix([Installer::of(env).install(&[format!("{}=={}", row.needs, dist.version)], None)])
-        .done();
+        .finish();
     Some(finding)
 }
 
 fn finding<'a>(
     env: &PyEnv,
     severity: Severity,
-    wants: &[&Want<'_>],
-    import: &dyn Fn(&Want<'_>) -> Option<&'a UnmetImport>,
+    wants: &[&DistRequirement<'_>],
+    import: &dyn Fn(&DistRequirement<'_>) -> Option<&'a UnmetImport>,
 ) -> Option<Finding> {
     let first = wants.first()?;
     let more = match wants.len() {
@@ -227,7 +233,7 @@ fn finding<'a>(
         Severity::Error => "The import statement runs whenever the package is imported, and fails.",
         _ => "A required package is missing; the features that need it fail when they are used.",
     };
-    Some(draft.cause(cause).fix([Installer::of(env).install(&specs, None)]).done())
+    Some(draft.cause(cause).fix([Installer::of(env).install(&specs, None)]).finish())
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-use super::{Look, Rule, Seen, Text};
+use super::{Observation, PastedError, Rule, Text};
 use crate::host;
 use crate::torch_build::{installed, live_dist};
 pub(super) const RULE: Rule = Rule {
@@ -43,7 +43,7 @@ compilation terminated."),
     ..Rule::BLANK
 };
 
-fn wants(seen: &Seen, header: &str) -> bool {
+fn wants(seen: &PastedError, header: &str) -> bool {
     seen.text.contains(&format!("fatal error: {header}"))
 }
 
@@ -61,7 +61,7 @@ const TOOLKIT: [&str; 10] = [
     "cuda_fp16.h",
 ];
 
-fn commands(seen: &Seen) -> Vec<String> {
+fn commands(seen: &PastedError) -> Vec<String> {
     let installer = seen.installer();
     let cuda = seen.env().and_then(installed).and_then(|torch| torch.cuda).unwrap_or((12, 8));
     if wants(seen, "Python.h") {
@@ -100,25 +100,27 @@ fn commands(seen: &Seen) -> Vec<String> {
 }
 
 /// Only pybind11 and the toolkit's headers can be checked; no fact records other system headers.
-fn look(seen: &Seen) -> Option<Look> {
+fn look(seen: &PastedError) -> Option<Observation> {
     let env = seen.env()?;
     if TOOLKIT.iter().any(|header| wants(seen, header)) {
         let nvcc = seen.machine().toolkits.iter().find(|toolkit| toolkit.has_nvcc);
         let places = "CUDA_HOME, CUDA_PATH, PATH, /usr/local/cuda*";
         return Some(match nvcc {
-            None => Look::new(true, "no CUDA toolkit with nvcc", places),
-            Some(toolkit) => Look::new(false, format!("a toolkit is in {}", toolkit.root), places),
+            None => Observation::new(true, "no CUDA toolkit with nvcc", places),
+            Some(toolkit) => {
+                Observation::new(false, format!("a toolkit is in {}", toolkit.root), places)
+            }
         });
     }
     wants(seen, "pybind11/").then(|| {
         let place = env.site_packages.join(", ");
         match live_dist(env, "pybind11") {
-            Some(dist) => Look::new(
+            Some(dist) => Observation::new(
                 false,
                 format!("pybind11 {} is installed", dist.version),
                 dist.path.clone(),
             ),
-            None => Look::new(true, "pybind11 is not installed", place),
+            None => Observation::new(true, "pybind11 is not installed", place),
         }
     })
 }

@@ -111,7 +111,7 @@ fn judge_choice(machine: &Machine, group: &[Native<'_>]) -> Option<Finding> {
     names.dedup();
     let title = format!(
         "{} in {} needs {} for its module {module}, which this system does not have",
-        first.what(),
+        first.label(),
         first.env.root,
         names.join(" or ")
     );
@@ -130,7 +130,7 @@ fn judge_choice(machine: &Machine, group: &[Native<'_>]) -> Option<Finding> {
     for other in &names[1..] {
         fix.extend(commands(machine, other).iter().map(|line| format!("# or: {line}")));
     }
-    Some(draft.cause(cause).fix(fix).done())
+    Some(draft.cause(cause).fix(fix).finish())
 }
 
 /// The first missing library that is not one of CUDA, the driver or torch.
@@ -162,7 +162,7 @@ fn is_taken(native: &Native<'_>) -> bool {
 fn has_twin(native: &Native<'_>) -> bool {
     native.is_one_of_several() && {
         let whole = |other: &Native<'_>| other.elf.needed.iter().all(|it| it.path.is_some());
-        native.has_build_beside(whole)
+        native.has_alternative_build(whole)
     }
 }
 
@@ -180,7 +180,7 @@ fn judge(machine: &Machine, group: &[Native<'_>]) -> Option<Finding> {
             Confidence::Certain,
             format!(
                 "{} in {} needs {}, which this system does not have{or_others}",
-                first.what(),
+                first.label(),
                 first.env.root,
                 needed.name
             ),
@@ -197,7 +197,7 @@ fn judge(machine: &Machine, group: &[Native<'_>]) -> Option<Finding> {
     }
     let cause = "The wheel does not contain the library, and neither the file's own search path nor the system's folders \
                  have it.";
-    Some(draft.cause(cause).fix(commands(machine, &needed.name)).done())
+    Some(draft.cause(cause).fix(commands(machine, &needed.name)).finish())
 }
 
 fn commands(machine: &Machine, library: &str) -> Vec<String> {
@@ -217,7 +217,7 @@ fn commands(machine: &Machine, library: &str) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use crate::test_support::{Case, elf, env, found, lacking, machines};
+    use crate::test_support::{Case, elf, elf_missing_library, env, found, machines};
     use facts::{Confidence::*, Elf, FoundBy, PyEnv, Severity::*};
 
     const SITE: &str = "/v/lib/python3.12/site-packages";
@@ -226,7 +226,7 @@ mod tests {
         let taken = |library: &str| Elf {
             module: Some(false),
             opened_by: Some(format!("{SITE}/own/__init__.py")),
-            ..lacking(library)
+            ..elf_missing_library(library)
         };
         let one = |file: &str, elf: Elf| -> Vec<PyEnv> {
             vec![env("/v").dist("own", "1.0").compiled("own", file, elf).build()]
@@ -240,7 +240,7 @@ mod tests {
         };
         let mpi = |second: Elf| {
             let ending = "cpython-312-x86_64-linux-gnu.so";
-            let first = Elf { module: Some(false), ..lacking("libmpi.so.12") };
+            let first = Elf { module: Some(false), ..elf_missing_library("libmpi.so.12") };
             let second = Elf { module: Some(false), ..second };
             let env = env("/v")
                 .dist("own", "4.1.2")
@@ -265,10 +265,10 @@ mod tests {
                     ],
                 ),
             Case::new("a top-level module", machines::a10(), {
-                one("own_ops.cpython-312-x86_64-linux-gnu.so", Elf { module: Some(true), ..lacking("libmpi.so.40") })
+                one("own_ops.cpython-312-x86_64-linux-gnu.so", Elf { module: Some(true), ..elf_missing_library("libmpi.so.40") })
             })
             .finds(Error, Certain, &["libmpi.so.40", "openmpi-bin"]),
-            Case::new("a module for each MPI, none installed (mpi4py 4.1.2)", machines::a10(), mpi(lacking("libmpi.so.40")))
+            Case::new("a module for each MPI, none installed (mpi4py 4.1.2)", machines::a10(), mpi(elf_missing_library("libmpi.so.40")))
                 .finds(
                     Warning,
                     Likely,
@@ -295,7 +295,7 @@ mod tests {
                 ),
             Case::new("one release of FFmpeg is here", machines::a10(), codec(whole)),
             Case::new("a part that no import opens", machines::a10(), {
-                one("own/sox.so", Elf { module: Some(true), ..lacking("libsox.so") })
+                one("own/sox.so", Elf { module: Some(true), ..elf_missing_library("libsox.so") })
             }),
             Case::new("open3d's plugin without torch", machines::a10(), one("own/open3d_torch_ops.so", taken("libtorch.so"))),
             Case::new("CUDA libraries are left to missing-cuda-library", machines::a10(), one("own/x.so", taken("libcublas.so.12"))),

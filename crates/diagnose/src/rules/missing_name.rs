@@ -109,7 +109,7 @@ fn finding(machine: &Machine, env: &PyEnv, missing: &MissingName) -> Finding {
             "The two packages are of different ages: one was installed or upgraded without the other."
         }
     };
-    draft.cause(cause).fix(remedy(machine, env, missing, same)).done()
+    draft.cause(cause).fix(remedy(machine, env, missing, same)).finish()
 }
 
 fn remedy(machine: &Machine, env: &PyEnv, missing: &MissingName, same: bool) -> Vec<RemedyStep> {
@@ -118,7 +118,7 @@ fn remedy(machine: &Machine, env: &PyEnv, missing: &MissingName, same: bool) -> 
     let (importer, provider) = (live(missing.dist.as_ref()), live(missing.provider.as_ref()));
     let Some(importer) = importer else { return Vec::new() };
     let Some(provider) = provider.filter(|_| !same) else {
-        return vec![installer.again(&[&importer.name])];
+        return vec![installer.reinstall(&[&importer.name])];
     };
     if missing.kind == MissingKind::Version {
         return vec![

@@ -92,12 +92,12 @@ fn judge(env: &PyEnv) -> Option<Finding> {
     let torch = installed(env);
     let torch_major = torch.as_ref().and_then(|torch| torch.cuda).map(|cuda| cuda.0);
     let is_torch = |dist: &Dist| Dist::normalise(&dist.name) == "torch";
-    let apart = apart(env);
+    let jax_packages = jax_packages(env);
     let dists: Vec<(&Dist, u32)> = env
         .dists
         .iter()
         .filter(|dist| !is_leftover(dist) && !is_torch(dist))
-        .filter(|dist| !apart.contains(&Dist::normalise(&dist.name)))
+        .filter(|dist| !jax_packages.contains(&Dist::normalise(&dist.name)))
         .filter_map(|dist| Some((dist, major(dist)?)))
         .collect();
     let majors: BTreeSet<u32> =
@@ -128,9 +128,9 @@ fn judge(env: &PyEnv) -> Option<Finding> {
     }
     let is_stray = |dist: &Dist| strays.iter().any(|stray| std::ptr::eq(*stray, dist));
     for (dist, major) in dists.iter().filter(|(dist, _)| is_stray(dist)) {
-        let asked = match askers(env, dist, &strays)[..] {
+        let asked = match dependents(env, dist, &strays)[..] {
             [] => "no other package requires it".to_owned(),
-            ref askers => format!("required by {}", askers.join(", ")),
+            ref dependents => format!("required by {}", dependents.join(", ")),
         };
         draft = draft.evidence(
             format!("{} {} is for CUDA {major}; {asked}", dist.name, dist.version),
@@ -144,26 +144,26 @@ fn judge(env: &PyEnv) -> Option<Finding> {
         }
         None => "CUDA libraries of one major version do not work with packages built for another.",
     };
-    Some(draft.cause(cause).fix(fix(env, &strays, keep)).done())
+    Some(draft.cause(cause).fix(fix(env, &strays, keep)).finish())
 }
 
 /// JAX's plugins and the CUDA libraries they require. A plugin opens its libraries by path, so JAX and torch can use
 /// different CUDA major versions in one environment. Libraries that torch requires too are not included.
-fn apart(env: &PyEnv) -> BTreeSet<String> {
+fn jax_packages(env: &PyEnv) -> BTreeSet<String> {
     let plugin = |name: &str| name.starts_with("jax-cuda");
     let plugins = env.dists.iter().filter(|dist| plugin(&Dist::normalise(&dist.name)));
-    let mut apart = BTreeSet::new();
+    let mut jax_packages = BTreeSet::new();
     for dist in plugins {
-        apart.insert(Dist::normalise(&dist.name));
+        jax_packages.insert(Dist::normalise(&dist.name));
         // The plugin requires them in an extra, which `jax[cuda13]` selects.
         let asked = dist.requires.iter().filter_map(|line| requirement::parse(line));
-        apart.extend(asked.map(|requirement| requirement.name));
+        jax_packages.extend(asked.map(|requirement| requirement.name));
     }
     let torch = live_dist(env, "torch").into_iter().flat_map(|dist| &dist.requires);
     let of_torch: BTreeSet<String> =
         torch.filter_map(|line| requirement::parse(line)).map(|it| it.name).compact_set();
-    apart.retain(|name| plugin(name) || !of_torch.contains(name));
-    apart
+    jax_packages.retain(|name| plugin(name) || !of_torch.contains(name));
+    jax_packages
 }
 
 /// The unused distributions for another major version. Two major versions can coexist if each file finds its libraries, so a
@@ -173,8 +173,11 @@ fn strays<'a>(env: &'a PyEnv, dists: &[(&'a Dist, u32)], keep: u32) -> Vec<&'a D
     let mut strays: Vec<&Dist> = others.filter(|dist| !loads(env, dist)).collect();
     // Requirements of a kept package are kept too, transitively.
     loop {
-        let kept: Vec<&Dist> =
-            strays.iter().copied().filter(|dist| askers(env, dist, &strays).is_empty()).collect();
+        let kept: Vec<&Dist> = strays
+            .iter()
+            .copied()
+            .filter(|dist| dependents(env, dist, &strays).is_empty())
+            .collect();
         if kept.len() == strays.len() {
             return strays;
         }
@@ -197,7 +200,7 @@ fn loads(env: &PyEnv, dist: &Dist) -> bool {
 }
 
 /// The distributions outside the strays that require `stray`.
-fn askers<'a>(env: &'a PyEnv, stray: &Dist, strays: &[&Dist]) -> Vec<&'a str> {
+fn dependents<'a>(env: &'a PyEnv, stray: &Dist, strays: &[&Dist]) -> Vec<&'a str> {
     let wanted = Dist::normalise(&stray.name);
     let asks = |dist: &&Dist| {
         let outside = !strays.iter().any(|other| std::ptr::eq(*other, *dist));
@@ -217,11 +220,11 @@ fn fix(env: &PyEnv, strays: &[&Dist], keep: u32) -> Vec<RemedyStep> {
     let mut replace = Vec::new();
     let mut remarks = Vec::new();
     for dist in strays {
-        let askers = askers(env, dist, strays);
-        if !askers.is_empty() {
+        let dependents = dependents(env, dist, strays);
+        if !dependents.is_empty() {
             remarks.push(format!(
                 "# {0} requires {1}: install a build of {0} for CUDA {keep}, then remove {1}",
-                askers.join(", "),
+                dependents.join(", "),
                 dist.name
             ));
             continue;

@@ -1,4 +1,4 @@
-use super::{Context, Look, Rule, Seen, Text};
+use super::{Context, Observation, PastedError, Rule, Text};
 use crate::access::{self, Obstacle};
 use crate::host;
 use facts::{Confidence, Finding, Severity};
@@ -46,7 +46,7 @@ Install or load the driver on the host; for a container, pass the GPUs in.",
         Text::new("nvidia-smi: command not found", "bash: nvidia-smi: command not found"),
     ],
     remedy: |seen| match host::container(seen.machine()) {
-        Some("wsl") => host::mend_wsl(),
+        Some("wsl") => host::repair_wsl(),
         Some(_) => host::pass_gpus(seen.machine(), None),
         None => {
             let mut lines = vec!["sudo modprobe nvidia".to_owned(), "# if there is no such module:".to_owned()];
@@ -96,7 +96,7 @@ fn missing(context: &Context) -> Finding {
         true => vec!["sudo modprobe nvidia".into(), "sudo dmesg | grep -iE 'nvrm|nvidia'".into()],
         false => host::update_driver(machine, 580),
     };
-    draft.cause(cause).fix(fix).done()
+    draft.cause(cause).fix(fix).finish()
 }
 
 /// Information only: programs that use CUDA report a missing driver, and all others run.
@@ -118,17 +118,19 @@ fn no_gpu(context: &Context) -> Finding {
             "It runs on the CPU. Code that uses CUDA reports that it found no NVIDIA driver; the CPU build of torch is \
              some gigabytes smaller.",
         )
-        .done()
+        .finish()
 }
 
 /// A machine without a driver confirms the message; without the message it is only a machine without a GPU.
-fn look(seen: &Seen) -> Option<Look> {
+fn look(seen: &PastedError) -> Option<Observation> {
     let driver = seen.machine().driver.as_ref();
     Some(match driver.and_then(|driver| driver.version()) {
-        Some(version) => {
-            Look::new(false, format!("driver {} is here", version.value), version.source.clone())
-        }
-        None => Look::new(
+        Some(version) => Observation::new(
+            false,
+            format!("driver {} is here", version.value),
+            version.source.clone(),
+        ),
+        None => Observation::new(
             true,
             "no trace of an NVIDIA driver",
             "/sys/module/nvidia, /proc/driver/nvidia, libcuda.so.1",

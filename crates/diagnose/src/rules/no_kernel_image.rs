@@ -1,7 +1,7 @@
 use super::{Context, Need, Rule, Text};
 use crate::abi::build_for;
 use crate::gpu::{self, Sm};
-use crate::gpu_code::{Coverage, Target, architectures, are_special, counts};
+use crate::gpu_code::{Coverage, Target, architectures, counts, is_split_by_generation};
 use crate::native::{Native, by_owner};
 use crate::remedy::{Installer, text};
 use crate::torch_build::{by_conda, installed};
@@ -56,13 +56,13 @@ fn judge(machine: &Machine, group: &[Native<'_>], gpu: &Gpu, sm: Sm) -> Option<F
     let covered: Vec<(&Native<'_>, Coverage)> =
         group.iter().map(|native| (native, target.coverage(&native.elf.gpu_code))).collect();
     let all = covered.iter().fold(Coverage::default(), |sum, (_, coverage)| sum.add(*coverage));
-    let what = format!("{} in {}", group[0].what(), group[0].env.root);
+    let what = format!("{} in {}", group[0].label(), group[0].env.root);
     let on = format!("{} (sm_{}{})", gpu.name.value, sm.0, sm.1);
     let blind: Vec<&Native<'_>> =
         covered.iter().filter(|(_, c)| c.runs() == 0 && c.too_new == 0).map(|(n, _)| *n).collect();
     let (severity, title, shown, cause) = if all.runs() == 0
         && all.too_new == 0
-        && are_special(&group[0])
+        && is_split_by_generation(&group[0])
     {
         let title = format!("{what} has special kernels for other GPUs than the {on}");
         let cause = "Each of its files is for other GPU generations: the package loads the file for this GPU, if there is \
@@ -110,7 +110,7 @@ fn judge(machine: &Machine, group: &[Native<'_>], gpu: &Gpu, sm: Sm) -> Option<F
             None => build_for(&group[0], &list),
         },
     };
-    Some(draft.cause(cause).fix(fix).done())
+    Some(draft.cause(cause).fix(fix).finish())
 }
 
 /// Commands that replace torchvision or torchaudio without code for this GPU, together with torch, by builds for another CUDA

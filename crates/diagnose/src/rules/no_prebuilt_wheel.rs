@@ -1,4 +1,4 @@
-use super::{Look, Rule, Seen, Text};
+use super::{Observation, PastedError, Rule, Text};
 use crate::host::build_jobs;
 use crate::remedy::text;
 pub(super) const RULE: Rule = Rule {
@@ -36,14 +36,14 @@ wheel.",
 };
 
 /// Whether the URL that the setup guessed has the wheel label of the installed torch.
-fn look(seen: &Seen) -> Option<Look> {
+fn look(seen: &PastedError) -> Option<Observation> {
     let env = seen.env()?;
     let label = crate::extension::wheel_label(seen.machine(), env)?;
     let torch = env.torch.as_ref()?;
     // Setups print the URL that they try, whether or not it has a wheel.
     let (_, address) = seen.text.split_once("Guessing wheel URL: ")?;
     let guessed = address.split_whitespace().next().filter(|url| url.contains("cxx11abi"))?;
-    Some(Look::new(
+    Some(Observation::new(
         guessed.contains(&label),
         format!("a wheel for the torch here has {label} in its name"),
         torch.source.clone(),

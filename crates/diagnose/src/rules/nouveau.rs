@@ -57,7 +57,7 @@ fn check(context: &Context) -> Vec<Finding> {
         access::evidence(draft, context)
             .cause("nouveau was bound to the GPU at boot; it does not support CUDA, and NVIDIA's module cannot use the GPU.")
             .fix(fix)
-            .done(),
+            .finish(),
     ]
 }
 

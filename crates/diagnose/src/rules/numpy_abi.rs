@@ -110,7 +110,7 @@ fn finding(env: &PyEnv, numpy: &Dist, group: &[Native<'_>]) -> Option<Finding> {
     };
     let title = format!(
         "{} in {} is compiled for {wanted}, and NumPy {} is installed",
-        shown.what(),
+        shown.label(),
         env.root,
         numpy.version
     );
@@ -130,7 +130,7 @@ fn finding(env: &PyEnv, numpy: &Dist, group: &[Native<'_>]) -> Option<Finding> {
         }
         _ => "torch is imported, with a warning; converting between tensors and arrays fails.",
     };
-    Some(draft.cause(cause).fix(fix(env, api, shown.owner())).done())
+    Some(draft.cause(cause).fix(fix(env, api, shown.owner())).finish())
 }
 
 fn fix(env: &PyEnv, api: &NumpyApi, owner: Option<&Dist>) -> Vec<RemedyStep> {

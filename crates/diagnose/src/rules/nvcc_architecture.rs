@@ -1,4 +1,4 @@
-use super::{Look, Rule, Seen, Text};
+use super::{Observation, PastedError, Rule, Text};
 use crate::remedy::quote;
 use crate::{gpu, host};
 use facts::CudaToolkit;
@@ -72,14 +72,14 @@ fn release(toolkit: &CudaToolkit) -> Option<Minor> {
 }
 
 /// The architecture that the text names: `120a` is 12.0.
-fn named(seen: &Seen) -> Option<Sm> {
+fn named(seen: &PastedError) -> Option<Sm> {
     let digits: String =
         seen.word("sm")?.chars().take_while(|letter| letter.is_ascii_digit()).collect();
     let (major, minor) = digits.split_at(digits.len().checked_sub(1)?);
     Some((major.parse().ok()?, minor.parse().ok()?))
 }
 
-fn look(seen: &Seen) -> Option<Look> {
+fn look(seen: &PastedError) -> Option<Observation> {
     let wanted = named(seen)?;
     let first = first_release(wanted)?;
     let toolkit = seen.machine().toolkits.iter().find(|toolkit| toolkit.has_nvcc)?;
@@ -88,7 +88,7 @@ fn look(seen: &Seen) -> Option<Look> {
     let dropped = release.0 >= 13 && wanted < (7, 5);
     let what =
         format!("nvcc of CUDA {}; {} needs {}", version.value, dotted(wanted), dotted(first));
-    Some(Look::new(release < first || dropped, what, version.source.clone()))
+    Some(Observation::new(release < first || dropped, what, version.source.clone()))
 }
 
 #[cfg(test)]

@@ -30,7 +30,7 @@ manager runs. If a link stays down, replace the bridge, the baseboard or the GPU
 };
 
 fn commands(machine: &facts::Machine) -> Vec<String> {
-    let mut lines: Vec<String> = host::where_the_driver_is(machine).into_iter().collect();
+    let mut lines: Vec<String> = host::driver_location_remark(machine).into_iter().collect();
     lines.push("nvidia-smi nvlink --status".into());
     lines.push("sudo dmesg | grep -E 'NVRM|Xid'".into());
     lines
@@ -67,7 +67,7 @@ fn check(context: &Context) -> Vec<Finding> {
             .evidence(format!("a GPU of the same name has {most} up"), own.source.clone())
             .cause("Copies and collectives with this GPU are slower than its links allow, or use PCIe.")
             .fix(commands(machine))
-            .done();
+            .finish();
         Some(finding)
     };
     nvidia(machine).filter_map(judge).collect()

@@ -1,4 +1,4 @@
-use super::{Look, Rule, Seen, Text};
+use super::{Observation, PastedError, Rule, Text};
 
 pub(super) const RULE: Rule = Rule {
     id: "nvml-not-supported",
@@ -28,16 +28,20 @@ the limit, and leave some of it to the system, since a GPU program can take all 
     ..Rule::BLANK
 };
 
-fn look(seen: &Seen) -> Option<Look> {
+fn look(seen: &PastedError) -> Option<Observation> {
     let gpu = crate::gpu::nvidia(seen.machine()).next()?;
     let memory = gpu.memory_total_bytes.as_ref();
     let shared = memory.is_some_and(|fact| fact.source.contains("meminfo"));
     let source = memory.map_or(gpu.name.source.clone(), |fact| fact.source.clone());
     Some(match shared {
-        true => Look::new(true, format!("{} shares the host's memory", gpu.name.value), source),
-        false => {
-            Look::new(false, format!("NVML reports the memory of the {}", gpu.name.value), source)
+        true => {
+            Observation::new(true, format!("{} shares the host's memory", gpu.name.value), source)
         }
+        false => Observation::new(
+            false,
+            format!("NVML reports the memory of the {}", gpu.name.value),
+            source,
+        ),
     })
 }
 

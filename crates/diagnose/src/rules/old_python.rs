@@ -66,7 +66,7 @@ fn judge(env: &PyEnv) -> Option<Finding> {
             row.source.to_string(),
         );
     }
-    Some(draft.cause(cause).done())
+    Some(draft.cause(cause).finish())
 }
 
 #[cfg(test)]

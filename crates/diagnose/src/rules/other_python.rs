@@ -123,7 +123,7 @@ fn finding(env: &PyEnv, own: &str, dist: &str, modules: &[&Module]) -> Finding {
     draft
         .cause("Python imports a compiled module only if its file name is for the same release, so this one is not found.")
         .fix(Installer::of(env).build_for_this_python(&[&Dist::normalise(dist)]))
-        .done()
+        .finish()
 }
 
 /// `3.12` of `312`.

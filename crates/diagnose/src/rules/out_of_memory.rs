@@ -1,4 +1,4 @@
-use super::{Look, Rule, Seen, Text};
+use super::{Observation, PastedError, Rule, Text};
 use crate::oom::{self, OutOfMemory};
 use facts::Gpu;
 pub(super) const RULE: Rule = Rule {
@@ -50,7 +50,7 @@ CUDA kernel errors might be asynchronously reported at some other API call"),
 };
 
 /// A GPU that is nearly full now confirms the message; a free one shows only that the memory is free again.
-fn look(seen: &Seen) -> Option<Look> {
+fn look(seen: &PastedError) -> Option<Observation> {
     if oom::first_in(seen.text) != Some(OutOfMemory::Cuda) {
         return None;
     }
@@ -62,7 +62,7 @@ fn look(seen: &Seen) -> Option<Look> {
     let fullest = seen.machine().gpus.iter().filter_map(use_of).max_by_key(share)?;
     let percent = share(&fullest);
     let (used, total, index, source) = fullest;
-    Some(Look::new(
+    Some(Observation::new(
         percent >= 80,
         format!("GPU {index} has {} of {} MiB in use ({percent} %)", used >> 20, total >> 20),
         source,

@@ -1,7 +1,7 @@
-use super::damaged_files::again;
+use super::damaged_files::reinstall_commands;
 use super::{Context, Need, Rule, Text};
 use crate::cuda_library::known;
-use crate::data::moved_files::{self, MOVED, Moved};
+use crate::data::moved_files::{self, FileMove, MOVED};
 use crate::native::{Native, files};
 use crate::remedy::{Installer, text};
 use crate::torch_build::{is_leftover, live_dist};
@@ -32,7 +32,7 @@ Uninstall both, and install the one you need.",
     remedy: |seen| {
         let installer = seen.installer();
         if seen.text.contains("cuda.bindings") {
-            return text(apart(&installer, &MOVED[0]));
+            return text(separate_packages(&installer, &MOVED[0]));
         }
         vec![
             installer.uninstall(&["onnxruntime", "onnxruntime-gpu"]).into(),
@@ -134,8 +134,8 @@ fn finding(
                     words(won_dist),
                     row.to
                 ))
-                .fix(apart(&Installer::of(env), row))
-                .done(),
+                .fix(separate_packages(&Installer::of(env), row))
+                .finish(),
         );
     }
     let keep = match (gpu || (is_wanted(lost_dist) && !is_wanted(won_dist)), leftover) {
@@ -146,14 +146,14 @@ fn finding(
     let what = format!("# this keeps {}; to keep the other one, install that instead:", keep.name);
     let mut fix = vec![what.into()];
     fix.push(installer.uninstall(&[loser, winner]));
-    fix.extend(again(env, &[keep]));
+    fix.extend(reinstall_commands(env, &[keep]));
     let cause = "Both packages install files of the same names into the same folder. Programs load the files that were \
                  written last, and uninstalling one of the two removes files of the other.";
-    Some(draft.cause(cause).fix(fix).done())
+    Some(draft.cause(cause).fix(fix).finish())
 }
 
 /// Whether the last installed package is of a release that contained the other package's files.
-fn is_old(row: &Moved, winner: &Dist, loser: &Dist) -> bool {
+fn is_old(row: &FileMove, winner: &Dist, loser: &Dist) -> bool {
     let older = |version: &str| {
         let release = Version::parse(row.release);
         Version::parse(version)
@@ -166,7 +166,7 @@ fn is_old(row: &Moved, winner: &Dist, loser: &Dist) -> bool {
 }
 
 /// Uninstalls both packages and installs a release that requires the other package instead of containing its files.
-fn apart(installer: &Installer<'_>, row: &Moved) -> Vec<RemedyStep> {
+fn separate_packages(installer: &Installer<'_>, row: &FileMove) -> Vec<RemedyStep> {
     vec![
         installer.uninstall(&[row.package, row.to]),
         installer.install(&[format!("{}>={}", row.package, row.release)], None),
@@ -194,7 +194,9 @@ fn of_cuda(native: &Native<'_>) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use crate::test_support::{Case, EnvBuilder, elf, env, lacking, machines, with_code};
+    use crate::test_support::{
+        Case, EnvBuilder, elf, elf_missing_library, env, machines, with_code,
+    };
     use facts::{Alteration, AlteredFile, Confidence::*, PyEnv, Severity::*};
 
     const SITE: &str = "/v/lib/python3.12/site-packages";
@@ -279,7 +281,7 @@ mod tests {
                         .requires("torch", "nvidia-nccl-cu13==2.30.7; platform_system == 'Linux'")
                         .dist("nvidia-nccl-cu12", "2.27.3")
                         .dist("nvidia-nccl-cu13", "2.30.7")
-                        .compiled("nvidia-nccl-cu12", "nvidia/nccl/lib/libnccl.so.2", lacking("libx.so")),
+                        .compiled("nvidia-nccl-cu12", "nvidia/nccl/lib/libnccl.so.2", elf_missing_library("libx.so")),
                     &[("nvidia-nccl-cu12", "nvidia-nccl-cu13", "nvidia/nccl/lib/libnccl.so.2")],
                 ),
             )

@@ -55,7 +55,7 @@ fn finding(env: &PyEnv, part: &str, whole: &str, what: &str) -> Option<Finding> 
         .cause(format!(
             "{part} and {package} share the folder {whole}, and {package} is not installed."
         ));
-    Some(draft.fix(vec![Installer::of(env).install(&[package], None)]).done())
+    Some(draft.fix(vec![Installer::of(env).install(&[package], None)]).finish())
 }
 
 #[cfg(test)]

@@ -64,7 +64,7 @@ fn judge(gpu: &Gpu) -> Option<Finding> {
     }
     let mut fix = inspect();
     fix.push("# with the power off: reseat the card, or try another slot or riser".into());
-    Some(draft.cause(cause).fix(fix).done())
+    Some(draft.cause(cause).fix(fix).finish())
 }
 
 fn describe(link: &PcieLink) -> String {

@@ -57,7 +57,7 @@ fn judge(fabric: &FabricReport) -> Option<Finding> {
             "The driver does not allow it for these boards, or the PCIe topology between them does not support it."
         }
     };
-    Some(draft.cause(cause).fix(commands()).done())
+    Some(draft.cause(cause).fix(commands()).finish())
 }
 
 fn commands() -> Vec<String> {

@@ -37,7 +37,7 @@ Start NVIDIA's persistence daemon, which keeps the mode on across reboots.",
 };
 
 fn commands(machine: &facts::Machine) -> Vec<String> {
-    let mut lines: Vec<String> = host::where_the_driver_is(machine).into_iter().collect();
+    let mut lines: Vec<String> = host::driver_location_remark(machine).into_iter().collect();
     lines.push("sudo systemctl enable --now nvidia-persistenced".into());
     lines.push("# or until the next boot:".into());
     lines.push("sudo nvidia-smi -pm 1".into());
@@ -62,7 +62,7 @@ fn check(context: &Context) -> Vec<Finding> {
         draft = draft.evidence(what, "NVML nvmlDeviceGetPersistenceMode");
     }
     let cause = "The driver initializes a GPU again for each program, about a second for each GPU.";
-    vec![draft.cause(cause).fix(commands(machine)).done()]
+    vec![draft.cause(cause).fix(commands(machine)).finish()]
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
 use super::Rule;
-use crate::fleet::{device, of_what};
+use crate::fleet::{backend_of_kind, device};
 use facts::{BackendKind, Finding, FleetReport, GpuKind, GpuSpeed};
 
 pub(super) const RULE: Rule = Rule {
@@ -14,7 +14,7 @@ median time ratio to the siblings is more than 25 % above 1. Other processes and
 differences and single measurements such as a ceiling are ignored.",
     remedy: |_| commands(),
     check_fleet: Some(|fleet: &FleetReport| {
-        let there = fleet.kinds.iter().filter(|kind| of_what(fleet, kind) == BackendKind::Cpu);
+        let there = fleet.kinds.iter().filter(|kind| backend_of_kind(fleet, kind) == BackendKind::Cpu);
         there.flat_map(|kind| kind.speed.iter().filter_map(|speed| judge(fleet, kind, speed))).collect()
     }),
     ..Rule::BLANK
@@ -27,7 +27,7 @@ fn judge(fleet: &FleetReport, kind: &GpuKind, speed: &GpuSpeed) -> Option<Findin
     let processor = format!("{} ({})", device(fleet, speed.gpu), kind.name);
     let draft = super::gpu_slower::draft(&RULE, &processor, speed, (SLOWER, f64::INFINITY))?;
     let cause = "Other processes use it, its clocks are throttled, or its memory is slower than the others'.";
-    Some(draft.cause(cause).fix(commands()).done())
+    Some(draft.cause(cause).fix(commands()).finish())
 }
 
 fn commands() -> Vec<String> {

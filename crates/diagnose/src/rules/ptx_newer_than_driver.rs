@@ -65,7 +65,7 @@ fn judge(machine: &Machine, group: &[Native<'_>], gpu: &Gpu, sm: Sm) -> Option<F
     let images = worst.elf.gpu_code.iter().flat_map(|code| &code.images);
     let isa = images.filter(|i| i.kind == GpuImageKind::Ptx).filter_map(|i| i.ptx_isa).max()?;
     let severity = if all.runs() == 0 { Severity::Error } else { Severity::Warning };
-    let what = format!("{} in {}", worst.what(), worst.env.root);
+    let what = format!("{} in {}", worst.label(), worst.env.root);
     let title = match severity {
         Severity::Error => format!(
             "{what} has only PTX {} for the {}, which this driver does not know",
@@ -105,7 +105,7 @@ fn judge(machine: &Machine, group: &[Native<'_>], gpu: &Gpu, sm: Sm) -> Option<F
     fix.extend(build_for(worst, &dotted(sm)));
     let cause = "It has no machine code for this GPU, and a driver compiles PTX only up to the PTX version of the newest \
                  CUDA it supports; minor version compatibility does not cover PTX.";
-    Some(draft.cause(cause).fix(fix).done())
+    Some(draft.cause(cause).fix(fix).finish())
 }
 
 #[cfg(test)]

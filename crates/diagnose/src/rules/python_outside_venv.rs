@@ -73,7 +73,7 @@ fn own_interpreter(env: &PyEnv) -> Option<Finding> {
              it are not the ones that run.",
         )
         .fix(remake(env))
-        .done();
+        .finish();
     Some(finding)
 }
 
@@ -107,7 +107,7 @@ pub(super) fn other_release(env: &PyEnv) -> Option<Finding> {
              folder with its own number, which is empty; compiled modules of the old one would not load either.",
         )
         .fix(remake(env))
-        .done();
+        .finish();
     Some(finding)
 }
 
@@ -184,7 +184,7 @@ fn on_path(envs: &[PyEnv]) -> Option<Finding> {
             "# or name the interpreter each time:".to_owned(),
             format!("{} --version", quote(&python_path(wanted))),
         ])
-        .done();
+        .finish();
     Some(finding)
 }
 

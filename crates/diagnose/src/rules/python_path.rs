@@ -1,7 +1,7 @@
 use super::other_python::{dotted, own_release};
 use super::{Context, Need, Rule};
 use crate::torch_build::live_dist;
-use crate::wants::{Want, wants};
+use crate::wants::{DistRequirement, wants};
 use facts::CompactSort;
 use facts::{Confidence, Dist, Finding, Machine, PathFolder, PathModule, PyEnv, Severity};
 use knowledge::Version;
@@ -51,15 +51,15 @@ fn other_version(machine: &Machine, env: &PyEnv) -> Option<Finding> {
     let mut hiding = all.filter(|(_, module)| module.hides).peekable();
     hiding.peek()?;
     let wants = wants(machine, env);
-    let unmet = |module: &PathModule| -> Vec<&Want<'_>> {
+    let unmet = |module: &PathModule| -> Vec<&DistRequirement<'_>> {
         let version = module.version.as_deref().and_then(Version::parse);
-        let refuses = |want: &&Want<'_>| {
+        let refuses = |want: &&DistRequirement<'_>| {
             Dist::same_name(&want.wanted.name, &module.name)
                 && version.as_ref().and_then(|version| want.wanted.allows(version)) == Some(false)
         };
         wants.iter().filter(refuses).collect()
     };
-    let mut hidden: Vec<(&PathFolder, &PathModule, &Dist, Vec<&Want<'_>>)> = hiding
+    let mut hidden: Vec<(&PathFolder, &PathModule, &Dist, Vec<&DistRequirement<'_>>)> = hiding
         .filter_map(|(front, module)| {
             let dist = live_dist(env, &module.name)?;
             let other = module.version.as_ref().is_some_and(|version| *version != dist.version);
@@ -90,7 +90,7 @@ fn other_version(machine: &Machine, env: &PyEnv) -> Option<Finding> {
     }
     let cause = "Python searches the folders of PYTHONPATH before the environment's own, so packages that were installed \
                  together are not imported together.";
-    Some(draft.cause(cause).fix(commands()).done())
+    Some(draft.cause(cause).fix(commands()).finish())
 }
 
 fn judge(env: &PyEnv) -> Option<Finding> {
@@ -131,7 +131,7 @@ fn judge(env: &PyEnv) -> Option<Finding> {
     }
     let cause = "Python searches the folders of PYTHONPATH before the environment's own, and does not check whether their \
                  packages are for its release.";
-    Some(draft.cause(cause).fix(commands()).done())
+    Some(draft.cause(cause).fix(commands()).finish())
 }
 
 #[cfg(test)]

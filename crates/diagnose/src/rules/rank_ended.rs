@@ -25,7 +25,7 @@ fn judge(part: &RankPart) -> Option<Finding> {
         draft
             .cause("Its process ended, or stopped answering, before the check was complete.")
             .fix(commands())
-            .done(),
+            .finish(),
     )
 }
 

@@ -52,14 +52,14 @@ fn check(context: &Context) -> Vec<Finding> {
 
 fn judge(machine: &Machine, env: &PyEnv, compilers: &[String], source: &str) -> Option<Finding> {
     let nvcc = machine.toolkits.iter().any(|toolkit| toolkit.has_nvcc);
-    let lacking = NEEDS.iter().filter(|(package, cuda, spared)| {
+    let missing = NEEDS.iter().filter(|(package, cuda, spared)| {
         let installed = live_dist(env, package).is_some();
         let spared = spared.iter().any(|name| live_dist(env, name).is_some());
         let lacks = compilers.is_empty() || *cuda && !nvcc;
         installed && !spared && lacks
     });
-    let lacking: Vec<_> = lacking.collect();
-    let (first, ..) = lacking.first()?;
+    let missing: Vec<_> = missing.collect();
+    let (first, ..) = missing.first()?;
     let what = match (compilers.is_empty(), nvcc) {
         (true, true) => "no host compiler is on PATH",
         (true, false) => "no host compiler and no nvcc are here",
@@ -75,7 +75,7 @@ fn judge(machine: &Machine, env: &PyEnv, compilers: &[String], source: &str) -> 
         Confidence::Likely,
         format!("{first} in {} compiles while it runs, and {what}", env.root),
     );
-    for (package, ..) in &lacking {
+    for (package, ..) in &missing {
         if let Some(dist) = live_dist(env, package) {
             draft = draft.evidence(format!("{package} {}", dist.version), dist.path.clone());
         }
@@ -85,7 +85,7 @@ fn judge(machine: &Machine, env: &PyEnv, compilers: &[String], source: &str) -> 
     if compilers.is_empty() {
         fix.push(host::install_package(machine, "build-essential", "gcc gcc-c++ make"));
     }
-    if !nvcc && lacking.iter().any(|(_, cuda, _)| *cuda) {
+    if !nvcc && missing.iter().any(|(_, cuda, _)| *cuda) {
         fix.push("# for packages that compile CUDA:".to_owned());
         fix.extend(host::install_toolkit(
             machine,
@@ -100,7 +100,7 @@ fn judge(machine: &Machine, env: &PyEnv, compilers: &[String], source: &str) -> 
             .evidence(format!("host compilers: {shown}"), source)
             .cause("The compiled code is needed at the first step or request; the import works without it.")
             .fix(fix)
-            .done(),
+            .finish(),
     )
 }
 

@@ -54,7 +54,7 @@ fn check(context: &Context) -> Vec<Finding> {
         draft
             .cause("The kernel refuses a module that is signed with a key that is not enrolled in the firmware.")
             .fix(host::sign_module(machine))
-            .done(),
+            .finish(),
     ]
 }
 

@@ -67,7 +67,7 @@ fn check(context: &Context) -> Vec<Finding> {
             .evidence(format!("{gpus} NVIDIA GPUs"), "the driver")
             .cause("NCCL and data loaders exchange data through it, and fail when it is full.")
             .fix(host::enlarge_shared_memory(machine))
-            .done(),
+            .finish(),
     ]
 }
 

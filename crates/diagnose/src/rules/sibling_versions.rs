@@ -2,7 +2,7 @@ use super::{Context, Need, Rule};
 use crate::remedy::Installer;
 use crate::requirement::{self, Requirement};
 use crate::torch_build::{is_leftover, live_dist};
-use crate::wants::{Want, wants};
+use crate::wants::{DistRequirement, wants};
 use facts::{Confidence, Dist, Finding, PyEnv, Severity};
 use knowledge::Version;
 
@@ -32,7 +32,7 @@ fn check(context: &Context) -> Vec<Finding> {
     context.envs.iter().flat_map(of).collect()
 }
 
-fn judge(env: &PyEnv, wants: &[Want<'_>]) -> Vec<Finding> {
+fn judge(env: &PyEnv, wants: &[DistRequirement<'_>]) -> Vec<Finding> {
     let live = env.dists.iter().filter(|dist| !is_leftover(dist));
     let pairs = live.flat_map(|dist| {
         let pins = dist.requires.iter().filter_map(|line| pin(dist, line));
@@ -56,7 +56,12 @@ fn pin(dist: &Dist, line: &str) -> Option<Requirement> {
 }
 
 /// Whether the sibling is of another version that no applicable requirement explains.
-fn is_apart(dist: &Dist, sibling: &Dist, wanted: &Requirement, wants: &[Want<'_>]) -> bool {
+fn is_apart(
+    dist: &Dist,
+    sibling: &Dist,
+    wanted: &Requirement,
+    wants: &[DistRequirement<'_>],
+) -> bool {
     let allows = |wanted: &Requirement, version: &str| {
         Version::parse(version).and_then(|version| wanted.allows(&version))
     };
@@ -86,7 +91,7 @@ fn finding(env: &PyEnv, dist: &Dist, sibling: &Dist) -> Finding {
         .evidence(format!("{} {}", sibling.name, sibling.version), sibling.path.clone())
         .cause("One of the two was installed or upgraded without the other.")
         .fix([installer.install(&[format!("{}=={version}", sibling.name)], None)])
-        .done()
+        .finish()
 }
 
 #[cfg(test)]

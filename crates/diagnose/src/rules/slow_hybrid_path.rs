@@ -1,4 +1,4 @@
-use super::{Look, Rule, Seen, Text};
+use super::{Observation, PastedError, Rule, Text};
 use crate::remedy::text;
 use crate::torch_build::live_dist;
 use facts::{PyEnv, RemedyStep};
@@ -53,23 +53,23 @@ fn named(text: &str) -> Vec<&'static str> {
         .collect()
 }
 
-fn missing(seen: &Seen, env: &PyEnv) -> Vec<&'static str> {
+fn missing(seen: &PastedError, env: &PyEnv) -> Vec<&'static str> {
     let named = named(seen.text);
     let named = if named.is_empty() { vec!["causal-conv1d", "mamba-ssm"] } else { named };
     named.into_iter().filter(|package| live_dist(env, package).is_none()).collect()
 }
 
-fn look(seen: &Seen) -> Option<Look> {
+fn look(seen: &PastedError) -> Option<Observation> {
     let env = seen.env()?;
     let missing = missing(seen, env);
     let place = env.site_packages.join(", ");
     Some(match missing.is_empty() {
-        true => Look::new(false, "every package the warning names is installed", place),
-        false => Look::new(true, format!("{} not installed", missing.join(" and ")), place),
+        true => Observation::new(false, "every package the warning names is installed", place),
+        false => Observation::new(true, format!("{} not installed", missing.join(" and ")), place),
     })
 }
 
-fn commands(seen: &Seen) -> Vec<RemedyStep> {
+fn commands(seen: &PastedError) -> Vec<RemedyStep> {
     let missing = match seen.env() {
         Some(env) => missing(seen, env),
         None => named(seen.text),

@@ -73,7 +73,7 @@ fn judge(machine: &Machine, env: &PyEnv) -> Option<Finding> {
         .evidence(format!("causal-conv1d {}, without a wheel's label", dist.version), format!("{}/METADATA", dist.path))
         .cause("A build with CUDA 13 has sm_103 code, which that nvcc miscompiles; code for sm_100 runs and is correct.")
         .fix([for_sm100(&Installer::of(env))])
-        .done();
+        .finish();
     Some(finding)
 }
 
@@ -93,7 +93,7 @@ fn by_bytes(gpu: &Gpu, dist: &Dist, native: &Native<'_>) -> Finding {
         .evidence(format!("it has {}", architectures(&native.elf.gpu_code)), native.file.path.clone())
         .cause("It has code for sm_103, which the nvcc of CUDA 13 miscompiles; code for sm_100 runs on this GPU and is correct.")
         .fix([for_sm100(&Installer::of(native.env))])
-        .done()
+        .finish()
 }
 
 #[cfg(test)]

@@ -76,7 +76,7 @@ fn finding(fleet: &FleetReport, odd: &[u32], files: &[&StackDifference]) -> Find
             format!("sha256sum {path}"),
             "firstlight apply plan.toml --venv .venv".to_owned(),
         ])
-        .done()
+        .finish()
 }
 
 fn described(file: &StackFile) -> String {

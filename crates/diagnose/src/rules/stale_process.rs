@@ -146,7 +146,7 @@ fn judge(process: &GpuProcess, inside: bool) -> Option<Finding> {
     if let Some(fact) = &process.parent {
         draft = draft.evidence(format!("parent {parent} ({parent_name})"), fact.source.clone());
     }
-    Some(draft.cause(cause).fix(fix).done())
+    Some(draft.cause(cause).fix(fix).finish())
 }
 
 fn short(words: &str) -> String {

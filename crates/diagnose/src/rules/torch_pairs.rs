@@ -1,10 +1,10 @@
 use super::{Also, Context, Need, Rule, Text};
-use crate::data::newer_torch::{NEWER, Newer};
+use crate::data::newer_torch::{NEWER, NewerTorch};
 use crate::remedy::{Installer, text};
 use crate::requirement::{Requirement, required};
 use crate::torch_build::{Installed, by_conda, installed, live_dist};
 use facts::{Confidence, Dist, Finding, Machine, PyEnv, RemedyStep, Severity};
-use knowledge::torch_series::{self, Fits};
+use knowledge::torch_series::{self, CompatibleSeries};
 use knowledge::{Minor, Version, cuda_of_label, dotted, pypi};
 
 pub(super) const RULE: Rule = Rule {
@@ -86,7 +86,7 @@ fn newer(env: &PyEnv, torch: &Installed) -> Option<Finding> {
     let older = |version: &Version, than: &str| {
         Version::parse(than).is_some_and(|than| version.compare(&than).is_lt())
     };
-    NEWER.iter().find_map(|Newer { package, release, torch: wanted, line }| {
+    NEWER.iter().find_map(|NewerTorch { package, release, torch: wanted, line }| {
         let dist = live_dist(env, package)?;
         let version = Version::parse(&dist.version)?;
         if older(&version, release) || !older(&torch.version, wanted) {
@@ -108,7 +108,7 @@ fn newer(env: &PyEnv, torch: &Installed) -> Option<Finding> {
                 "The METADATA of {package} requires no torch version, so installers accept any."
             ))
             .fix([Installer::of(env).install(&[format!("{package}<{release}")], None)])
-            .done();
+            .finish();
         Some(finding)
     })
 }
@@ -162,7 +162,7 @@ fn companion(env: &PyEnv, torch: &Installed, dist: &Dist, arm: bool) -> Option<F
         }
         (None, None) => return None,
     };
-    Some(draft.fix(fix(env, torch, &name, fits)).done())
+    Some(draft.fix(fix(env, torch, &name, fits)).finish())
 }
 
 /// torchaudio raises an error at import if its CUDA major and minor version differs from torch's. Its METADATA from PyPI has
@@ -172,7 +172,7 @@ fn other_cuda(
     torch: &Installed,
     dist: &Dist,
     name: &str,
-    fits: Option<Fits>,
+    fits: Option<CompatibleSeries>,
 ) -> Option<Finding> {
     let own = env.companions.iter().find(|it| it.name == name)?;
     let comparing = own.compares_cuda.as_deref()?;
@@ -206,7 +206,7 @@ fn other_cuda(
             torch_for_torchaudio(env, &version, (major, minor?))
                 .map_or_else(|| fix(env, torch, name, fits), |line| vec![line]),
         )
-        .done();
+        .finish();
     Some(finding)
 }
 
@@ -239,7 +239,7 @@ fn label(
     torch: &Installed,
     dist: &Dist,
     name: &str,
-    fits: Option<Fits>,
+    fits: Option<CompatibleSeries>,
 ) -> Option<Finding> {
     let cuda = torch.cuda?;
     let version = Version::parse(&dist.version)?;
@@ -261,13 +261,18 @@ fn label(
         .evidence(format!("{name} {}", dist.version), format!("{}/METADATA", dist.path))
         .cause(format!("The two labels differ: operators of {name} are missing for CUDA, or it refuses to load."))
         .fix(fix(env, torch, name, fits))
-        .done();
+        .finish();
     Some(finding)
 }
 
-fn fix(env: &PyEnv, torch: &Installed, name: &str, fits: Option<Fits>) -> Vec<RemedyStep> {
+fn fix(
+    env: &PyEnv,
+    torch: &Installed,
+    name: &str,
+    fits: Option<CompatibleSeries>,
+) -> Vec<RemedyStep> {
     let installer = Installer::of(env);
-    let constraint = fits.map_or(String::new(), Fits::constraint);
+    let constraint = fits.map_or(String::new(), CompatibleSeries::constraint);
     if live_dist(env, "torch").is_some_and(by_conda) {
         return vec![installer.conda(&[format!("{name}{}", constraint.replace("==", "="))])];
     }
@@ -305,7 +310,7 @@ fn triton(env: &PyEnv, torch: &Installed, arm: bool) -> Option<Finding> {
             if row.triton == version.minor() {
                 return None;
             }
-            let spec = format!("triton{}", Fits::Series(row.triton).constraint());
+            let spec = format!("triton{}", CompatibleSeries::Series(row.triton).constraint());
             (
                 Confidence::Likely,
                 format!("torch {} goes with {spec}", torch.version.public()),
@@ -332,7 +337,7 @@ fn triton(env: &PyEnv, torch: &Installed, arm: bool) -> Option<Finding> {
              wrongly.",
         )
         .fix([Installer::of(env).install(&[spec], None)])
-        .done();
+        .finish();
     Some(finding)
 }
 

@@ -169,7 +169,7 @@ fn judge(machine: &Machine, env: &PyEnv) -> Option<Finding> {
         .evidence(bundled.what, bundled.source)
         .cause(cause)
         .fix(commands(machine))
-        .done();
+        .finish();
     Some(finding)
 }
 

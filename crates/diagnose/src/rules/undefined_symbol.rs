@@ -45,7 +45,7 @@ fn check(context: &Context) -> Vec<Finding> {
             && native.elf.module == Some(true)
             && native.elf.opened_by.is_some()
             && native.is_for(context.machine)
-            && !native.has_build_beside(|other| other.elf.missing_symbols_total == 0)
+            && !native.has_alternative_build(|other| other.elf.missing_symbols_total == 0)
     };
     // Without an interpreter, or with another release's, every Python symbol is missing: `python-outside-venv` reports it.
     let envs = context.envs.iter().filter(|env| {
@@ -80,7 +80,7 @@ fn judge(group: &[Native<'_>]) -> Option<Finding> {
             Confidence::Likely,
             format!(
                 "{} in {} calls {}, which no library here has",
-                first.what(),
+                first.label(),
                 first.env.root,
                 symbol.symbol
             ),
@@ -99,7 +99,7 @@ fn judge(group: &[Native<'_>]) -> Option<Finding> {
     }
     let fix = match first.owner() {
         Some(dist) => {
-            let mut lines = super::damaged_files::again(first.env, &[dist]);
+            let mut lines = super::damaged_files::reinstall_commands(first.env, &[dist]);
             lines.push("# if the same version does not load either, build it here:".into());
             lines.extend(build_here(first));
             lines
@@ -107,7 +107,7 @@ fn judge(group: &[Native<'_>]) -> Option<Finding> {
         None => vec![format!("rm {}", quote(&first.file.path)).into()],
     };
     let cause = "The module and the libraries it is loaded with are of different releases.";
-    Some(draft.cause(cause).fix(fix).done())
+    Some(draft.cause(cause).fix(fix).finish())
 }
 
 #[cfg(test)]

@@ -98,7 +98,7 @@ fn check(context: &Context) -> Vec<Finding> {
                 "unset CUDA_VISIBLE_DEVICES".to_owned(),
                 format!("# or, with existing GPUs: export CUDA_VISIBLE_DEVICES={}", all.join(",")),
             ])
-            .done(),
+            .finish(),
     ]
 }
 

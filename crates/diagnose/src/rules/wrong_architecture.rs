@@ -99,7 +99,7 @@ fn judge(machine: &Machine, env: &PyEnv) -> Option<Finding> {
         ],
         false => installer.build_for_this_python(&packages),
     };
-    Some(draft.cause("Python ignores an extension module named for another architecture, and the loader rejects its code.").fix(fix).done())
+    Some(draft.cause("Python ignores an extension module named for another architecture, and the loader rejects its code.").fix(fix).finish())
 }
 
 #[cfg(test)]

@@ -28,7 +28,7 @@ Update WSL and the Windows driver, uninstall every NVIDIA driver package inside 
         Text::new("GPU access blocked by the operating system", "Failed to initialize NVML: GPU access blocked by the operating system\nFailed to properly shut down NVML: GPU access blocked by the operating system"),
         Text::new("/usr/lib/wsl/lib/libcuda.so.1: cannot open shared object file", "OSError: /usr/lib/wsl/lib/libcuda.so.1: cannot open shared object file: No such file or directory"),
     ],
-    remedy: |_| host::mend_wsl(),
+    remedy: |_| host::repair_wsl(),
     needs: &[Need::Wsl],
     check: Some(check),
     #[cfg(test)]
@@ -46,8 +46,8 @@ fn check(context: &Context) -> Vec<Finding> {
         access::evidence(draft, context)
             .fact("the kernel is", container)
             .cause("The driver is that of Windows; its libraries are not here, or a Linux driver hides them.")
-            .fix(host::mend_wsl())
-            .done(),
+            .fix(host::repair_wsl())
+            .finish(),
     ]
 }
 

@@ -27,7 +27,7 @@ to the hardware. Memory errors: reset the GPU when it is idle. A lost GPU needs 
         Text::new("NVRM: Xid (PCI:*): {number}", "[93297.027938] NVRM: Xid (PCI:0000:43:00): 13, pid='<unknown>', name=<unknown>, Graphics Exception: ESR 0x52e7b0=0x101000e 0x52e7b4=0x4 0x52e7a8=0xc81eb60 0x52e7ac=0x1174"),
     ],
     remedy: |seen| {
-        let mut lines: Vec<String> = host::where_the_driver_is(seen.machine()).into_iter().collect();
+        let mut lines: Vec<String> = host::driver_location_remark(seen.machine()).into_iter().collect();
         lines.push("sudo dmesg | grep -E 'NVRM|Xid'".into());
         lines.push("firstlight doctor".into());
         lines
@@ -106,8 +106,8 @@ fn finding(machine: &Machine, number: u32, lines: &[&Xid], source: &str) -> Find
         }
         None => ("NVIDIA's catalogue of Xid errors says what this number means.", vec![inspect]),
     };
-    let here = host::where_the_driver_is(machine).into_iter();
-    draft.cause(cause).fix(here.chain(fix)).done()
+    let here = host::driver_location_remark(machine).into_iter();
+    draft.cause(cause).fix(here.chain(fix)).finish()
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! `firstlight logits`: writes a model's logits for given tokens, to compare them with another implementation.
 
-use crate::backend::{self, Chosen};
+use crate::backend::{self, OpenedDevice};
 use crate::cli::Logits;
 use crate::failure::Failure;
 use crate::output::Output;
@@ -35,7 +35,7 @@ pub(super) fn run(arguments: &Logits, output: &Output) -> anyhow::Result<Outcome
     let fit = |device: &Device| {
         loading::fit(&model.architecture, device, dtype, (capacity, step)).map(|_| ())
     };
-    let Chosen { device, told, .. } = choice.end(fit)?;
+    let OpenedDevice { device, told, .. } = choice.end(fit)?;
     let backend = told.backend();
     let crew = team.crew(backend)?;
     let split = (crew.as_ref(), &*folder);

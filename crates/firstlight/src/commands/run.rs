@@ -5,7 +5,7 @@ mod measured;
 mod prompts;
 
 use crate::Outcome;
-use crate::backend::{self, Chosen};
+use crate::backend::{self, OpenedDevice};
 use crate::cli::{Run, as_typed};
 use crate::failure::Failure;
 use crate::hub;
@@ -15,7 +15,7 @@ use crate::phases::{self, Phases};
 use crate::stages::Team;
 use device::Device;
 use listener::{GenerationRecord, Listener};
-use measured::{Again, Measured, Started};
+use measured::{Recomputation, RunTimes, Started};
 use models::{
     Batch, Capacity, Engine, FinishReason, LargestStep, LogitsOf, LogitsSelection, Model, Request,
     Sampling, StepBudget,
@@ -82,7 +82,7 @@ pub(super) fn run(arguments: &Run, output: &Output) -> anyhow::Result<Outcome> {
         let step = step_of(chunk_of(device)?);
         loading::fit(&model.architecture, device, dtype, (capacity, step)).map(|_| ())
     };
-    let Chosen { device, told, open_seconds } = choice.end(fit)?;
+    let OpenedDevice { device, told, open_seconds } = choice.end(fit)?;
     phases.done("waiting for the device to open");
     told.notice(output);
     let chunk = chunk_of(&device)?;
@@ -131,7 +131,7 @@ pub(super) fn run(arguments: &Run, output: &Output) -> anyhow::Result<Outcome> {
     });
     // Before bandwidth is measured, which allocates memory.
     let memory = predicted_bytes.zip(loading::highest(engine.device()));
-    let measured = Measured::new(&*engine, dtype, &requests, &heard, again)
+    let measured = RunTimes::new(&*engine, dtype, &requests, &heard, again)
         .with_memory(memory)
         .with_start(told, started, arguments.verbose);
     measured.print(output, &texts, &ended.collect::<Vec<_>>())?;
@@ -176,7 +176,7 @@ fn read_again(
     prompt: &[u32],
     heard: &GenerationRecord,
     chunk: usize,
-) -> anyhow::Result<Again> {
+) -> anyhow::Result<Recomputation> {
     let start = Instant::now();
     for ids in prompt.chunks(chunk) {
         engine.step(&Batch::new().with(0, ids), LogitsSelection::Last)?;
@@ -190,5 +190,5 @@ fn read_again(
         }
         _ => None,
     };
-    Ok(Again { prompt_seconds, difference })
+    Ok(Recomputation { prompt_seconds, difference })
 }

@@ -28,10 +28,10 @@ use super::weights::CudaProjection;
 use crate::program::{Input, RmsNorm};
 use device::cuda::{Buffer, DeviceError, Event};
 use layout::{Layout, Part};
-use ops::linear::{Epilogue, LinearCall, Out};
+use ops::linear::{Epilogue, LinearCall, OutputType};
 use ops::{DType, OpError, Tensor};
 use ops_cuda::decoder;
-use ops_cuda::decoder::{JoinOwn, PartialResults};
+use ops_cuda::decoder::{OwnedRowReduction, PartialResults};
 use owners::{CopyKind, least, part};
 use std::cell::RefCell;
 use std::ops::Range;
@@ -228,7 +228,7 @@ impl Run<'_> {
         let [added, their_squares] =
             [&sums, &both_squares].map(|[own, theirs]| PartialResults { own, theirs });
         let x = self.x.rows(own.rows.start, own.rows.len())?;
-        let join = JoinOwn {
+        let join = OwnedRowReduction {
             added,
             squares: squares.map(|(width, eps)| (their_squares, width, eps)),
             apart: here.apart(),
@@ -276,7 +276,7 @@ impl Run<'_> {
         &self,
         of: &CudaProjection,
         x: Input<'_>,
-        (epilogue, out): (Epilogue<'_>, Option<Out>),
+        (epilogue, out): (Epilogue<'_>, Option<OutputType>),
         made: &[Tensor],
     ) -> Result<(), OpError> {
         let scale = x.factor;

@@ -11,7 +11,7 @@ use crate::{Architecture, ModelError, Ranks};
 use device::cuda::{
     Buffer, Communicator, Cuda, NCCL_ID_BYTES, Nccl, PeerBuffer, SHARED_HANDLE_BYTES, Stream,
 };
-use ops::linear::{Epilogue, LinearCall, NormPrologue, Out};
+use ops::linear::{Epilogue, LinearCall, NormPrologue, OutputType};
 use ops::{DType, OpError, Tensor};
 use ops_cuda::decoder;
 use ops_cuda::decoder::{Inboxes, PEERS};
@@ -40,7 +40,7 @@ pub(super) fn join(
     let place = ranks.place();
     let version = nccl.version().map(u32::to_le_bytes).concat();
     let own = if place.rank == 0 { [&nccl.id()?[..], &version].concat() } else { Vec::new() };
-    let given = ranks.hand_out(own)?;
+    let given = ranks.broadcast(own)?;
     let Some((id, others)) = given.split_first_chunk::<NCCL_ID_BYTES>() else {
         return Err(ModelError::rank(0, "sent no NCCL id"));
     };
@@ -318,7 +318,8 @@ impl Run<'_> {
             let count = squares.len();
             let (x, o) = (rows.rows(first, count)?, all.rows(first, count)?);
             let (x, w, o, squares) = (x.on()?, norm.weight.on()?, o.on()?, squares.on()?);
-            let spread = decoder::Spread { dtype: DType::Bf16, x, w, o, squares, count, width };
+            let spread =
+                decoder::ShardedNorm { dtype: DType::Bf16, x, w, o, squares, count, width };
             self.push(decoder::spread(self.device, &spread)?)?;
             first += count;
         }
@@ -341,7 +342,7 @@ impl Run<'_> {
         let by_squares = norm.filter(|_| rows.is_none());
         let by_squares = by_squares.map(|(width, eps)| Ok((squares.on()?, width, eps)));
         let squares = by_squares.transpose()?;
-        let join = decoder::Join {
+        let join = decoder::ResidualSum {
             added: all.on()?,
             squares,
             x: self.x.on()?,
@@ -395,7 +396,7 @@ impl Run<'_> {
         };
         let made = places.iter().map(|place| of_part(&sums, place));
         let made = made.collect::<Result<Vec<_>, _>>()?;
-        self.project_rows(of, x, (Epilogue::Identity, Some(Out::F32)), &made)?;
+        self.project_rows(of, x, (Epilogue::Identity, Some(OutputType::F32)), &made)?;
         self.together(share, Collective::Sum(Arc::clone(sums.on()?), count))?;
         self.push(decoder::narrow(self.device, [sums.on()?, narrowed.on()?], count)?)?;
         let shaped = places.iter().zip(parts);

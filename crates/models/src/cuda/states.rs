@@ -1,5 +1,5 @@
 use super::group::Group;
-use super::moves::Moves;
+use super::moves::CopyLists;
 use super::run::Run;
 use device::cuda::Stream;
 use ops::{DType, OpError, States, Tensor};
@@ -38,7 +38,7 @@ pub(super) enum CopyBack {
     /// The state of each sequence.
     States(Tensor),
     /// Parts of states, each with all sequences.
-    Parts(Tensor, Arc<Moves>),
+    Parts(Tensor, Arc<CopyLists>),
 }
 
 impl StateBuffers<'_> {

@@ -1,4 +1,6 @@
-use super::{Backend, Convolution, Executor, Input, Loader, Mix, RmsNorm, StateId, Unmixed};
+use super::{
+    Backend, Convolution, Executor, Input, LayerMixer, Loader, MixerError, RmsNorm, StateId,
+};
 use crate::layers::{self, Mamba2Shape, MambaFactors};
 use crate::{ModelError, StateType};
 use ops::rmsnorm::Activation;
@@ -66,8 +68,8 @@ impl<B: Backend> Mamba2<B> {
     }
 }
 
-impl<B: Backend> Mix<B> for Mamba2<B> {
-    fn mix(&self, run: &mut B::Run<'_>, x: Input<'_>) -> Result<(), Unmixed> {
+impl<B: Backend> LayerMixer<B> for Mamba2<B> {
+    fn mix(&self, run: &mut B::Run<'_>, x: Input<'_>) -> Result<(), MixerError> {
         let Mamba2Shape { heads, head_dim, groups, state, dt_limits, .. } = self.shape;
         let (by_head, by_group) = ([heads, head_dim], [groups, state]);
         let convolved = (&self.conv, 1..4);

@@ -2,7 +2,7 @@
 //! it.
 
 use super::order::{ChoiceMessage, Order, OwnedChoice};
-use super::{Opening, Ranks};
+use super::{OpenRequest, Ranks};
 use crate::engine::{Batch, Engine, LogitsSelection};
 use crate::pages::Pages;
 use crate::{Architecture, Choice, ModelError, SampledTokens, SavedSequence, TokenLogprobs};
@@ -16,20 +16,20 @@ pub(super) struct LeaderEngine {
     ranks: Ranks,
     /// Number of host copies made so far.
     copies: u64,
-    dropped: Dropped,
+    dropped: DroppedCopies,
 }
 
 /// Host copies that were dropped; the other ranks are informed with the next copy.
-type Dropped = Arc<Mutex<Vec<u64>>>;
+type DroppedCopies = Arc<Mutex<Vec<u64>>>;
 
 /// A host copy of a sequence, of which every rank has a part.
-struct Copied {
+struct SequenceCopy {
     own: SavedSequence,
     copy: u64,
-    dropped: Dropped,
+    dropped: DroppedCopies,
 }
 
-impl Drop for Copied {
+impl Drop for SequenceCopy {
     fn drop(&mut self) {
         self.dropped.lock().unwrap_or_else(PoisonError::into_inner).push(self.copy);
     }
@@ -37,7 +37,7 @@ impl Drop for Copied {
 
 impl LeaderEngine {
     pub(super) fn new(engine: Box<dyn Engine>, ranks: Ranks) -> Self {
-        Self { engine, ranks, copies: 0, dropped: Dropped::default() }
+        Self { engine, ranks, copies: 0, dropped: DroppedCopies::default() }
     }
 
     /// Number of ranks; their parts have equal sizes.
@@ -186,11 +186,11 @@ impl Engine for LeaderEngine {
         let own = self.ranks.alike(self.engine.save(sequence))?;
         let (tokens, bytes) = (own.tokens(), own.bytes() * self.count());
         let dropped = Arc::clone(&self.dropped);
-        Ok(SavedSequence::new(tokens, bytes, Copied { own, copy, dropped }))
+        Ok(SavedSequence::new(tokens, bytes, SequenceCopy { own, copy, dropped }))
     }
 
     fn restore(&mut self, saved: &SavedSequence, to: usize) -> Result<(), ModelError> {
-        let Copied { own, copy, .. } = saved.copy()?;
+        let SequenceCopy { own, copy, .. } = saved.copy()?;
         self.ranks.order(&Order::Restore { copy: *copy, to })?;
         self.ranks.alike(self.engine.restore(own, to))
     }
@@ -219,7 +219,7 @@ fn with_choices<T>(
 /// [`ModelError`] when a model cannot be opened, the device is lost, or rank 0 has ended; and errors of `open`.
 pub fn follow<E: From<ModelError>>(
     ranks: &Ranks,
-    open: impl Fn(&Architecture, &Opening) -> Result<Device, E>,
+    open: impl Fn(&Architecture, &OpenRequest) -> Result<Device, E>,
 ) -> Result<(), E> {
     let mut engine: Option<Box<dyn Engine>> = None;
     let mut copies = BTreeMap::new();

@@ -44,7 +44,7 @@ impl Line {
     }
 
     /// Identifies this process to rank 0.
-    pub(super) fn greet(&mut self, secret: &[u8], rank: u32) -> Result<()> {
+    pub(super) fn identify(&mut self, secret: &[u8], rank: u32) -> Result<()> {
         self.write(Kind::Order, rank, secret)
     }
 
@@ -52,7 +52,7 @@ impl Line {
     ///
     /// # Errors
     /// When the secret is wrong.
-    pub(super) fn welcome(&mut self, secret: &[u8]) -> Result<u32> {
+    pub(super) fn read_rank(&mut self, secret: &[u8]) -> Result<u32> {
         self.0.set_read_timeout(Some(GREETING))?;
         let mut head = [0; HEAD];
         self.0.read_exact(&mut head)?;

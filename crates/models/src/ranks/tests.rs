@@ -19,7 +19,7 @@ fn laid<T: Send + 'static>(
     };
     // A connection without the secret is not a rank.
     let mut stranger = Line::new(TcpStream::connect(at).unwrap()).unwrap();
-    stranger.greet(b"wore", 1).unwrap();
+    stranger.identify(b"wore", 1).unwrap();
     let others = (1..ranks).map(join).collect();
     let within = Duration::from_secs(30);
     (Ranks::lead(&listener, ranks, SECRET, within, ended).unwrap(), others)
@@ -123,7 +123,7 @@ fn ranks_use_the_state_type_of_rank_0() {
     let source = crate::ModelSource::Random { config, seed: 1 };
     let room =
         (crate::Capacity { sequences: 1, tokens: 64 }, crate::LargestStep { tokens: 1, logits: 1 });
-    let opening = Opening::new(&source, BackendKind::Cuda, crate::Storage::Bf16, room);
+    let opening = OpenRequest::new(&source, BackendKind::Cuda, crate::Storage::Bf16, room);
     let model = source.open().unwrap().with_scan_states(StateType::Bf16).unwrap();
     let device = backends::open(BackendKind::Cpu).unwrap();
     // The CPU does not support this state type; the order has been sent by then.

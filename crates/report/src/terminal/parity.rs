@@ -2,7 +2,8 @@ use super::Style;
 use super::beside::beside;
 use super::layout::{Cell, Column, cell, paragraph, plain, render, table, tagged};
 use crate::counts::{
-    Counts, Group, LeftOut, by_reason, count_columns, groups, left_out, not_passed, ops, status,
+    Counts, ExcludedRows, Group, by_reason, count_columns, groups, left_out, not_passed, ops,
+    status,
 };
 use crate::document::Tone;
 use crate::format;
@@ -165,7 +166,7 @@ fn head(all: &[ParityRow], told: &[ParityRow], style: Style) -> String {
 }
 
 /// Failed rows; those that one kernel has for one reason together.
-fn failures(rows: &[ParityRow]) -> Vec<LeftOut<'_>> {
+fn failures(rows: &[ParityRow]) -> Vec<ExcludedRows<'_>> {
     let failed = not_passed(rows).into_iter().filter(|row| status(row).0 == Tone::Bad);
     let mut kernels: Vec<(&str, BackendKind, Vec<&ParityRow>)> = Vec::new();
     for row in failed {

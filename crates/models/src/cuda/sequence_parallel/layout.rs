@@ -74,7 +74,7 @@ impl Layout {
 
 #[cfg(test)]
 mod tests {
-    use super::super::owners::{Places, least};
+    use super::super::owners::{ReceiveArea, least};
     use super::*;
     use ops_cuda::decoder::PEERS;
 
@@ -106,7 +106,7 @@ mod tests {
                         );
                         let before = sent.start;
                         assert_eq!([part.sums.start % 16, (part.sums.start - before) % 16], [0, 0]);
-                        assert!(sent.len() <= Places::parts_bytes(ranks, [tokens, hidden]));
+                        assert!(sent.len() <= ReceiveArea::parts_bytes(ranks, [tokens, hidden]));
                         // Only their own data and padding before the next sums.
                         assert!(sent.len() - part.sums.len() - part.squares.len() < APART);
                     }

@@ -5,7 +5,7 @@ use crate::Architecture;
 use architectures::ShardRank;
 use device::cuda::{Buffer, Cuda, DeviceError, Stream};
 use ops::OpError;
-use ops_cuda::decoder::{JoinOwn, Mark, PEERS};
+use ops_cuda::decoder::{Mark, OwnedRowReduction, PEERS};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -25,13 +25,13 @@ pub(super) enum CopyKind {
 }
 
 /// The receive buffers of one GPU, which other GPUs write by peer-to-peer copies.
-pub(super) struct Places {
+pub(super) struct ReceiveArea {
     area: Buffer,
     pub(super) place: ShardRank,
     size: [usize; 2],
 }
 
-impl Places {
+impl ReceiveArea {
     /// Size in bytes for `ranks` ranks.
     pub(super) fn bytes(ranks: usize, size @ [tokens, hidden]: [usize; 2]) -> usize {
         2 * APART + (ranks - 1) * Self::parts_bytes(ranks, size) + 2 * tokens * hidden
@@ -84,7 +84,7 @@ pub(in crate::cuda) struct ReceiveBuffers {
     /// The values `1..=TURNS` in u32, the source of flag copies.
     turns: Buffer,
     /// The receive buffers by rank.
-    pub(super) places: Vec<Places>,
+    pub(super) places: Vec<ReceiveArea>,
     /// Number of copies of each kind, equal on all ranks because they make the same calls.
     made: [AtomicUsize; 2],
     pub(super) rank: usize,
@@ -105,9 +105,9 @@ pub(super) fn least(ranks: usize) -> usize {
 /// Maximum tokens of a divided pass and the bytes of its receive buffers on each GPU; `None` if passes are not divided.
 pub(in crate::cuda) fn room(of: &Architecture, tokens: usize) -> Option<(usize, usize)> {
     let ranks = of.place.ranks;
-    let fits = of.hidden.is_multiple_of(8) && of.hidden <= JoinOwn::WIDEST;
+    let fits = of.hidden.is_multiple_of(8) && of.hidden <= OwnedRowReduction::WIDEST;
     let fits = fits && (2..=PEERS).contains(&ranks) && tokens >= least(ranks);
-    fits.then(|| (tokens, Places::bytes(ranks, [tokens, of.hidden])))
+    fits.then(|| (tokens, ReceiveArea::bytes(ranks, [tokens, of.hidden])))
 }
 
 impl ReceiveBuffers {
@@ -125,7 +125,7 @@ impl ReceiveBuffers {
         let ranks = areas.len();
         let places = areas.into_iter().enumerate();
         let places =
-            places.map(|(rank, area)| Places { area, place: ShardRank { rank, ranks }, size });
+            places.map(|(rank, area)| ReceiveArea { area, place: ShardRank { rank, ranks }, size });
         Ok(Self {
             copies: cuda.new_stream()?,
             turns: cuda.stream().upload(&turns)?,
@@ -136,7 +136,7 @@ impl ReceiveBuffers {
         })
     }
 
-    pub(super) fn here(&self) -> &Places {
+    pub(super) fn here(&self) -> &ReceiveArea {
         &self.places[self.rank]
     }
 

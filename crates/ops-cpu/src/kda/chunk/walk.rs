@@ -56,12 +56,12 @@ impl Scratch {
 }
 
 /// All chunks of one part.
-pub(super) struct Walk<'a, E> {
+pub(super) struct ChunkScan<'a, E> {
     pub(super) part: Part<'a, E>,
     pub(super) scratch: &'a mut Scratch,
 }
 
-impl<E: Element> SimdKernel for Walk<'_, E> {
+impl<E: Element> SimdKernel for ChunkScan<'_, E> {
     type Output = ();
 
     #[inline(always)]
