@@ -1,6 +1,6 @@
 //! The model families, one file each: their names in config.json, and how their keys determine the layers.
 
-use crate::draft::Draft;
+use crate::builder::ArchitectureBuilder;
 use crate::layers::RouterScore;
 use crate::{Architecture, Config, ConfigError};
 
@@ -49,7 +49,7 @@ pub struct ModelFamily {
     /// Whether a config belongs to it by other features than its names.
     pub(crate) recognises: fn(&Config) -> bool,
     /// Describes the model of a config.
-    pub(crate) read: fn(&Config, Draft) -> Result<Architecture, ConfigError>,
+    pub(crate) read: fn(&Config, ArchitectureBuilder) -> Result<Architecture, ConfigError>,
 }
 
 impl ModelFamily {
@@ -92,18 +92,18 @@ fn only_with(config: &Config, flag: &str) -> Result<(), ConfigError> {
 
 /// How a softmax router's logits become weights. The softmax over all experts divided by the sum of the chosen equals
 /// the softmax over the chosen.
-fn softmax(config: &Config, draft: &mut Draft, renormalised: bool) -> RouterScore {
-    match draft.need(config.flag_or("norm_topk_prob", renormalised), true) {
+fn softmax(config: &Config, builder: &mut ArchitectureBuilder, renormalised: bool) -> RouterScore {
+    match builder.need(config.flag_or("norm_topk_prob", renormalised), true) {
         true => RouterScore::SoftmaxOfChosen,
         false => RouterScore::SoftmaxOfAll,
     }
 }
 
 /// Refuses expert groups: a single group is equivalent to none.
-fn only_one_group(config: &Config, draft: &mut Draft) {
+fn only_one_group(config: &Config, builder: &mut ArchitectureBuilder) {
     const KEY: &str = "topk_group";
-    if draft.need(config.size_or(KEY, 1), 1) != 1 {
-        draft.refuse(config.wrong(KEY, "1, the published models have it so"));
+    if builder.need(config.size_or(KEY, 1), 1) != 1 {
+        builder.refuse(config.wrong(KEY, "1, the published models have it so"));
     }
 }
 

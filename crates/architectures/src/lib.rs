@@ -10,9 +10,9 @@
 //! 2. Add it to `families.rs`: the `mod` line and the row in [`FAMILIES`].
 
 mod architecture;
+mod builder;
 mod class_defaults;
 mod config;
-mod draft;
 mod each_kind;
 mod error;
 mod families;

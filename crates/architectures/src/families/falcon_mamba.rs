@@ -1,7 +1,7 @@
 //! FalconMamba: Mamba with unweighted norms of the step size's low rank, B and C.
 
 use super::{ModelFamily, mamba};
-use crate::draft::Draft;
+use crate::builder::ArchitectureBuilder;
 use crate::layers::Norms;
 use crate::{Architecture, Config, ConfigError};
 
@@ -17,7 +17,7 @@ pub(super) const FAMILY: ModelFamily = ModelFamily {
 /// transformers' default.
 const MIXER_EPS: f64 = 1e-6;
 
-fn read(config: &Config, mut draft: Draft) -> Result<Architecture, ConfigError> {
-    let eps = draft.need(config.number_or("mixer_rms_eps", MIXER_EPS), MIXER_EPS);
-    mamba::read_with(config, draft, Norms::Plain { eps })
+fn read(config: &Config, mut builder: ArchitectureBuilder) -> Result<Architecture, ConfigError> {
+    let eps = builder.need(config.number_or("mixer_rms_eps", MIXER_EPS), MIXER_EPS);
+    mamba::read_with(config, builder, Norms::Plain { eps })
 }

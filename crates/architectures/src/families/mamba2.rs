@@ -4,7 +4,7 @@
 
 use super::mamba::{alone, around};
 use super::{ModelFamily, only_silu, only_with, only_without};
-use crate::draft::Draft;
+use crate::builder::ArchitectureBuilder;
 use crate::layers::{Mamba2, Mamba2Shape, OPEN};
 use crate::{Architecture, Config, ConfigError, Mixer};
 
@@ -22,11 +22,11 @@ pub(super) fn is_second(config: &Config) -> bool {
     config.get("ssm_cfg").and_then(|part| part.get("layer")?.as_str()) == Some("Mamba2")
 }
 
-fn read(config: &Config, mut draft: Draft) -> Result<Architecture, ConfigError> {
-    draft.need(only_silu(config), ());
-    draft.need(only_without(config, "norm_before_gate"), ());
-    draft.need(only_with(config, "rms_norm"), ());
-    draft.model(config, around(config, false), |draft| {
+fn read(config: &Config, mut builder: ArchitectureBuilder) -> Result<Architecture, ConfigError> {
+    builder.need(only_silu(config), ());
+    builder.need(only_without(config, "norm_before_gate"), ());
+    builder.need(only_with(config, "rms_norm"), ());
+    builder.model(config, around(config, false), |builder| {
         let hidden = config.count(config.spelled(&["hidden_size", "d_model"]))?;
         let head_dim = config.count_unless_auto("head_dim")?.unwrap_or(64);
         let inner = hidden * config.size_or("expand", 2)?;
@@ -39,12 +39,12 @@ fn read(config: &Config, mut draft: Draft) -> Result<Architecture, ConfigError> 
             groups: config.count_or("n_groups", groups)?.max(1),
             state: config.size_or("state_size", 128)?,
             taps: config.taps("conv_kernel")?,
-            dt_limits: draft.need(config.limits("time_step_limit", OPEN), OPEN),
+            dt_limits: builder.need(config.limits("time_step_limit", OPEN), OPEN),
         };
-        shape.check(config, ["n_groups", "conv_kernel"], draft)?;
+        shape.check(config, ["n_groups", "conv_kernel"], builder)?;
         let biases = [config.flag_or("use_conv_bias", true)?, config.flag_or("use_bias", false)?];
-        alone(config, draft, hidden, |draft, prefix| {
-            Mixer::Mamba2(Mamba2::declare(&mut draft.params, prefix, shape, biases))
+        alone(config, builder, hidden, |builder, prefix| {
+            Mixer::Mamba2(Mamba2::declare(&mut builder.params, prefix, shape, biases))
         })
     })
 }

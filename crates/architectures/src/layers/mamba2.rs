@@ -1,5 +1,5 @@
 use super::Attention;
-use crate::draft::Draft;
+use crate::builder::ArchitectureBuilder;
 use crate::params::{ParamId, ParamInit, Params, Projection, fan_in};
 use crate::{Config, ConfigError};
 
@@ -74,7 +74,10 @@ pub struct Mamba2Shape {
 
 impl Mamba2Shape {
     /// Reads the keys that Granite, Bamba and Falcon-H1 share.
-    pub(crate) fn of(config: &Config, draft: &mut Draft) -> Result<Self, ConfigError> {
+    pub(crate) fn of(
+        config: &Config,
+        builder: &mut ArchitectureBuilder,
+    ) -> Result<Self, ConfigError> {
         let hidden = config.count("hidden_size")?;
         let heads = config.count("mamba_n_heads")?;
         let inner = match config.get("mamba_d_ssm") {
@@ -95,9 +98,9 @@ impl Mamba2Shape {
             groups: config.count("mamba_n_groups")?,
             state: config.count("mamba_d_state")?,
             taps: config.count("mamba_d_conv")?,
-            dt_limits: draft.need(config.limits("time_step_limit", OPEN), OPEN),
+            dt_limits: builder.need(config.limits("time_step_limit", OPEN), OPEN),
         };
-        shape.check(config, ["mamba_n_groups", "mamba_d_conv"], draft)?;
+        shape.check(config, ["mamba_n_groups", "mamba_d_conv"], builder)?;
         Ok(shape)
     }
 
@@ -106,14 +109,14 @@ impl Mamba2Shape {
         &self,
         config: &Config,
         [groups, taps]: [&str; 2],
-        draft: &mut Draft,
+        builder: &mut ArchitectureBuilder,
     ) -> Result<(), ConfigError> {
         if !self.heads.is_multiple_of(self.groups) {
             let wanted = format!("a divisor of the {} heads", self.heads);
             return Err(config.wrong(groups, wanted));
         }
         if !(2..=4).contains(&self.taps) {
-            draft.refuse(config.wrong(taps, "2 to 4 taps"));
+            builder.refuse(config.wrong(taps, "2 to 4 taps"));
         }
         Ok(())
     }
