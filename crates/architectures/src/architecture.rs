@@ -62,8 +62,8 @@ impl Architecture {
 
     fn describe_in(config: &Config, mut builder: ArchitectureBuilder) -> Result<Self, ConfigError> {
         let family = ModelFamily::of(config).ok_or_else(|| unknown(config, false))?;
-        let around = config.model_type().unwrap_or_default();
-        if config.language_model().is_some() && !family.inside.contains(&around) {
+        let outer_type = config.model_type().unwrap_or_default();
+        if config.language_model().is_some() && !family.inside.contains(&outer_type) {
             builder.refuse(unknown(config, true));
         }
         let mut described = Self { family: family.name, ..(family.read)(config, builder)? };

@@ -16,21 +16,21 @@ pub(crate) struct ArchitectureBuilder {
 }
 
 /// Names and options of the tensors outside of layers.
-pub(crate) struct Around {
+pub(crate) struct OuterTensors {
     pub(crate) embedding: String,
     pub(crate) norm: String,
     /// Whether the head is tied to the embedding by default.
     pub(crate) tied: bool,
 }
 
-impl Around {
+impl OuterTensors {
     /// Llama's names.
-    pub(crate) fn model() -> Self {
-        Self::under("model", "norm")
+    pub(crate) fn llama() -> Self {
+        Self::with_prefix("model", "norm")
     }
 
-    /// Names with a prefix and another name of the last norm.
-    pub(crate) fn under(prefix: &str, norm: &str) -> Self {
+    /// Llama's names with another prefix and another name of the final norm.
+    pub(crate) fn with_prefix(prefix: &str, norm: &str) -> Self {
         Self {
             embedding: format!("{prefix}.embed_tokens.weight"),
             norm: format!("{prefix}.{norm}.weight"),
@@ -81,7 +81,7 @@ impl ArchitectureBuilder {
     pub(crate) fn model(
         mut self,
         config: &Config,
-        around: Around,
+        outer: OuterTensors,
         layers: impl FnOnce(&mut Self) -> Result<Vec<Layer>, ConfigError>,
     ) -> Result<Architecture, ConfigError> {
         const CONTEXT: &[&str] = &["max_position_embeddings", "model_max_length"];
@@ -90,15 +90,15 @@ impl ArchitectureBuilder {
         // The first Mamba configs give the vocabulary without its padding.
         let vocabulary =
             ids.next_multiple_of(config.count_or("pad_vocab_size_multiple", 1)?.max(1));
-        let embed = self.params.projection(around.embedding, vocabulary, hidden);
+        let embed = self.params.projection(outer.embedding, vocabulary, hidden);
         let embedding = embed.rows[0].param;
         let layers = layers(&mut self)?;
         let context = match layers.iter().any(|layer| layer.mixer.cached() > 0) {
             true => self.need(config.count(config.spelled(CONTEXT)), usize::MAX),
             false => config.count_or(config.spelled(CONTEXT), UNLIMITED)?,
         };
-        let norm = self.params.norm(around.norm, hidden);
-        let head = match config.outer_flag_or("tie_word_embeddings", around.tied)? {
+        let norm = self.params.norm(outer.norm, hidden);
+        let head = match config.outer_flag_or("tie_word_embeddings", outer.tied)? {
             true => embed,
             false => self.params.head(vocabulary, hidden),
         };

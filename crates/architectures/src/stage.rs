@@ -27,11 +27,11 @@ impl Architecture {
         let last = stage.rank + 1 == stage.ranks;
         let mut cutter = Cutter::new(self.params.clone());
         for (id, _) in self.params.with_ids() {
-            let around = match id == self.embedding {
+            let is_outer = match id == self.embedding {
                 true => stage.rank == 0 || (last && self.is_tied()),
                 false => last && id >= self.norm,
             };
-            if !around && !kept.contains(&id) {
+            if !is_outer && !kept.contains(&id) {
                 cutter.leave(id);
             }
         }

@@ -1,7 +1,7 @@
 //! Bamba: Mamba-2 with attention in listed layers.
 
 use super::{ModelFamily, attends, only_silu};
-use crate::builder::{ArchitectureBuilder, Around};
+use crate::builder::{ArchitectureBuilder, OuterTensors};
 use crate::layers::{Attention, AttentionShape, GatedMlp, Mamba2, Mamba2Shape};
 use crate::rope::RotaryFraction;
 use crate::{Architecture, Config, ConfigError, Layer, Mixer, Rope};
@@ -17,7 +17,7 @@ pub(super) const FAMILY: ModelFamily = ModelFamily {
 
 fn read(config: &Config, mut builder: ArchitectureBuilder) -> Result<Architecture, ConfigError> {
     builder.need(only_silu(config), ());
-    builder.model(config, Around::under("model", "final_layernorm"), |builder| {
+    builder.model(config, OuterTensors::with_prefix("model", "final_layernorm"), |builder| {
         let listed = config.counts("attn_layer_indices")?.unwrap_or_default();
         let attends = match attends(config, "mamba")? {
             Some(attends) => attends,

@@ -1,7 +1,7 @@
 //! Falcon-H1: attention and Mamba-2 in parallel in every layer, with multipliers of projections.
 
 use super::{ModelFamily, only_silu, only_without};
-use crate::builder::{ArchitectureBuilder, Around};
+use crate::builder::{ArchitectureBuilder, OuterTensors};
 use crate::layers::{
     Attention, AttentionShape, GatedMlp, Mamba2, Mamba2Shape, MambaFactors, Parallel,
 };
@@ -24,10 +24,11 @@ fn read(config: &Config, mut builder: ArchitectureBuilder) -> Result<Architectur
     }
     let embedding_multiplier = factor(config, &mut builder, "embedding_multiplier");
     let logits = nonzero(config, &mut builder, "lm_head_multiplier");
-    let described =
-        builder.model(config, Around::under("model", "final_layernorm"), |builder| {
-            (0..config.layer_count()?).map(|index| layer(config, builder, index)).collect()
-        })?;
+    let described = builder.model(
+        config,
+        OuterTensors::with_prefix("model", "final_layernorm"),
+        |builder| (0..config.layer_count()?).map(|index| layer(config, builder, index)).collect(),
+    )?;
     Ok(Architecture { embedding_multiplier, logits_divisor: 1.0 / logits, ..described })
 }
 

@@ -1,7 +1,7 @@
 //! gpt-oss: attention with sinks, a sliding window in every other layer, and experts with interleaved gate and up rows.
 
 use super::{ModelFamily, only_silu};
-use crate::builder::{ArchitectureBuilder, Around};
+use crate::builder::{ArchitectureBuilder, OuterTensors};
 use crate::layers::{Attention, AttentionShape, ClampedExperts, Experts, RouterScore, stacked};
 use crate::params::{MatrixLayout, Projection};
 use crate::rope::RotaryFraction;
@@ -28,7 +28,7 @@ fn read(config: &Config, mut builder: ArchitectureBuilder) -> Result<Architectur
             builder.refuse(config.wrong(key, "a multiple of 32, as MXFP4 has it"));
         }
     }
-    builder.model(config, Around::model(), |builder| {
+    builder.model(config, OuterTensors::llama(), |builder| {
         let slides = slides(config)?.into_iter().enumerate();
         slides.map(|(index, slides)| layer(config, builder, index, (slides, packed))).collect()
     })

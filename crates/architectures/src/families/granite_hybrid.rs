@@ -6,7 +6,7 @@
 //! normalized.
 
 use super::{ModelFamily, attends, only_silu, only_without};
-use crate::builder::{ArchitectureBuilder, Around};
+use crate::builder::{ArchitectureBuilder, OuterTensors};
 use crate::layers::{
     Attention, AttentionShape, ExpertLayout, Experts, ExpertsShape, GatedMlp, Mamba2, Mamba2Shape,
     RouterScore,
@@ -32,7 +32,7 @@ fn read(config: &Config, mut builder: ArchitectureBuilder) -> Result<Architectur
     if logits_divisor == 0.0 {
         builder.refuse(config.wrong("logits_scaling", "a number other than 0"));
     }
-    let described = builder.model(config, Around::model(), |builder| {
+    let described = builder.model(config, OuterTensors::llama(), |builder| {
         let missing = || config.missing("layer_types", "the kind of each layer");
         let attends = attends(config, "mamba")?.ok_or_else(missing)?;
         let layers = attends.into_iter().enumerate();

@@ -1,7 +1,7 @@
 //! Jamba: Mamba-1 with periodic attention layers, and experts in every other layer.
 
 use super::{ModelFamily, attends, only_silu, only_with};
-use crate::builder::{ArchitectureBuilder, Around};
+use crate::builder::{ArchitectureBuilder, OuterTensors};
 use crate::layers::{
     Attention, AttentionShape, ExpertLayout, Experts, ExpertsShape, GatedMlp, Mamba1, Mamba1Shape,
     RouterScore,
@@ -23,7 +23,7 @@ pub(super) const FAMILY: ModelFamily = ModelFamily {
 fn read(config: &Config, mut builder: ArchitectureBuilder) -> Result<Architecture, ConfigError> {
     builder.need(only_silu(config), ());
     builder.need(only_with(config, "mamba_inner_layernorms"), ());
-    builder.model(config, Around::under("model", "final_layernorm"), |builder| {
+    builder.model(config, OuterTensors::with_prefix("model", "final_layernorm"), |builder| {
         let count = config.layer_count()?;
         let attends = match attends(config, "mamba")? {
             Some(attends) => attends,

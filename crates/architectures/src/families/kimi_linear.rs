@@ -1,7 +1,7 @@
 //! Kimi Linear: Kimi Delta Attention with latent attention in listed layers, and experts after the first layers.
 
 use super::{ModelFamily, only_one_group, only_silu, only_without};
-use crate::builder::{ArchitectureBuilder, Around};
+use crate::builder::{ArchitectureBuilder, OuterTensors};
 use crate::layers::{
     ExpertLayout, Experts, ExpertsShape, GatedMlp, Kda, LatentAttention, LatentShape, RouterScore,
 };
@@ -31,7 +31,7 @@ fn read(config: &Config, mut builder: ArchitectureBuilder) -> Result<Architectur
     builder.need(only_silu(config), ());
     builder.need(only_without(config, "mla_use_output_gate"), ());
     builder.need(only_without(config, "attention_bias"), ());
-    builder.model(config, Around::model(), |builder| {
+    builder.model(config, OuterTensors::llama(), |builder| {
         let layers = layer_types(config)?.into_iter().enumerate();
         let kda = kda_shape(config, builder)?;
         let routed = routed(config)?;

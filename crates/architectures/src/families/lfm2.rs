@@ -2,7 +2,7 @@
 //! layers.
 
 use super::{ModelFamily, attends};
-use crate::builder::{ArchitectureBuilder, Around};
+use crate::builder::{ArchitectureBuilder, OuterTensors};
 use crate::layers::{
     Attention, AttentionShape, ExpertLayout, Experts, ExpertsShape, GatedMlp, RouterScore,
     ShortConv,
@@ -22,8 +22,8 @@ pub(super) const FAMILY: ModelFamily = ModelFamily {
 
 fn read(config: &Config, builder: ArchitectureBuilder) -> Result<Architecture, ConfigError> {
     let tied = config.flag_or("tie_embedding", true)?;
-    let around = Around { tied, ..Around::under("model", "embedding_norm") };
-    builder.model(config, around, |builder| {
+    let outer = OuterTensors { tied, ..OuterTensors::with_prefix("model", "embedding_norm") };
+    builder.model(config, outer, |builder| {
         let count = config.layer_count()?;
         let attends = match (attends(config, "conv")?, config.counts("full_attn_idxs")?) {
             (Some(attends), _) => attends,

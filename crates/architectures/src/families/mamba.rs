@@ -1,7 +1,7 @@
 //! Mamba: selective scans only, in transformers' and state-spaces' config.
 
 use super::{ModelFamily, only_silu, only_with};
-use crate::builder::{ArchitectureBuilder, Around};
+use crate::builder::{ArchitectureBuilder, OuterTensors};
 use crate::layers::{Mamba1, Mamba1Shape, Norms};
 use crate::{Architecture, Config, ConfigError, Layer, Mixer};
 
@@ -29,7 +29,7 @@ pub(super) fn read_with(
 ) -> Result<Architecture, ConfigError> {
     builder.need(only_silu(config), ());
     builder.need(only_with(config, "rms_norm"), ());
-    builder.model(config, around(config, true), |builder| {
+    builder.model(config, outer_tensors(config, true), |builder| {
         let hidden = config.count(config.spelled(&["hidden_size", "d_model"]))?;
         let shape = Mamba1Shape {
             hidden,
@@ -52,10 +52,10 @@ pub(super) fn read_with(
 
 /// Tensors outside of layers for Mamba-1 and Mamba-2. state-spaces' own files, recognized by `ssm_cfg`, have one
 /// embedding and always tie it.
-pub(super) fn around(config: &Config, tied: bool) -> Around {
+pub(super) fn outer_tensors(config: &Config, tied: bool) -> OuterTensors {
     let own = config.has("ssm_cfg");
     let embedding = if own { "embedding" } else { "embeddings" };
-    Around {
+    OuterTensors {
         embedding: format!("backbone.{embedding}.weight"),
         norm: "backbone.norm_f.weight".to_owned(),
         tied: tied || own,

@@ -2,7 +2,7 @@
 //!
 //! With several groups transformers normalizes all channels together, mamba_ssm and vLLM each group, as here.
 
-use super::mamba::{alone, around};
+use super::mamba::{alone, outer_tensors};
 use super::{ModelFamily, only_silu, only_with, only_without};
 use crate::builder::ArchitectureBuilder;
 use crate::layers::{Mamba2, Mamba2Shape, OPEN};
@@ -26,7 +26,7 @@ fn read(config: &Config, mut builder: ArchitectureBuilder) -> Result<Architectur
     builder.need(only_silu(config), ());
     builder.need(only_without(config, "norm_before_gate"), ());
     builder.need(only_with(config, "rms_norm"), ());
-    builder.model(config, around(config, false), |builder| {
+    builder.model(config, outer_tensors(config, false), |builder| {
         let hidden = config.count(config.spelled(&["hidden_size", "d_model"]))?;
         let head_dim = config.count_unless_auto("head_dim")?.unwrap_or(64);
         let inner = hidden * config.size_or("expand", 2)?;

@@ -4,7 +4,7 @@
 //! do neither.
 
 use super::{ModelFamily, only_one_group, only_without};
-use crate::builder::{ArchitectureBuilder, Around};
+use crate::builder::{ArchitectureBuilder, OuterTensors};
 use crate::layers::{
     Attention, AttentionShape, ExpertLayout, Experts, ExpertsShape, GatedMlp, Mamba2, Mamba2Shape,
     OPEN, RouterScore,
@@ -30,12 +30,12 @@ fn read(config: &Config, mut builder: ArchitectureBuilder) -> Result<Architectur
     builder.need(only_without(config, "mlp_bias"), ());
     // Multi-token-prediction layers are not loaded.
     builder.unused = &["mtp."];
-    let around = Around {
+    let outer = OuterTensors {
         embedding: "backbone.embeddings.weight".to_owned(),
         norm: "backbone.norm_f.weight".to_owned(),
         tied: false,
     };
-    builder.model(config, around, |builder| {
+    builder.model(config, outer, |builder| {
         let layers = letters(config)?.into_iter().enumerate();
         layers.map(|(index, letter)| layer(config, builder, index, letter)).collect()
     })

@@ -4,7 +4,7 @@
 
 use super::{ModelFamily, only_silu, only_without, softmax};
 use crate::architecture::unknown;
-use crate::builder::{ArchitectureBuilder, Around};
+use crate::builder::{ArchitectureBuilder, OuterTensors};
 use crate::layers::{
     Attention, AttentionShape, ExpertLayout, Experts, ExpertsShape, GatedMlp, LatentAttention,
     LatentShape, RouterScore,
@@ -74,10 +74,11 @@ fn read(config: &Config, mut builder: ArchitectureBuilder) -> Result<Architectur
     }
     // Some files of Llama 2 contain this derived tensor.
     builder.unused = &["rotary_emb.inv_freq"];
-    let described =
-        builder.model(config, Around { tied, ..Around::under("model", "norm") }, |builder| {
-            (0..config.layer_count()?).map(|index| layer(config, builder, index)).collect()
-        })?;
+    let described = builder.model(
+        config,
+        OuterTensors { tied, ..OuterTensors::with_prefix("model", "norm") },
+        |builder| (0..config.layer_count()?).map(|index| layer(config, builder, index)).collect(),
+    )?;
     Ok(Architecture { embedding_multiplier, residual_multiplier, logits_divisor, ..described })
 }
 

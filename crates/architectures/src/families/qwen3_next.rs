@@ -1,7 +1,7 @@
 //! Qwen3-Next and 3.5: Gated DeltaNet with full attention in every fourth layer, experts in all layers or in none.
 
 use super::{ModelFamily, attends, only_silu, only_without, softmax};
-use crate::builder::{ArchitectureBuilder, Around};
+use crate::builder::{ArchitectureBuilder, OuterTensors};
 use crate::layers::{
     Attention, AttentionShape, ExpertLayout, Experts, ExpertsShape, GatedDelta, GatedDeltaShape,
     GatedMlp,
@@ -28,7 +28,7 @@ fn read(config: &Config, mut builder: ArchitectureBuilder) -> Result<Architectur
     // 3.5 has a separate tensor for each projection, and may be nested in a multimodal model.
     let newer = config.names().iter().any(|name| name.starts_with("qwen3_5"));
     let root = if config.language_model().is_some() { "model.language_model" } else { "model" };
-    builder.model(config, Around::under(root, "norm"), |builder| {
+    builder.model(config, OuterTensors::with_prefix(root, "norm"), |builder| {
         let count = config.layer_count()?;
         let interval = config.count_or("full_attention_interval", 4)?.max(1);
         let attends = match attends(config, "linear_attention")? {
