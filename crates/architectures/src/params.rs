@@ -252,7 +252,7 @@ impl Params {
             param.note_expanded();
             if matches!(
                 param.stored,
-                StorageFormat::Int(GroupQuantization { packing: Packing::LookedUp, .. })
+                StorageFormat::Int(GroupQuantization { packing: Packing::BitsAndBytes, .. })
             ) {
                 param.expanded = ExpandedBy::Everywhere;
             }

@@ -222,7 +222,7 @@ impl IntegerValues<'_> {
                 }
             }
             // Such values are not a separate tensor.
-            Packing::Gguf(_) | Packing::LookedUp => {}
+            Packing::Gguf(_) | Packing::BitsAndBytes => {}
             Packing::Mxfp4 => {
                 for (row, into) in rows.zip(into.chunks_exact_mut(columns)) {
                     let first = (row * self.of.columns + own.start) / 2;

@@ -34,7 +34,7 @@ pub enum Packing {
     /// AWQ: across outputs, of which eight are interleaved.
     Awq,
     /// bitsandbytes: 4-bit codebook indices with block scales; blocks continue across rows.
-    LookedUp,
+    BitsAndBytes,
     /// GGUF: blocks of a row that include their scales.
     Gguf(GgmlType),
     /// 4-bit floats (E2M1), two per byte, the first in the low nibble, with power-of-two scales (E8M0).
@@ -78,7 +78,7 @@ impl GroupQuantization {
                 (rows as u64).saturating_mul(of_row as u64)
             }
             // A block scale has one byte with double quantization, which is the usual case; a row scale has four.
-            Packing::LookedUp => {
+            Packing::BitsAndBytes => {
                 let scale = if self.bits == 4 { 1 } else { 4 };
                 self.bytes([rows, columns], [scale, 0])
             }
@@ -92,7 +92,7 @@ impl GroupQuantization {
     pub(crate) fn is_multiplied(self, columns: usize) -> bool {
         let least = if self.bits == 8 { 16 } else { 32 };
         let group = self.group.is_none_or(|group| group.is_multiple_of(least));
-        if self.packing == Packing::LookedUp {
+        if self.packing == Packing::BitsAndBytes {
             return false;
         }
         let zeros = self.bits == 4 || self.symmetric;
@@ -270,7 +270,7 @@ pub(super) fn bitsandbytes(part: &Config) -> Result<Kind, ConfigError> {
     const SKIPPED: &str = "llm_int8_skip_modules";
     let skipped = part.words(&[SKIPPED])?.map_or(Vec::new(), |(_, words)| words);
     let (bits, group) = if four { (4, Some(64)) } else { (8, None) };
-    let packing = Packing::LookedUp;
+    let packing = Packing::BitsAndBytes;
     let int = GroupQuantization { bits, group, symmetric: true, ordered: false, packing };
     Ok(Box::new(move |module| {
         let skips =

@@ -97,7 +97,11 @@ fn integers_are_read_of_each_method_that_packs_them() {
         (awq, "mamba.in_proj.weight", int(4, Some(64), false, false, Packing::Awq)),
         (awq, "shared_mlp.input_linear.weight", StorageFormat::Wide),
         (awq, "embed_tokens.weight", StorageFormat::Wide),
-        (bnb, "layers.1.self_attn.q_proj.weight", int(4, Some(64), true, false, Packing::LookedUp)),
+        (
+            bnb,
+            "layers.1.self_attn.q_proj.weight",
+            int(4, Some(64), true, false, Packing::BitsAndBytes),
+        ),
         (bnb, "mamba.in_proj.weight", StorageFormat::Wide),
         (gguf, "layers.1.self_attn.q_proj.weight", GgmlType::Q4K.int().into()),
         (gguf, "layers.1.self_attn.k_proj.weight", StorageFormat::Wide),

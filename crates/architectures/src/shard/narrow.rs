@@ -25,7 +25,7 @@ pub(super) fn hold(param: &Param) -> Result<(), String> {
         }
         // bitsandbytes weights are dequantized value by value.
         StorageFormat::Int(GroupQuantization { bits, group: Some(group), packing, .. })
-            if packing != Packing::LookedUp =>
+            if packing != Packing::BitsAndBytes =>
         {
             (group, format!("int{bits} in groups of {group} columns"))
         }

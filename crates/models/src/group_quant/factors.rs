@@ -131,7 +131,7 @@ impl IntegerValues<'_> {
                     }
                 }
             }
-            Packing::Gguf(_) | Packing::LookedUp | Packing::Mxfp4 => {}
+            Packing::Gguf(_) | Packing::BitsAndBytes | Packing::Mxfp4 => {}
             Packing::Awq => {
                 for group in 0..groups {
                     let read = self.interleaved(of_zeros, group, &rows)?;
