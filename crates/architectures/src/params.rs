@@ -122,7 +122,7 @@ impl Param {
             StorageFormat::Wide => true,
             // Kernels read such weights in units of 16 bytes per row.
             StorageFormat::Fp8(_) => columns.is_multiple_of(16),
-            StorageFormat::Int(int) => int.is_multiplied(columns),
+            StorageFormat::Int(int) => int.has_linear_kernel(columns),
         };
         if !multiplied {
             self.expanded = self.expanded.max(ExpandedBy::OnGpus);

@@ -365,7 +365,7 @@ impl Architecture {
             for of in experts.flat_map(|of| [&of.gate_up, &of.down]) {
                 let params = of.rows.iter().map(|rows| rows.param);
                 expanded.extend(params.filter(|param| match self.params.get(*param).stored {
-                    StorageFormat::Int(int) => !int.is_read_by_experts(of.inputs),
+                    StorageFormat::Int(int) => !int.has_moe_kernel(of.inputs),
                     _ => false,
                 }));
             }

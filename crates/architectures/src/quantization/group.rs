@@ -89,7 +89,7 @@ impl GroupQuantization {
 
     /// Whether GPU kernels support such weights for this number of columns: rows in units of 16 bytes, and the group
     /// sizes and zero points of `linear`.
-    pub(crate) fn is_multiplied(self, columns: usize) -> bool {
+    pub(crate) fn has_linear_kernel(self, columns: usize) -> bool {
         let least = if self.bits == 8 { 16 } else { 32 };
         let group = self.group.is_none_or(|group| group.is_multiple_of(least));
         if self.packing == Packing::BitsAndBytes {
@@ -110,15 +110,15 @@ impl GroupQuantization {
     }
 
     /// Whether GPU kernels for experts support it: the 16 bytes that each lane of a warp reads must share one scale.
-    pub(crate) fn is_read_by_experts(self, columns: usize) -> bool {
+    pub(crate) fn has_moe_kernel(self, columns: usize) -> bool {
         if self.is_float() {
-            return self.is_multiplied(columns);
+            return self.has_linear_kernel(columns);
         }
         let step = 512 / self.bits;
         let whole = |group: usize| {
             group >= columns || (group.is_multiple_of(step) && (group / step).is_power_of_two())
         };
-        self.is_multiplied(columns) && self.group.is_none_or(whole)
+        self.has_linear_kernel(columns) && self.group.is_none_or(whole)
     }
 }
 
