@@ -4,7 +4,7 @@ mod gguf;
 mod group;
 
 pub use gguf::GgmlType;
-pub use group::{GroupQuantization, Packing, in_integers};
+pub use group::{GroupQuantization, Packing, with_int_weights};
 
 use crate::layers::GatedMlp;
 use crate::params::{ExpandedBy, Projection};

@@ -294,7 +294,7 @@ const GROUPS: [usize; 3] = [128, 64, 32];
 ///
 /// # Errors
 /// [`ConfigError`] when the config does not describe a model.
-pub fn in_integers(config: Config, bits: usize) -> Result<Config, ConfigError> {
+pub fn with_int_weights(config: Config, bits: usize) -> Result<Config, ConfigError> {
     let architecture = Architecture::describe(&config)?;
     let mut others = BTreeMap::<usize, Vec<String>>::new();
     for param in architecture.params.iter().filter(|param| param.is_matrix()) {

@@ -181,7 +181,7 @@ fn bytes_are_those_of_float8() {
 #[test]
 fn bytes_are_those_of_integers() {
     let wide = shape("granite-4.0-h-micro").unwrap();
-    let narrow = in_integers(wide.clone(), 4).unwrap();
+    let narrow = with_int_weights(wide.clone(), 4).unwrap();
     let [wide, narrow] = [wide, narrow].map(|of| Architecture::of(&of).unwrap());
     let [before, after] =
         [&wide, &narrow].map(|of| of.weight_bytes_per_step(2, UnexpandedWeights::Projections, 1));
@@ -190,7 +190,8 @@ fn bytes_are_those_of_integers() {
     // The CPU stores scales in float32; both keep experts as integers too, of which a token uses few.
     let host = narrow.weight_bytes_per_step(2, UnexpandedWeights::Integers, 1);
     assert!(((host - after) as f64 / (2.985e9 * 2.0 / 128.0) - 1.0).abs() < 5e-3, "{host} {after}");
-    let tiny = Architecture::of(&in_integers(shape("granite-4.0-h-tiny").unwrap(), 4).unwrap());
+    let tiny =
+        Architecture::of(&with_int_weights(shape("granite-4.0-h-tiny").unwrap(), 4).unwrap());
     let [gpu, host] = [UnexpandedWeights::Projections, UnexpandedWeights::Integers]
         .map(|keeps| tiny.as_ref().unwrap().weight_bytes_per_step(2, keeps, 1));
     assert!(gpu < host && host < gpu * 21 / 20, "{host} {gpu}");
@@ -199,7 +200,7 @@ fn bytes_are_those_of_integers() {
 /// Scales of experts, and of what is multiplied with them, are float32 on GPUs too.
 #[test]
 fn bytes_are_those_of_experts() {
-    let config = in_integers(shape("granite-4.0-h-tiny").unwrap(), 4).unwrap();
+    let config = with_int_weights(shape("granite-4.0-h-tiny").unwrap(), 4).unwrap();
     let tiny = Architecture::of(&config).unwrap();
     for (name, scale) in [
         ("block_sparse_moe.input_linear.weight", 4.0),

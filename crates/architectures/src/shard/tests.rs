@@ -1,7 +1,7 @@
 use crate::params::Param;
 use crate::{
     Architecture, Capacity, Config, Footprint, LargestStep, Mixer, ShardRank, UnexpandedWeights,
-    WeightStorage, in_fp8, in_integers, shape,
+    WeightStorage, in_fp8, shape, with_int_weights,
 };
 use std::collections::BTreeMap;
 
@@ -178,7 +178,7 @@ fn layers_that_do_not_split_are_refused() {
     check(normed(1), 2, parallel, "leave --tp out");
     check(normed(2), 4, "2 groups of Mamba-2 do not split evenly over 4 ranks", "take --tp 2");
     // 64 of 128 columns are half of a group.
-    let narrow = in_integers(shape("granite-hybrid-mini").unwrap(), 4).unwrap();
+    let narrow = with_int_weights(shape("granite-hybrid-mini").unwrap(), 4).unwrap();
     let what = "`model.layers.0.mamba.out_proj.weight` is in int4 in groups of 128 columns, and column 64 is inside one";
     check(Architecture::of(&narrow).unwrap(), 2, what, "leave --tp out");
     assert!(
