@@ -41,7 +41,7 @@ pub use footprint::{
 pub use python_json::{NonFinite, strict_json};
 pub use quantization::{
     BLOCK, Fp8, Fp8Scales, GgmlType, GroupQuantization, Packing, Quantization, SCALE, SCALE_INV,
-    StorageFormat, in_fp8, with_int_weights,
+    StorageFormat, with_fp8_weights, with_int_weights,
 };
 pub use rope::Rope;
 pub use scan_states::{StateType, UnsupportedStateType};

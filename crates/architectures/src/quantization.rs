@@ -398,7 +398,7 @@ const WIDE: &[&str] = &["lm_head", r"re:.*router.*", r"re:.*\.(gate|shared_exper
 /// A config whose linear modules have float8 weights with a scale per row, as compressed-tensors writes it: the output
 /// of `synth` and `quantize`.
 #[must_use]
-pub fn in_fp8(config: Config) -> Config {
+pub fn with_fp8_weights(config: Config) -> Config {
     config.with(KEY, fp8_rows(WIDE))
 }
 

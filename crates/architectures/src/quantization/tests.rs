@@ -169,7 +169,8 @@ fn unsupported_formats_are_refused_by_name() {
 #[test]
 fn bytes_are_those_of_float8() {
     let wide = shape("granite-4.0-h-micro").unwrap();
-    let [wide, narrow] = [wide.clone(), in_fp8(wide)].map(|of| Architecture::of(&of).unwrap());
+    let [wide, narrow] =
+        [wide.clone(), with_fp8_weights(wide)].map(|of| Architecture::of(&of).unwrap());
     let [before, after] =
         [&wide, &narrow].map(|of| of.weight_bytes_per_step(2, UnexpandedWeights::Projections, 1));
     let linear = before - after;

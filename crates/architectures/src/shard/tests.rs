@@ -1,7 +1,7 @@
 use crate::params::Param;
 use crate::{
     Architecture, Capacity, Config, Footprint, LargestStep, Mixer, ShardRank, UnexpandedWeights,
-    WeightStorage, in_fp8, shape, with_int_weights,
+    WeightStorage, shape, with_fp8_weights, with_int_weights,
 };
 use std::collections::BTreeMap;
 
@@ -214,7 +214,8 @@ fn a_rank_takes_its_share_of_memory() {
     assert!(2 * first.states > one.states && first.states < one.states * 52 / 100);
     assert_eq!(2 * first.caches, one.caches);
     // In float8 a rank has half of the values, and the scales of its rows.
-    let narrow = Architecture::of(&in_fp8(shape("granite-4.0-h-micro").unwrap())).unwrap();
+    let narrow =
+        Architecture::of(&with_fp8_weights(shape("granite-4.0-h-micro").unwrap())).unwrap();
     let [one, first] = [&narrow, &narrow.shard(ShardRank { rank: 0, ranks: 2 }).unwrap()].map(of);
     let wide = 100_352 * 2048 * 2;
     assert!((first.weights - wide) as f64 / ((one.weights - wide) as f64) < 0.52, "{first:?}");
