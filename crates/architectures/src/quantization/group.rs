@@ -16,7 +16,7 @@ pub struct GroupQuantization {
     /// Whether zero points are the middle of the range.
     pub symmetric: bool,
     /// Whether columns are assigned to groups in another order (act-order).
-    pub ordered: bool,
+    pub act_order: bool,
     /// The packing.
     pub packing: Packing,
 }
@@ -29,7 +29,7 @@ pub enum Packing {
     /// GPTQ: along columns. Version 1 of the format stores zero points minus 1.
     Gptq {
         /// Whether zero points are stored minus 1.
-        smaller: bool,
+        zeros_minus_one: bool,
     },
     /// AWQ: across outputs, of which eight are interleaved.
     Awq,
@@ -48,8 +48,13 @@ impl GroupQuantization {
     }
 
     /// MXFP4: E2M1 with a power-of-two scale per 32 values.
-    pub const MXFP4: Self =
-        Self { bits: 4, group: Some(32), symmetric: true, ordered: false, packing: Packing::Mxfp4 };
+    pub const MXFP4: Self = Self {
+        bits: 4,
+        group: Some(32),
+        symmetric: true,
+        act_order: false,
+        packing: Packing::Mxfp4,
+    };
 
     /// Whether the values are E2M1 floats instead of integers. Doubled, they are integers from -12 to 12.
     pub fn is_float(self) -> bool {
@@ -96,7 +101,7 @@ impl GroupQuantization {
             return false;
         }
         let zeros = self.bits == 4 || self.symmetric;
-        columns.is_multiple_of(32) && group && !self.ordered && zeros
+        columns.is_multiple_of(32) && group && !self.act_order && zeros
     }
 
     /// Whether a group's offset is not a whole zero point, as in GGUF's K-quants.
@@ -156,7 +161,7 @@ pub(super) fn packed(weights: &Config) -> Result<GroupQuantization, ConfigError>
         },
         _ => return Err(weights.wrong("strategy", "channel or group")),
     };
-    let ordered = match weights.get("actorder") {
+    let act_order = match weights.get("actorder") {
         None | Some(Value::Bool(false)) => false,
         Some(Value::Bool(true)) => true,
         Some(Value::String(word)) => match word.as_str() {
@@ -168,12 +173,12 @@ pub(super) fn packed(weights: &Config) -> Result<GroupQuantization, ConfigError>
         Some(_) => return Err(weights.wrong("actorder", "group or weight")),
     };
     let symmetric = weights.flag_or("symmetric", true)?;
-    Ok(GroupQuantization { bits, group, symmetric, ordered, packing: Packing::Rows })
+    Ok(GroupQuantization { bits, group, symmetric, act_order, packing: Packing::Rows })
 }
 
 /// Reads GPTQ's keys: every linear module of the layers, unless `dynamic` overrides it by name.
 pub(super) fn gptq(part: &Config) -> Result<Kind, ConfigError> {
-    let smaller = match part.text(part.spelled(&["checkpoint_format", "format"]))? {
+    let zeros_minus_one = match part.text(part.spelled(&["checkpoint_format", "format"]))? {
         None | Some("gptq") => true,
         Some("gptq_v2") => false,
         Some(_) => {
@@ -197,8 +202,8 @@ pub(super) fn gptq(part: &Config) -> Result<Kind, ConfigError> {
                 _ => group(part)?,
             },
             symmetric: part.flag_or("sym", otherwise.is_none_or(|of| of.symmetric))?,
-            ordered: part.flag_or("desc_act", otherwise.is_some_and(|of| of.ordered))?,
-            packing: Packing::Gptq { smaller },
+            act_order: part.flag_or("desc_act", otherwise.is_some_and(|of| of.act_order))?,
+            packing: Packing::Gptq { zeros_minus_one },
         })
     };
     let usual = of(part, None)?;
@@ -247,7 +252,7 @@ pub(super) fn awq(part: &Config) -> Result<Kind, ConfigError> {
         bits: 4,
         group: group(part)?,
         symmetric: false,
-        ordered: false,
+        act_order: false,
         packing,
     };
     let listed = part.words(&["modules_to_not_convert"])?.map_or(Vec::new(), |(_, words)| words);
@@ -271,7 +276,7 @@ pub(super) fn bitsandbytes(part: &Config) -> Result<Kind, ConfigError> {
     let skipped = part.words(&[SKIPPED])?.map_or(Vec::new(), |(_, words)| words);
     let (bits, group) = if four { (4, Some(64)) } else { (8, None) };
     let packing = Packing::BitsAndBytes;
-    let int = GroupQuantization { bits, group, symmetric: true, ordered: false, packing };
+    let int = GroupQuantization { bits, group, symmetric: true, act_order: false, packing };
     Ok(Box::new(move |module| {
         let skips =
             |name: &String| module == name || format!("{module}.").contains(&format!("{name}."));

@@ -53,11 +53,11 @@ fn packed(weights: &str) -> String {
 
 #[test]
 fn integers_are_read_of_each_method_that_packs_them() {
-    let int = |bits, group, symmetric, ordered, packing| {
-        StorageFormat::Int(GroupQuantization { bits, group, symmetric, ordered, packing })
+    let int = |bits, group, symmetric, act_order, packing| {
+        StorageFormat::Int(GroupQuantization { bits, group, symmetric, act_order, packing })
     };
-    let (rows, first) = (Packing::Rows, Packing::Gptq { smaller: true });
-    let ordered = packed(&format!(r#"{FOUR}, "symmetric": false, "actorder": "group""#));
+    let (rows, first) = (Packing::Rows, Packing::Gptq { zeros_minus_one: true });
+    let act_order = packed(&format!(r#"{FOUR}, "symmetric": false, "actorder": "group""#));
     let eight =
         packed(r#""num_bits": 8, "type": "int", "strategy": "channel", "actorder": "weight""#);
     // Names take precedence over expressions, and expressions over targets that match all, in any order.
@@ -82,7 +82,7 @@ fn integers_are_read_of_each_method_that_packs_them() {
     let fp8 = StorageFormat::Fp8(Fp8 { scales: Fp8Scales::Row, suffix: SCALE });
     for (config, name, wanted) in [
         (&*packed(FOUR), "mamba.in_proj.weight", int(4, Some(32), true, false, rows)),
-        (&ordered, "mamba.in_proj.weight", int(4, Some(32), false, true, rows)),
+        (&act_order, "mamba.in_proj.weight", int(4, Some(32), false, true, rows)),
         (&eight, "block_sparse_moe.input_linear.weight", int(8, None, true, false, rows)),
         (&mixed, "layers.0.mamba.in_proj.weight", int(8, None, true, false, rows)),
         (&mixed, "layers.2.mamba.in_proj.weight", int(4, Some(32), true, false, rows)),
@@ -93,7 +93,11 @@ fn integers_are_read_of_each_method_that_packs_them() {
         (gptq, "layers.0.mamba.in_proj.weight", int(8, Some(32), false, true, first)),
         (gptq, "layers.2.mamba.in_proj.weight", int(4, None, false, true, first)),
         (gptq, "router.layer.weight", StorageFormat::Wide),
-        (second, "in_proj.weight", int(8, None, true, false, Packing::Gptq { smaller: false })),
+        (
+            second,
+            "in_proj.weight",
+            int(8, None, true, false, Packing::Gptq { zeros_minus_one: false }),
+        ),
         (awq, "mamba.in_proj.weight", int(4, Some(64), false, false, Packing::Awq)),
         (awq, "shared_mlp.input_linear.weight", StorageFormat::Wide),
         (awq, "embed_tokens.weight", StorageFormat::Wide),

@@ -117,7 +117,7 @@ impl IntegerValues<'_> {
                     }
                 }
             }
-            Packing::Gptq { smaller } => {
+            Packing::Gptq { zeros_minus_one } => {
                 let across = self.of.rows.div_ceil(in_word);
                 for group in 0..groups {
                     let first = rows.start / in_word;
@@ -127,7 +127,7 @@ impl IntegerValues<'_> {
                     for (row, zeros) in rows.clone().zip(zeros.chunks_exact_mut(groups)) {
                         let word = words[row / in_word - first];
                         let bits = word >> (row % in_word * self.of.bits) & mask;
-                        zeros[group] = (bits as i32 + i32::from(smaller) - middle) as f32;
+                        zeros[group] = (bits as i32 + i32::from(zeros_minus_one) - middle) as f32;
                     }
                 }
             }
