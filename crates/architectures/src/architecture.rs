@@ -63,7 +63,7 @@ impl Architecture {
     fn describe_in(config: &Config, mut builder: ArchitectureBuilder) -> Result<Self, ConfigError> {
         let family = ModelFamily::of(config).ok_or_else(|| unknown(config, false))?;
         let outer_type = config.model_type().unwrap_or_default();
-        if config.language_model().is_some() && !family.inside.contains(&outer_type) {
+        if config.language_model().is_some() && !family.multimodal_types.contains(&outer_type) {
             builder.refuse(unknown(config, true));
         }
         let mut described = Self { family: family.name, ..(family.read)(config, builder)? };

@@ -23,7 +23,7 @@ mod tests {
     fn defaults_are_of_families_that_run() {
         assert!(!DEFAULTS.is_empty());
         for kind in DEFAULTS.keys() {
-            let runs = |family: &crate::ModelFamily| family.known_by.contains(&kind.as_str());
+            let runs = |family: &crate::ModelFamily| family.config_names.contains(&kind.as_str());
             assert!(FAMILIES.iter().any(runs), "{kind}");
         }
     }

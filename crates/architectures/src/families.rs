@@ -41,13 +41,13 @@ pub struct ModelFamily {
     /// Its name here, words joined by `-`.
     pub name: &'static str,
     /// Values of `model_type` and `architectures` that identify it.
-    pub known_by: &'static [&'static str],
+    pub config_names: &'static [&'static str],
     /// The `model_type` of multimodal models that contain it as their language model; engines run that on text only.
-    pub inside: &'static [&'static str],
+    pub multimodal_types: &'static [&'static str],
     /// The behavior in Python if kernels that its code needs are missing; `None` if there is a slow path.
     pub demands: Option<&'static str>,
     /// Whether a config belongs to it by other features than its names.
-    pub(crate) recognises: fn(&Config) -> bool,
+    pub(crate) matches_keys: fn(&Config) -> bool,
     /// Describes the model of a config.
     pub(crate) read: fn(&Config, ArchitectureBuilder) -> Result<Architecture, ConfigError>,
 }
@@ -56,13 +56,13 @@ impl ModelFamily {
     /// The family of a config.
     pub fn of(config: &Config) -> Option<&'static Self> {
         let named = |family: &&Self| family.is_named(config);
-        let recognised = || FAMILIES.iter().find(|family| (family.recognises)(config));
-        FAMILIES.iter().find(named).or_else(recognised)
+        let by_keys = || FAMILIES.iter().find(|family| (family.matches_keys)(config));
+        FAMILIES.iter().find(named).or_else(by_keys)
     }
 
     /// Whether a config has one of its names.
     pub(crate) fn is_named(&self, config: &Config) -> bool {
-        config.names().iter().any(|name| self.known_by.contains(name))
+        config.names().iter().any(|name| self.config_names.contains(name))
     }
 }
 

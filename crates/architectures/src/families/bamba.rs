@@ -8,10 +8,10 @@ use crate::{Architecture, Config, ConfigError, Layer, Mixer, Rope};
 
 pub(super) const FAMILY: ModelFamily = ModelFamily {
     name: "bamba",
-    known_by: &["bamba", "BambaForCausalLM"],
-    inside: &[],
+    config_names: &["bamba", "BambaForCausalLM"],
+    multimodal_types: &[],
     demands: None,
-    recognises: |_| false,
+    matches_keys: |_| false,
     read,
 };
 

@@ -10,10 +10,10 @@ use crate::{Architecture, Config, ConfigError, Layer, Mixer, Rope};
 
 pub(super) const FAMILY: ModelFamily = ModelFamily {
     name: "falcon-h1",
-    known_by: &["falcon_h1", "FalconH1ForCausalLM"],
-    inside: &[],
+    config_names: &["falcon_h1", "FalconH1ForCausalLM"],
+    multimodal_types: &[],
     demands: None,
-    recognises: |_| false,
+    matches_keys: |_| false,
     read,
 };
 

@@ -7,10 +7,10 @@ use crate::{Architecture, Config, ConfigError};
 
 pub(super) const FAMILY: ModelFamily = ModelFamily {
     name: "falcon-mamba",
-    known_by: &["falcon_mamba", "FalconMambaForCausalLM"],
-    inside: &[],
+    config_names: &["falcon_mamba", "FalconMambaForCausalLM"],
+    multimodal_types: &[],
     demands: None,
-    recognises: |_| false,
+    matches_keys: |_| false,
     read,
 };
 

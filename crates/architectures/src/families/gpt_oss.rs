@@ -9,10 +9,10 @@ use crate::{Architecture, Config, ConfigError, Layer, Mixer, Rope};
 
 pub(super) const FAMILY: ModelFamily = ModelFamily {
     name: "gpt-oss",
-    known_by: &["gpt_oss", "GptOssForCausalLM"],
-    inside: &[],
+    config_names: &["gpt_oss", "GptOssForCausalLM"],
+    multimodal_types: &[],
     demands: None,
-    recognises: |_| false,
+    matches_keys: |_| false,
     read,
 };
 

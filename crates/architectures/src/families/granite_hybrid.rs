@@ -16,10 +16,10 @@ use crate::{Architecture, Config, ConfigError, Layer, Mixer, Rope};
 
 pub(super) const FAMILY: ModelFamily = ModelFamily {
     name: "granite-hybrid",
-    known_by: &["granitemoehybrid", "GraniteMoeHybridForCausalLM"],
-    inside: &[],
+    config_names: &["granitemoehybrid", "GraniteMoeHybridForCausalLM"],
+    multimodal_types: &[],
     demands: None,
-    recognises: |_| false,
+    matches_keys: |_| false,
     read,
 };
 

@@ -10,13 +10,13 @@ use crate::{Architecture, Config, ConfigError, Layer, Mixer};
 
 pub(super) const FAMILY: ModelFamily = ModelFamily {
     name: "jamba",
-    known_by: &["jamba", "JambaForCausalLM"],
-    inside: &[],
+    config_names: &["jamba", "JambaForCausalLM"],
+    multimodal_types: &[],
     demands: Some(
         "transformers refuses to run Jamba without the kernels (\"Fast Mamba kernels are not available\") unless \
          use_mamba_kernels is false in its config; then a sequential loop runs.",
     ),
-    recognises: |_| false,
+    matches_keys: |_| false,
     read,
 };
 

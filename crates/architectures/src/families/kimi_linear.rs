@@ -10,13 +10,13 @@ use crate::{Architecture, Config, ConfigError, Layer, Mixer};
 
 pub(super) const FAMILY: ModelFamily = ModelFamily {
     name: "kimi-linear",
-    known_by: &["kimi_linear", "KimiLinearForCausalLM"],
-    inside: &[],
+    config_names: &["kimi_linear", "KimiLinearForCausalLM"],
+    multimodal_types: &[],
     demands: Some(
         "The model's own code imports fla when it is loaded and stops without it; transformers' own code takes a slow \
          path instead.",
     ),
-    recognises: |_| false,
+    matches_keys: |_| false,
     read,
 };
 

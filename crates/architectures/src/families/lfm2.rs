@@ -13,10 +13,10 @@ use crate::{Architecture, Config, ConfigError, Layer, Mixer, Rope};
 
 pub(super) const FAMILY: ModelFamily = ModelFamily {
     name: "lfm2",
-    known_by: &["lfm2", "lfm2_moe", "Lfm2ForCausalLM", "Lfm2MoeForCausalLM"],
-    inside: &[],
+    config_names: &["lfm2", "lfm2_moe", "Lfm2ForCausalLM", "Lfm2MoeForCausalLM"],
+    multimodal_types: &[],
     demands: None,
-    recognises: |_| false,
+    matches_keys: |_| false,
     read,
 };
 

@@ -7,11 +7,11 @@ use crate::{Architecture, Config, ConfigError, Layer, Mixer};
 
 pub(super) const FAMILY: ModelFamily = ModelFamily {
     name: "mamba",
-    known_by: &["mamba", "MambaForCausalLM", "MambaLMHeadModel"],
-    inside: &[],
+    config_names: &["mamba", "MambaForCausalLM", "MambaLMHeadModel"],
+    multimodal_types: &[],
     demands: None,
     // The first checkpoints have neither model_type nor architectures, only these keys.
-    recognises: |config| {
+    matches_keys: |config| {
         config.has("d_model") && config.has("ssm_cfg") && !super::mamba2::is_second(config)
     },
     read,

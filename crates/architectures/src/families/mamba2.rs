@@ -10,10 +10,10 @@ use crate::{Architecture, Config, ConfigError, Mixer};
 
 pub(super) const FAMILY: ModelFamily = ModelFamily {
     name: "mamba2",
-    known_by: &["mamba2", "Mamba2ForCausalLM"],
-    inside: &[],
+    config_names: &["mamba2", "Mamba2ForCausalLM"],
+    multimodal_types: &[],
     demands: None,
-    recognises: is_second,
+    matches_keys: is_second,
     read,
 };
 

@@ -14,13 +14,13 @@ use crate::{Architecture, Config, ConfigError, Layer, Mixer};
 
 pub(super) const FAMILY: ModelFamily = ModelFamily {
     name: "nemotron-h",
-    known_by: &["nemotron_h", "NemotronHForCausalLM"],
-    inside: &[],
+    config_names: &["nemotron_h", "NemotronHForCausalLM"],
+    multimodal_types: &[],
     demands: Some(
         "The model's own code imports mamba-ssm when it is loaded and stops without it; transformers' own code takes a \
          slow path instead.",
     ),
-    recognises: |_| false,
+    matches_keys: |_| false,
     read,
 };
 

@@ -14,7 +14,7 @@ use crate::{Architecture, Config, ConfigError, Layer, Mixer, Rope};
 
 pub(super) const FAMILY: ModelFamily = ModelFamily {
     name: "plain-attention",
-    known_by: &[
+    config_names: &[
         "llama",
         "mistral",
         "mixtral",
@@ -25,10 +25,10 @@ pub(super) const FAMILY: ModelFamily = ModelFamily {
         "phi3",
         "LlamaForCausalLM",
     ],
-    inside: &[],
+    multimodal_types: &[],
     demands: None,
     // A config that mentions a recurrent layer and belongs to no other family is not plain attention.
-    recognises: |config| {
+    matches_keys: |config| {
         let recurrent = [
             "mamba_d_state",
             "ssm_state_size",

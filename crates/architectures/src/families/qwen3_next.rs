@@ -11,10 +11,10 @@ use crate::{Architecture, Config, ConfigError, Layer, Mixer, Rope};
 
 pub(super) const FAMILY: ModelFamily = ModelFamily {
     name: "qwen3-next",
-    known_by: &["qwen3_next", "Qwen3NextForCausalLM", "qwen3_5_moe_text", "qwen3_5_text"],
-    inside: &["qwen3_5", "qwen3_5_moe"],
+    config_names: &["qwen3_next", "Qwen3NextForCausalLM", "qwen3_5_moe_text", "qwen3_5_text"],
+    multimodal_types: &["qwen3_5", "qwen3_5_moe"],
     demands: None,
-    recognises: |_| false,
+    matches_keys: |_| false,
     read,
 };
 
