@@ -45,7 +45,7 @@ pub struct ModelFamily {
     /// The `model_type` of multimodal models that contain it as their language model; engines run that on text only.
     pub multimodal_types: &'static [&'static str],
     /// The behavior in Python if kernels that its code needs are missing; `None` if there is a slow path.
-    pub demands: Option<&'static str>,
+    pub without_kernels: Option<&'static str>,
     /// Whether a config belongs to it by other features than its names.
     pub(crate) matches_keys: fn(&Config) -> bool,
     /// Describes the model of a config.

@@ -10,7 +10,7 @@ pub(super) const FAMILY: ModelFamily = ModelFamily {
     name: "bamba",
     config_names: &["bamba", "BambaForCausalLM"],
     multimodal_types: &[],
-    demands: None,
+    without_kernels: None,
     matches_keys: |_| false,
     read,
 };

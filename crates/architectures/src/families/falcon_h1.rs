@@ -12,7 +12,7 @@ pub(super) const FAMILY: ModelFamily = ModelFamily {
     name: "falcon-h1",
     config_names: &["falcon_h1", "FalconH1ForCausalLM"],
     multimodal_types: &[],
-    demands: None,
+    without_kernels: None,
     matches_keys: |_| false,
     read,
 };

@@ -9,7 +9,7 @@ pub(super) const FAMILY: ModelFamily = ModelFamily {
     name: "falcon-mamba",
     config_names: &["falcon_mamba", "FalconMambaForCausalLM"],
     multimodal_types: &[],
-    demands: None,
+    without_kernels: None,
     matches_keys: |_| false,
     read,
 };

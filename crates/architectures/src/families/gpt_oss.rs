@@ -11,7 +11,7 @@ pub(super) const FAMILY: ModelFamily = ModelFamily {
     name: "gpt-oss",
     config_names: &["gpt_oss", "GptOssForCausalLM"],
     multimodal_types: &[],
-    demands: None,
+    without_kernels: None,
     matches_keys: |_| false,
     read,
 };

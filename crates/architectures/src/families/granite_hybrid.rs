@@ -18,7 +18,7 @@ pub(super) const FAMILY: ModelFamily = ModelFamily {
     name: "granite-hybrid",
     config_names: &["granitemoehybrid", "GraniteMoeHybridForCausalLM"],
     multimodal_types: &[],
-    demands: None,
+    without_kernels: None,
     matches_keys: |_| false,
     read,
 };

@@ -12,7 +12,7 @@ pub(super) const FAMILY: ModelFamily = ModelFamily {
     name: "jamba",
     config_names: &["jamba", "JambaForCausalLM"],
     multimodal_types: &[],
-    demands: Some(
+    without_kernels: Some(
         "transformers refuses to run Jamba without the kernels (\"Fast Mamba kernels are not available\") unless \
          use_mamba_kernels is false in its config; then a sequential loop runs.",
     ),

@@ -12,7 +12,7 @@ pub(super) const FAMILY: ModelFamily = ModelFamily {
     name: "kimi-linear",
     config_names: &["kimi_linear", "KimiLinearForCausalLM"],
     multimodal_types: &[],
-    demands: Some(
+    without_kernels: Some(
         "The model's own code imports fla when it is loaded and stops without it; transformers' own code takes a slow \
          path instead.",
     ),

@@ -15,7 +15,7 @@ pub(super) const FAMILY: ModelFamily = ModelFamily {
     name: "lfm2",
     config_names: &["lfm2", "lfm2_moe", "Lfm2ForCausalLM", "Lfm2MoeForCausalLM"],
     multimodal_types: &[],
-    demands: None,
+    without_kernels: None,
     matches_keys: |_| false,
     read,
 };

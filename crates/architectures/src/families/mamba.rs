@@ -9,7 +9,7 @@ pub(super) const FAMILY: ModelFamily = ModelFamily {
     name: "mamba",
     config_names: &["mamba", "MambaForCausalLM", "MambaLMHeadModel"],
     multimodal_types: &[],
-    demands: None,
+    without_kernels: None,
     // The first checkpoints have neither model_type nor architectures, only these keys.
     matches_keys: |config| {
         config.has("d_model") && config.has("ssm_cfg") && !super::mamba2::is_second(config)

@@ -12,7 +12,7 @@ pub(super) const FAMILY: ModelFamily = ModelFamily {
     name: "mamba2",
     config_names: &["mamba2", "Mamba2ForCausalLM"],
     multimodal_types: &[],
-    demands: None,
+    without_kernels: None,
     matches_keys: is_second,
     read,
 };

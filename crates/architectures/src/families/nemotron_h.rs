@@ -16,7 +16,7 @@ pub(super) const FAMILY: ModelFamily = ModelFamily {
     name: "nemotron-h",
     config_names: &["nemotron_h", "NemotronHForCausalLM"],
     multimodal_types: &[],
-    demands: Some(
+    without_kernels: Some(
         "The model's own code imports mamba-ssm when it is loaded and stops without it; transformers' own code takes a \
          slow path instead.",
     ),

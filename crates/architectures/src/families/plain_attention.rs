@@ -26,7 +26,7 @@ pub(super) const FAMILY: ModelFamily = ModelFamily {
         "LlamaForCausalLM",
     ],
     multimodal_types: &[],
-    demands: None,
+    without_kernels: None,
     // A config that mentions a recurrent layer and belongs to no other family is not plain attention.
     matches_keys: |config| {
         let recurrent = [

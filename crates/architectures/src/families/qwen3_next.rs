@@ -13,7 +13,7 @@ pub(super) const FAMILY: ModelFamily = ModelFamily {
     name: "qwen3-next",
     config_names: &["qwen3_next", "Qwen3NextForCausalLM", "qwen3_5_moe_text", "qwen3_5_text"],
     multimodal_types: &["qwen3_5", "qwen3_5_moe"],
-    demands: None,
+    without_kernels: None,
     matches_keys: |_| false,
     read,
 };
