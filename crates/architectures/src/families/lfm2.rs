@@ -51,7 +51,7 @@ fn layer(
         let rope =
             builder.need(Rope::of(config, shape.head_dim, RotaryFraction::All).map(Some), None);
         let names = ["out", "q_layernorm", "k_layernorm"];
-        let shape = AttentionShape { rope, normed: true, names, ..shape };
+        let shape = AttentionShape { rope, qk_norm: true, names, ..shape };
         let prefix = format!("{prefix}.self_attn");
         Mixer::Attention(Attention::declare(&mut builder.params, &prefix, shape))
     } else {

@@ -143,7 +143,7 @@ fn attention_shape(
         },
         rope: builder.need(Rope::of(config, shape.head_dim, share).map(Some), None),
         window: builder.need(window(config, kind, index), None),
-        normed: matches!(kind, "qwen3" | "qwen3_moe"),
+        qk_norm: matches!(kind, "qwen3" | "qwen3_moe"),
         biases: if kind == "qwen2" { [true, false] } else { shape.biases },
         fused: kind == "phi3",
         ..shape

@@ -60,7 +60,7 @@ fn layer(
         let shape = AttentionShape::of(config)?;
         let rope = builder
             .need(Rope::of(config, shape.head_dim, RotaryFraction::Named(0.25)).map(Some), None);
-        let shape = AttentionShape { rope, gated: true, normed: true, ..shape };
+        let shape = AttentionShape { rope, gated: true, qk_norm: true, ..shape };
         let prefix = format!("{prefix}.self_attn");
         Mixer::Attention(Attention::declare(&mut builder.params, &prefix, shape))
     } else {

@@ -47,7 +47,7 @@ pub(crate) struct AttentionShape {
     /// Whether the query projection also computes output gates.
     pub(crate) gated: bool,
     /// Whether queries and keys have norms.
-    pub(crate) normed: bool,
+    pub(crate) qk_norm: bool,
     /// Whether q, k and v, and whether the output, have biases.
     pub(crate) biases: [bool; 2],
     /// Whether q, k and v are one parameter.
@@ -83,7 +83,7 @@ impl AttentionShape {
             sinks: false,
             factors: [1.0; 2],
             gated: false,
-            normed: false,
+            qk_norm: false,
             biases: [config.flag_or("attention_bias", false)?; 2],
             fused: false,
             names: ["o", "q_norm", "k_norm"],
@@ -122,7 +122,7 @@ impl Attention {
         let [out, norms @ ..] = shape.names;
         let out = project(out, hidden, queries, out_bias);
         let mut norm = |name| params.norm(format!("{prefix}.{name}.weight"), head_dim);
-        let norms = shape.normed.then(|| norms.map(&mut norm));
+        let norms = shape.qk_norm.then(|| norms.map(&mut norm));
         // In the magnitude of a window's logits together, so that ignoring them gives a wrong result.
         let sink =
             || params.add(format!("{prefix}.sinks"), &[heads], ParamInit::Uniform(-1.0, 3.0));
