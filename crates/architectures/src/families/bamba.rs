@@ -53,6 +53,6 @@ fn layer(
         Mixer::Mamba2(Mamba2::declare(&mut builder.params, &prefix, shape, biases))
     };
     let post_norm = builder.params.norm(format!("{prefix}.pre_ff_layernorm.weight"), widths[0]);
-    let mlp = GatedMlp::usual(&mut builder.params, &format!("{prefix}.feed_forward"), widths);
+    let mlp = GatedMlp::llama(&mut builder.params, &format!("{prefix}.feed_forward"), widths);
     Ok(Layer { input_norm, mixer, post_norm, experts: None, mlp: Some(mlp) })
 }

@@ -74,7 +74,7 @@ fn layer(
     let post_norm = builder.params.norm(format!("{prefix}.pre_ff_layernorm.weight"), widths[0]);
     let mlp = GatedMlp {
         factors: factors(config, builder, "mlp_multipliers"),
-        ..GatedMlp::usual(&mut builder.params, &format!("{prefix}.feed_forward"), widths)
+        ..GatedMlp::llama(&mut builder.params, &format!("{prefix}.feed_forward"), widths)
     };
     let mixer = Mixer::Parallel(Box::new(Parallel { attention, mamba }));
     Ok(Layer { input_norm, mixer, post_norm, experts: None, mlp: Some(mlp) })

@@ -67,7 +67,7 @@ fn layer(
         0 => None,
         count => Some(experts(config, builder, &format!("{prefix}.block_sparse_moe"), count)?),
     };
-    let mlp = GatedMlp::of_two(
+    let mlp = GatedMlp::with_fused_gate(
         &mut builder.params,
         &format!("{prefix}.shared_mlp"),
         ["input_linear", "output_linear"],

@@ -91,7 +91,7 @@ fn layer(
                 None,
             )
         }
-        _ => (None, Some(GatedMlp::usual(&mut builder.params, &prefix, widths))),
+        _ => (None, Some(GatedMlp::llama(&mut builder.params, &prefix, widths))),
     };
     Ok(Layer { input_norm, mixer, post_norm, experts, mlp })
 }

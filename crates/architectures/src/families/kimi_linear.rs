@@ -148,7 +148,7 @@ fn layer(
         _ => {
             let widths = [hidden, config.count("intermediate_size")?];
             let prefix = format!("{prefix}.mlp");
-            (None, Some(GatedMlp::usual(&mut builder.params, &prefix, widths)))
+            (None, Some(GatedMlp::llama(&mut builder.params, &prefix, widths)))
         }
     };
     Ok(Layer { input_norm, mixer, post_norm, experts, mlp })
@@ -203,7 +203,7 @@ fn experts(
         shared => {
             let widths = [hidden, shared * inner];
             let prefix = format!("{prefix}.shared_experts");
-            Some(GatedMlp::usual(&mut builder.params, &prefix, widths))
+            Some(GatedMlp::llama(&mut builder.params, &prefix, widths))
         }
     };
     Ok((

@@ -137,7 +137,7 @@ fn mamba_shape(
 }
 
 fn mlp(builder: &mut ArchitectureBuilder, prefix: &str, widths: [usize; 2]) -> GatedMlp {
-    GatedMlp::of_two(&mut builder.params, prefix, ["up_proj", "down_proj"], widths, false)
+    GatedMlp::with_fused_gate(&mut builder.params, prefix, ["up_proj", "down_proj"], widths, false)
 }
 
 /// Experts without a gate, and the shared expert.

@@ -110,8 +110,10 @@ fn layer(
             let (params, prefix) = (&mut builder.params, format!("{prefix}.mlp"));
             let names = ["gate_up_proj", "down_proj"];
             let mlp = match config.kind() {
-                Some("phi3") => GatedMlp::of_two(params, &prefix, names, [hidden, inner], true),
-                _ => GatedMlp::usual(params, &prefix, [hidden, inner]),
+                Some("phi3") => {
+                    GatedMlp::with_fused_gate(params, &prefix, names, [hidden, inner], true)
+                }
+                _ => GatedMlp::llama(params, &prefix, [hidden, inner]),
             };
             (None, Some(mlp))
         }
@@ -194,7 +196,7 @@ fn experts(
         0 => None,
         shared => {
             let widths = [hidden, shared * inner];
-            Some(GatedMlp::usual(params, &format!("{prefix}.shared_experts"), widths))
+            Some(GatedMlp::llama(params, &format!("{prefix}.shared_experts"), widths))
         }
     };
     Ok((

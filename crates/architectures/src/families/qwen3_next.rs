@@ -78,7 +78,7 @@ fn layer(
         }
         _ => {
             let widths = [hidden, config.count("intermediate_size")?];
-            (None, Some(GatedMlp::usual(&mut builder.params, &prefix, widths)))
+            (None, Some(GatedMlp::llama(&mut builder.params, &prefix, widths)))
         }
     };
     Ok(Layer { input_norm, mixer, post_norm, experts, mlp })
@@ -109,7 +109,7 @@ fn experts(
             let gate = format!("{prefix}.shared_expert_gate.weight");
             let token_gate = Some(params.projection(gate, 1, hidden).rows[0].param);
             let prefix = format!("{prefix}.shared_expert");
-            Some(GatedMlp { token_gate, ..GatedMlp::usual(params, &prefix, [hidden, shared]) })
+            Some(GatedMlp { token_gate, ..GatedMlp::llama(params, &prefix, [hidden, shared]) })
         }
     };
     Ok((

@@ -46,13 +46,13 @@ impl GatedMlp {
         }
     }
 
-    /// [`Self::declare`] with the names that most families use.
-    pub(crate) fn usual(params: &mut Params, prefix: &str, widths: [usize; 2]) -> Self {
+    /// [`Self::declare`] with Llama's names, which most families use.
+    pub(crate) fn llama(params: &mut Params, prefix: &str, widths: [usize; 2]) -> Self {
         Self::declare(params, prefix, ["gate_proj", "up_proj", "down_proj"], widths)
     }
 
     /// Declares gate and up as one parameter, or up alone, and down.
-    pub(crate) fn of_two(
+    pub(crate) fn with_fused_gate(
         params: &mut Params,
         prefix: &str,
         [first, down]: [&str; 2],
