@@ -69,7 +69,7 @@ impl ArchitectureBuilder {
 
     /// Number of experts per token.
     pub(crate) fn per_token(&mut self, config: &Config, keys: &[&str], count: usize) -> usize {
-        let key = config.spelled(keys);
+        let key = config.present_key(keys);
         let per_token = self.need(config.count(key), 1);
         if per_token > count {
             self.refuse(config.wrong(key, format!("at most the {count} experts")));
@@ -85,7 +85,7 @@ impl ArchitectureBuilder {
         layers: impl FnOnce(&mut Self) -> Result<Vec<Layer>, ConfigError>,
     ) -> Result<Architecture, ConfigError> {
         const CONTEXT: &[&str] = &["max_position_embeddings", "model_max_length"];
-        let hidden = config.count(config.spelled(&["hidden_size", "d_model", "n_embd"]))?;
+        let hidden = config.count(config.present_key(&["hidden_size", "d_model", "n_embd"]))?;
         let ids = config.count("vocab_size")?;
         // The first Mamba configs give the vocabulary without its padding.
         let vocabulary =
@@ -94,8 +94,8 @@ impl ArchitectureBuilder {
         let embedding = embed.rows[0].param;
         let layers = layers(&mut self)?;
         let context = match layers.iter().any(|layer| layer.mixer.cached() > 0) {
-            true => self.need(config.count(config.spelled(CONTEXT)), usize::MAX),
-            false => config.count_or(config.spelled(CONTEXT), UNLIMITED)?,
+            true => self.need(config.count(config.present_key(CONTEXT)), usize::MAX),
+            false => config.count_or(config.present_key(CONTEXT), UNLIMITED)?,
         };
         let norm = self.params.norm(outer.norm, hidden);
         let head = match config.outer_flag_or("tie_word_embeddings", outer.tied)? {
@@ -112,7 +112,7 @@ impl ArchitectureBuilder {
             context,
             eps: self.number(
                 config,
-                config.spelled(&["rms_norm_eps", "layer_norm_epsilon", "norm_eps"]),
+                config.present_key(&["rms_norm_eps", "layer_norm_epsilon", "norm_eps"]),
             ),
             embedding,
             embedding_multiplier: 1.0,

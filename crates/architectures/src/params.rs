@@ -191,7 +191,7 @@ impl Params {
     /// Adds a parameter, under its published name or the checkpoint's.
     pub(crate) fn add(&mut self, name: String, shape: &[usize], draw: ParamInit) -> ParamId {
         let name = match &self.tensors {
-            Some(tensors) => tensors.spelled(name),
+            Some(tensors) => tensors.present_key(name),
             None => name,
         };
         let (shape, stored, layout) =

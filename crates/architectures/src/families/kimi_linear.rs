@@ -105,8 +105,8 @@ fn kda_shape(
     let (part, keys) = match config.part("linear_attn_config")? {
         Some(part) => (part, ["num_heads", "head_dim", "short_conv_kernel_size"]),
         None => {
-            let heads = config.spelled(&["linear_num_heads", "linear_num_key_heads"]);
-            let dim = config.spelled(&["linear_head_dim", "linear_key_head_dim"]);
+            let heads = config.present_key(&["linear_num_heads", "linear_num_key_heads"]);
+            let dim = config.present_key(&["linear_head_dim", "linear_key_head_dim"]);
             (config.clone(), [heads, dim, "linear_conv_kernel_dim"])
         }
     };
@@ -178,8 +178,8 @@ fn experts(
     let hidden = config.count("hidden_size")?;
     let inner = config.count("moe_intermediate_size")?;
     let per_token = builder.per_token(config, PER_TOKEN, count);
-    if builder.need(config.count_or(config.spelled(GROUPS), 1), 1) > 1 {
-        let groups = config.spelled(GROUPS);
+    if builder.need(config.count_or(config.present_key(GROUPS), 1), 1) > 1 {
+        let groups = config.present_key(GROUPS);
         builder.refuse(config.wrong(groups, "1, the published models have it so"));
     }
     only_one_group(config, builder);
@@ -192,13 +192,13 @@ fn experts(
     let score = RouterScore::Sigmoid {
         // In the magnitude of score differences, so that it changes the choice.
         correction: builder.params.add(correction, &[count], ParamInit::Uniform(-0.5, 0.5)),
-        renormalise: builder.need(config.flag_or(config.spelled(RENORMALISE), true), true),
+        renormalise: builder.need(config.flag_or(config.present_key(RENORMALISE), true), true),
         sum_eps: 1e-20,
         scale: builder.number(config, "routed_scaling_factor"),
     };
     let shape = ExpertsShape { prefix, count, hidden, inner, gated: true };
     let experts = shape.declare(&mut builder.params, ExpertLayout::Each(["w1", "w3", "w2"]));
-    let shared = match config.count_or(config.spelled(SHARED), 0)? {
+    let shared = match config.count_or(config.present_key(SHARED), 0)? {
         0 => None,
         shared => {
             let widths = [hidden, shared * inner];

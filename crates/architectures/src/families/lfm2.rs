@@ -76,7 +76,7 @@ fn layer(
 
 /// Width of a dense model's feed-forward parts: two thirds of the config's value, times a multiplier, rounded up.
 fn width(config: &Config) -> Result<usize, ConfigError> {
-    let said = config.count(config.spelled(&["block_ff_dim", "intermediate_size"]))?;
+    let said = config.count(config.present_key(&["block_ff_dim", "intermediate_size"]))?;
     if !config.flag_or("block_auto_adjust_ff_dim", true)? {
         return Ok(said);
     }

@@ -30,7 +30,7 @@ pub(super) fn read_with(
     builder.need(only_silu(config), ());
     builder.need(only_with(config, "rms_norm"), ());
     builder.model(config, outer_tensors(config, true), |builder| {
-        let hidden = config.count(config.spelled(&["hidden_size", "d_model"]))?;
+        let hidden = config.count(config.present_key(&["hidden_size", "d_model"]))?;
         let shape = Mamba1Shape {
             hidden,
             inner: match config.get("intermediate_size") {

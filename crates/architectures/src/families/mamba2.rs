@@ -27,7 +27,7 @@ fn read(config: &Config, mut builder: ArchitectureBuilder) -> Result<Architectur
     builder.need(only_without(config, "norm_before_gate"), ());
     builder.need(only_with(config, "rms_norm"), ());
     builder.model(config, outer_tensors(config, false), |builder| {
-        let hidden = config.count(config.spelled(&["hidden_size", "d_model"]))?;
+        let hidden = config.count(config.present_key(&["hidden_size", "d_model"]))?;
         let head_dim = config.count_unless_auto("head_dim")?.unwrap_or(64);
         let inner = hidden * config.size_or("expand", 2)?;
         // state-spaces' own models have one group; transformers' default is 8.

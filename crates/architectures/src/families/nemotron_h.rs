@@ -122,7 +122,7 @@ fn mamba_shape(
     config: &Config,
     builder: &mut ArchitectureBuilder,
 ) -> Result<Mamba2Shape, ConfigError> {
-    let groups = config.spelled(&["n_groups", "mamba_n_groups"]);
+    let groups = config.present_key(&["n_groups", "mamba_n_groups"]);
     let shape = Mamba2Shape {
         hidden: config.count("hidden_size")?,
         heads: config.count("mamba_num_heads")?,

@@ -88,7 +88,7 @@ fn layer(
     index: usize,
 ) -> Result<Layer, ConfigError> {
     let prefix = format!("model.layers.{index}");
-    let hidden = config.count(config.spelled(&["hidden_size", "n_embd"]))?;
+    let hidden = config.count(config.present_key(&["hidden_size", "n_embd"]))?;
     let input_norm = builder.params.norm(format!("{prefix}.input_layernorm.weight"), hidden);
     let attention = format!("{prefix}.self_attn");
     let mixer = if config.has("kv_lora_rank") {
@@ -106,7 +106,7 @@ fn layer(
             (Some(experts), shared)
         }
         _ => {
-            let inner = config.count(config.spelled(&["intermediate_size", "n_inner"]))?;
+            let inner = config.count(config.present_key(&["intermediate_size", "n_inner"]))?;
             let (params, prefix) = (&mut builder.params, format!("{prefix}.mlp"));
             let names = ["gate_up_proj", "down_proj"];
             let mlp = match config.kind() {
@@ -178,7 +178,8 @@ fn experts(
     prefix: &str,
     [hidden, count]: [usize; 2],
 ) -> Result<(Experts, Option<GatedMlp>), ConfigError> {
-    let inner = config.count(config.spelled(&["moe_intermediate_size", "intermediate_size"]))?;
+    let inner =
+        config.count(config.present_key(&["moe_intermediate_size", "intermediate_size"]))?;
     let (prefix, names) = match config.kind() {
         Some("mixtral") => (format!("{prefix}.block_sparse_moe"), ["w1", "w3", "w2"]),
         _ => (format!("{prefix}.mlp"), ["gate_proj", "up_proj", "down_proj"]),

@@ -59,15 +59,15 @@ pub(crate) struct AttentionShape {
 impl AttentionShape {
     /// Reads the keys that nearly all configs share.
     pub(crate) fn of(config: &Config) -> Result<Self, ConfigError> {
-        let hidden = config.count(config.spelled(&["hidden_size", "n_embd"]))?;
-        let heads_key = config.spelled(&["num_attention_heads", "n_head"]);
+        let hidden = config.count(config.present_key(&["hidden_size", "n_embd"]))?;
+        let heads_key = config.present_key(&["num_attention_heads", "n_head"]);
         let heads = config.count(heads_key)?;
         const KV_HEADS: &str = "num_key_value_heads";
         let kv_heads = config.count_or(KV_HEADS, heads)?;
         if kv_heads == 0 || heads % kv_heads != 0 {
             return Err(config.wrong(KV_HEADS, format!("a divisor of the {heads} heads")));
         }
-        let dim_key = config.spelled(&["head_dim", "attention_head_dim"]);
+        let dim_key = config.present_key(&["head_dim", "attention_head_dim"]);
         let head_dim = match config.count_or(dim_key, hidden / heads)? {
             0 => return Err(config.wrong(heads_key, "at most hidden_size")),
             dim => dim,

@@ -178,11 +178,11 @@ pub(super) fn packed(weights: &Config) -> Result<GroupQuantization, ConfigError>
 
 /// Reads GPTQ's keys: every linear module of the layers, unless `dynamic` overrides it by name.
 pub(super) fn gptq(part: &Config) -> Result<Kind, ConfigError> {
-    let zeros_minus_one = match part.text(part.spelled(&["checkpoint_format", "format"]))? {
+    let zeros_minus_one = match part.text(part.present_key(&["checkpoint_format", "format"]))? {
         None | Some("gptq") => true,
         Some("gptq_v2") => false,
         Some(_) => {
-            let key = part.spelled(&["checkpoint_format", "format"]);
+            let key = part.present_key(&["checkpoint_format", "format"]);
             return Err(part.wrong(key, "gptq or gptq_v2, the formats that are read"));
         }
     };
@@ -240,7 +240,7 @@ pub(super) fn awq(part: &Config) -> Result<Kind, ConfigError> {
     if !part.text("version")?.is_none_or(|version| version.eq_ignore_ascii_case("gemm")) {
         return Err(part.wrong("version", "gemm, the version that is read"));
     }
-    let bits_key = part.spelled(&["bits", "w_bit"]);
+    let bits_key = part.present_key(&["bits", "w_bit"]);
     if part.count(bits_key)? != 4 {
         return Err(part.wrong(bits_key, "4"));
     }
