@@ -206,7 +206,7 @@ fn weights(architecture: &Architecture, holding: WeightStorage) -> u64 {
         false => (param.len() as u64).saturating_mul(WIDE as u64),
     };
     // A table that is not also the head, and whose rows are read from the files.
-    let head = architecture.is_tied() && architecture.ends_here();
+    let head = architecture.is_tied() && architecture.is_last_stage();
     let absent = match head || holding.embedding {
         true => 0,
         false => bytes(params.get(architecture.embedding)),

@@ -64,7 +64,7 @@ pub struct CannotSplit {
 }
 
 /// The result of a split, or an error that lists the supported numbers of ranks.
-pub(crate) fn hinted<T>(
+pub(crate) fn hint_ranks<T>(
     option: &str,
     place: ShardRank,
     split: impl Fn(ShardRank) -> Result<T, String>,
@@ -94,7 +94,7 @@ impl Architecture {
     /// # Errors
     /// [`CannotSplit`] naming what cannot be split, or a weight whose quantization groups would be cut.
     pub fn shard(&self, place: ShardRank) -> Result<Self, CannotSplit> {
-        hinted("--tp", place, |place| self.part(place))
+        hint_ranks("--tp", place, |place| self.part(place))
     }
 
     fn part(&self, place: ShardRank) -> Result<Self, String> {

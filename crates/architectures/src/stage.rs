@@ -1,7 +1,7 @@
 //! Pipeline parallelism: the layers and parameters of each process.
 
 use crate::params::ParamId;
-use crate::shard::{Cutter, hinted};
+use crate::shard::{Cutter, hint_ranks};
 use crate::{Architecture, CannotSplit, ShardRank};
 
 impl Architecture {
@@ -11,10 +11,10 @@ impl Architecture {
     /// # Errors
     /// [`CannotSplit`] when there are fewer layers than processes.
     pub fn stage(&self, stage: ShardRank) -> Result<Self, CannotSplit> {
-        hinted("--pp", stage, |stage| self.some_layers(stage))
+        hint_ranks("--pp", stage, |stage| self.layers_of_stage(stage))
     }
 
-    fn some_layers(&self, stage: ShardRank) -> Result<Self, String> {
+    fn layers_of_stage(&self, stage: ShardRank) -> Result<Self, String> {
         if stage.ranks == 1 {
             return Ok(self.clone());
         }
@@ -47,7 +47,7 @@ impl Architecture {
     }
 
     /// Whether this stage has the last layers, the final norm and the head.
-    pub fn ends_here(&self) -> bool {
+    pub fn is_last_stage(&self) -> bool {
         self.stage.rank + 1 == self.stage.ranks
     }
 }

@@ -116,7 +116,7 @@ impl<B: Backend> Program<B> {
         };
         let layers = of.layers.iter().map(layer).collect::<Result<_, ModelError>>()?;
         let end = || Ok::<_, ModelError>((load.norm(of.norm, 1)?, load.head(&of.head)?));
-        Ok(Self { layers, end: of.ends_here().then(end).transpose()? })
+        Ok(Self { layers, end: of.is_last_stage().then(end).transpose()? })
     }
 
     /// Runs all layers on the residual stream; returns the logits `[rows, vocabulary]` of the wanted rows.
