@@ -46,5 +46,5 @@ pub use quantization::{
 pub use rope::Rope;
 pub use scan_states::{StateType, UnsupportedStateType};
 pub use shapes::{SHAPES, Shape, shape};
-pub use shard::{CannotSplit, ShardRank};
+pub use shard::{ShardRank, SplitError};
 pub use tensor_names::TensorShapes;

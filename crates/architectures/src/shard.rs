@@ -56,7 +56,7 @@ impl ShardRank {
 /// A model that cannot be split over this number of ranks.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the model cannot be split: {what}")]
-pub struct CannotSplit {
+pub struct SplitError {
     /// The reason.
     pub what: String,
     /// Supported numbers of ranks.
@@ -68,7 +68,7 @@ pub(crate) fn hint_ranks<T>(
     option: &str,
     place: ShardRank,
     split: impl Fn(ShardRank) -> Result<T, String>,
-) -> Result<T, CannotSplit> {
+) -> Result<T, SplitError> {
     split(place).map_err(|what| {
         let can = |ranks: &usize| split(ShardRank { rank: 0, ranks: *ranks }).is_ok();
         let can: Vec<String> = USUAL.iter().filter(|n| can(n)).map(usize::to_string).collect();
@@ -76,7 +76,7 @@ pub(crate) fn hint_ranks<T>(
             true => format!("leave {option} out"),
             false => format!("take {option} {}", can.join(" or ")),
         };
-        CannotSplit { what, hint }
+        SplitError { what, hint }
     })
 }
 
@@ -92,8 +92,8 @@ impl Architecture {
     /// cache, and projections around experts on a narrower vector.
     ///
     /// # Errors
-    /// [`CannotSplit`] naming what cannot be split, or a weight whose quantization groups would be cut.
-    pub fn shard(&self, place: ShardRank) -> Result<Self, CannotSplit> {
+    /// [`SplitError`] naming what cannot be split, or a weight whose quantization groups would be cut.
+    pub fn shard(&self, place: ShardRank) -> Result<Self, SplitError> {
         hint_ranks("--tp", place, |place| self.part(place))
     }
 

@@ -2,15 +2,15 @@
 
 use crate::params::ParamId;
 use crate::shard::{Cutter, hint_ranks};
-use crate::{Architecture, CannotSplit, ShardRank};
+use crate::{Architecture, ShardRank, SplitError};
 
 impl Architecture {
     /// One process's part of a whole model: a range of layers. The first stage also has the embedding, the last one the
     /// final norm and the head. Parameters of other stages are empty.
     ///
     /// # Errors
-    /// [`CannotSplit`] when there are fewer layers than processes.
-    pub fn stage(&self, stage: ShardRank) -> Result<Self, CannotSplit> {
+    /// [`SplitError`] when there are fewer layers than processes.
+    pub fn stage(&self, stage: ShardRank) -> Result<Self, SplitError> {
         hint_ranks("--pp", stage, |stage| self.layers_of_stage(stage))
     }
 
