@@ -265,15 +265,15 @@ impl Config {
     }
 
     /// A list of `N` finite numbers, all 1 if it is missing.
-    pub(crate) fn factors<const N: usize>(&self, key: &str) -> Result<[f64; N], ConfigError> {
+    pub(crate) fn multipliers<const N: usize>(&self, key: &str) -> Result<[f64; N], ConfigError> {
         let read = |value: &Value| {
-            let factors = value.as_array()?.iter().map(number).collect::<Option<Vec<_>>>()?;
-            <[f64; N]>::try_from(factors).ok().filter(|all| all.iter().all(|x| x.is_finite()))
+            let multipliers = value.as_array()?.iter().map(number).collect::<Option<Vec<_>>>()?;
+            <[f64; N]>::try_from(multipliers).ok().filter(|all| all.iter().all(|x| x.is_finite()))
         };
         let read = self.get(key).map(|value| read(value).ok_or(N));
         match read {
             None => Ok([1.0; N]),
-            Some(Ok(factors)) => Ok(factors),
+            Some(Ok(multipliers)) => Ok(multipliers),
             Some(Err(count)) => Err(self.wrong(key, format!("{count} finite numbers"))),
         }
     }

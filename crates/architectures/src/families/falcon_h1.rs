@@ -3,7 +3,7 @@
 use super::{ModelFamily, only_silu, only_without};
 use crate::builder::{ArchitectureBuilder, OuterTensors};
 use crate::layers::{
-    Attention, AttentionShape, GatedMlp, Mamba2, Mamba2Shape, MambaFactors, Parallel,
+    Attention, AttentionShape, GatedMlp, Mamba2, Mamba2Shape, MambaMultipliers, Parallel,
 };
 use crate::rope::RotaryFraction;
 use crate::{Architecture, Config, ConfigError, Layer, Mixer, Rope};
@@ -22,7 +22,7 @@ fn read(config: &Config, mut builder: ArchitectureBuilder) -> Result<Architectur
     for bias in ["attention_bias", "mamba_proj_bias", "projectors_bias", "mlp_bias"] {
         builder.need(only_without(config, bias), ());
     }
-    let embedding_multiplier = factor(config, &mut builder, "embedding_multiplier");
+    let embedding_multiplier = multiplier(config, &mut builder, "embedding_multiplier");
     let logits = nonzero(config, &mut builder, "lm_head_multiplier");
     let described = builder.model(
         config,
@@ -33,31 +33,31 @@ fn read(config: &Config, mut builder: ArchitectureBuilder) -> Result<Architectur
 }
 
 /// A multiplier, 1 by default.
-fn factor(config: &Config, builder: &mut ArchitectureBuilder, key: &str) -> f64 {
+fn multiplier(config: &Config, builder: &mut ArchitectureBuilder, key: &str) -> f64 {
     builder.need(config.number_or(key, 1.0), f64::NAN)
 }
 
 fn nonzero(config: &Config, builder: &mut ArchitectureBuilder, key: &str) -> f64 {
-    let factor = factor(config, builder, key);
-    if factor == 0.0 {
+    let multiplier = multiplier(config, builder, key);
+    if multiplier == 0.0 {
         builder.refuse(config.wrong(key, NOT_ZERO));
     }
-    factor
+    multiplier
 }
 
 const NOT_ZERO: &str = "numbers other than 0";
 
 /// A list of nonzero multipliers.
-fn factors<const N: usize>(
+fn multipliers<const N: usize>(
     config: &Config,
     builder: &mut ArchitectureBuilder,
     key: &str,
 ) -> [f64; N] {
-    let factors = builder.need(config.factors(key), [f64::NAN; N]);
-    if factors.contains(&0.0) {
+    let multipliers = builder.need(config.multipliers(key), [f64::NAN; N]);
+    if multipliers.contains(&0.0) {
         builder.refuse(config.wrong(key, NOT_ZERO));
     }
-    factors
+    multipliers
 }
 
 fn layer(
@@ -73,7 +73,7 @@ fn layer(
     let mamba = mamba(config, builder, &format!("{prefix}.mamba"))?;
     let post_norm = builder.params.norm(format!("{prefix}.pre_ff_layernorm.weight"), widths[0]);
     let mlp = GatedMlp {
-        factors: factors(config, builder, "mlp_multipliers"),
+        multipliers: multipliers(config, builder, "mlp_multipliers"),
         ..GatedMlp::llama(&mut builder.params, &format!("{prefix}.feed_forward"), widths)
     };
     let mixer = Mixer::Parallel(Box::new(Parallel { attention, mamba }));
@@ -85,11 +85,11 @@ fn attention_shape(
     builder: &mut ArchitectureBuilder,
 ) -> Result<AttentionShape, ConfigError> {
     let shape = AttentionShape::of(config)?;
-    let mut factor = |key| factor(config, builder, key);
+    let mut multiplier = |key| multiplier(config, builder, key);
     Ok(AttentionShape {
         // The key multiplier affects only products with queries.
-        scale: shape.scale * factor("key_multiplier"),
-        factors: ["attention_in_multiplier", "attention_out_multiplier"].map(&mut factor),
+        scale: shape.scale * multiplier("key_multiplier"),
+        multipliers: ["attention_in_multiplier", "attention_out_multiplier"].map(&mut multiplier),
         rope: builder.need(Rope::of(config, shape.head_dim, RotaryFraction::All).map(Some), None),
         ..shape
     })
@@ -104,13 +104,15 @@ fn mamba(
     let biases =
         [config.flag_or("mamba_conv_bias", true)?, config.flag_or("mamba_proj_bias", false)?];
     let input = nonzero(config, builder, "ssm_in_multiplier");
-    let parts = factors(config, builder, "ssm_multipliers").map(|factor| input * factor);
-    let factors = MambaFactors { parts, output: factor(config, builder, "ssm_out_multiplier") };
+    let parts =
+        multipliers(config, builder, "ssm_multipliers").map(|multiplier| input * multiplier);
+    let multipliers =
+        MambaMultipliers { parts, output: multiplier(config, builder, "ssm_out_multiplier") };
     let norm_before_gate = builder.need(config.flag_or("mamba_norm_before_gate", true), true);
     let normed = config.flag_or("mamba_rms_norm", false)?;
     let declared = match normed {
         true => Mamba2::declare(&mut builder.params, prefix, shape, biases),
         false => Mamba2::without_norm(&mut builder.params, prefix, shape, biases),
     };
-    Ok(Mamba2 { norm_before_gate: normed && norm_before_gate, ..declared.times(factors) })
+    Ok(Mamba2 { norm_before_gate: normed && norm_before_gate, ..declared.times(multipliers) })
 }

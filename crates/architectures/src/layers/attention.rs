@@ -27,7 +27,7 @@ pub struct Attention {
     /// Output.
     pub out: Projection,
     /// Multipliers of the input and of the output.
-    pub factors: [f64; 2],
+    pub multipliers: [f64; 2],
 }
 
 /// The shapes and options of an [`Attention`].
@@ -43,7 +43,7 @@ pub(crate) struct AttentionShape {
     /// Whether heads have sinks.
     pub(crate) sinks: bool,
     /// Multipliers of the input and of the output.
-    pub(crate) factors: [f64; 2],
+    pub(crate) multipliers: [f64; 2],
     /// Whether the query projection also computes output gates.
     pub(crate) gated: bool,
     /// Whether queries and keys have norms.
@@ -81,7 +81,7 @@ impl AttentionShape {
             rope: None,
             window: None,
             sinks: false,
-            factors: [1.0; 2],
+            multipliers: [1.0; 2],
             gated: false,
             qk_norm: false,
             biases: [config.flag_or("attention_bias", false)?; 2],
@@ -127,7 +127,7 @@ impl Attention {
         let sink =
             || params.add(format!("{prefix}.sinks"), &[heads], ParamInit::Uniform(-1.0, 3.0));
         let sinks = shape.sinks.then(sink);
-        let AttentionShape { rope, window, gated, factors, .. } = shape;
+        let AttentionShape { rope, window, gated, multipliers, .. } = shape;
         Self {
             heads,
             kv_heads,
@@ -140,7 +140,7 @@ impl Attention {
             gated,
             qkv,
             out,
-            factors,
+            multipliers,
         }
     }
 }

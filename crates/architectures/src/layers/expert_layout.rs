@@ -110,7 +110,7 @@ impl ExpertsShape<'_> {
             down: down(e),
             gated: self.gated,
             token_gate: None,
-            factors: [1.0; 2],
+            multipliers: [1.0; 2],
         };
         (0..self.count).map(expert).collect()
     }
@@ -127,7 +127,7 @@ impl ExpertsShape<'_> {
             down: down(e),
             gated: true,
             token_gate: None,
-            factors: [1.0; 2],
+            multipliers: [1.0; 2],
         };
         (0..self.count).map(expert).collect()
     }

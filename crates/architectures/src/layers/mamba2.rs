@@ -35,19 +35,19 @@ pub struct Mamba2 {
     /// Output projection.
     pub out_proj: Projection,
     /// Multipliers.
-    pub factors: MambaFactors,
+    pub multipliers: MambaMultipliers,
 }
 
 /// Multipliers of a mixer's projections, applied to their outputs so that weights are unchanged in any storage type.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct MambaFactors {
+pub struct MambaMultipliers {
     /// Scales of gate, x, B, C and step sizes, before the convolution; nonzero.
     pub parts: [f64; 5],
     /// Scale of the output.
     pub output: f64,
 }
 
-impl Default for MambaFactors {
+impl Default for MambaMultipliers {
     fn default() -> Self {
         Self { parts: [1.0; 5], output: 1.0 }
     }
@@ -175,19 +175,19 @@ impl Mamba2 {
             norm_before_gate: false,
             norm_ranks: 1,
             out_proj,
-            factors: MambaFactors::default(),
+            multipliers: MambaMultipliers::default(),
         }
     }
 
     /// Adds multipliers, for projections without biases.
-    pub(crate) fn times(self, factors: MambaFactors) -> Self {
-        let [gate, .., dt] = factors.parts;
+    pub(crate) fn times(self, multipliers: MambaMultipliers) -> Self {
+        let [gate, .., dt] = multipliers.parts;
         let rows = self.shape.inner() + self.shape.channels();
         let apart = gate != dt;
         Self {
             dt_proj: apart.then(|| self.in_proj.pieces([(rows, self.shape.heads)])),
             in_proj: if apart { self.in_proj.pieces([(0, rows)]) } else { self.in_proj },
-            factors,
+            multipliers,
             ..self
         }
     }

@@ -13,7 +13,7 @@ pub struct GatedMlp {
     /// A vector whose product with each token's x gates the whole output, `sigmoid(w . x)`.
     pub token_gate: Option<ParamId>,
     /// Multipliers of the gate before its activation, and of the output.
-    pub factors: [f64; 2],
+    pub multipliers: [f64; 2],
 }
 
 impl GatedMlp {
@@ -42,7 +42,7 @@ impl GatedMlp {
             down: project(down, hidden, inner),
             gated: true,
             token_gate: None,
-            factors: [1.0; 2],
+            multipliers: [1.0; 2],
         }
     }
 
@@ -65,7 +65,7 @@ impl GatedMlp {
             down: params.projection(format!("{prefix}.{down}.weight"), hidden, inner),
             gated,
             token_gate: None,
-            factors: [1.0; 2],
+            multipliers: [1.0; 2],
         }
     }
 }
