@@ -185,7 +185,7 @@ impl Footprint {
         let (needs, left) = (self.summary(), byte_count(free.value));
         let what = format!("the model needs {needs}; {left} are free ({})", free.source);
         let hint = if self.weights > free.value {
-            "the weights alone are more than what is free: take --dtype bf16, a smaller model, or a device with more memory".to_owned()
+            "the weights alone are more than what is free: use --dtype bf16, a smaller model, or a device with more memory".to_owned()
         } else {
             format!(
                 "it is for {sequences} x {tokens} tokens: ask for fewer or shorter sequences, or a smaller --chunk; `firstlight ps` shows who has the memory"

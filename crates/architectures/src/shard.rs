@@ -74,7 +74,7 @@ pub(crate) fn hint_ranks<T>(
         let can: Vec<String> = USUAL.iter().filter(|n| can(n)).map(usize::to_string).collect();
         let hint = match can.is_empty() {
             true => format!("leave {option} out"),
-            false => format!("take {option} {}", can.join(" or ")),
+            false => format!("use {option} {}", can.join(" or ")),
         };
         SplitError { what, hint }
     })

@@ -98,6 +98,6 @@ mod tests {
         let whole = Architecture::of(&shape("granite-hybrid-mini").unwrap()).unwrap();
         let error = whole.stage(ShardRank { rank: 0, ranks: 64 }).unwrap_err();
         assert!(error.to_string().contains("layers are fewer than 64 processes"), "{error}");
-        assert!(error.hint.starts_with("take --pp 2"), "{}", error.hint);
+        assert!(error.hint.starts_with("use --pp 2"), "{}", error.hint);
     }
 }

@@ -164,10 +164,10 @@ fn layers_that_do_not_split_are_refused() {
         assert_eq!(error.hint, hint);
     };
     let moe = || whole("granite-moe-mini");
-    check(moe(), 3, "8 heads of Mamba-2 do not split evenly over 3 ranks", "take --tp 2");
-    check(moe(), 4, "2 groups of Mamba-2 do not split evenly over 4 ranks", "take --tp 2");
+    check(moe(), 3, "8 heads of Mamba-2 do not split evenly over 3 ranks", "use --tp 2");
+    check(moe(), 4, "2 groups of Mamba-2 do not split evenly over 4 ranks", "use --tp 2");
     let uneven = "112 channels of Mamba do not split evenly over 3 ranks";
-    check(whole("mamba-mini"), 3, uneven, "take --tp 2 or 4 or 8 or 16");
+    check(whole("mamba-mini"), 3, uneven, "use --tp 2 or 4 or 8 or 16");
     // The all-reduce completes one norm; parts of groups have no separate all-reduce.
     let normed = |groups| {
         let config = changed(shape("falcon-h1-mini").unwrap(), EIGHT_HEADS);
@@ -176,7 +176,7 @@ fn layers_that_do_not_split_are_refused() {
     };
     let parallel = "Mamba-2's norm over all ranks is next to attention";
     check(normed(1), 2, parallel, "leave --tp out");
-    check(normed(2), 4, "2 groups of Mamba-2 do not split evenly over 4 ranks", "take --tp 2");
+    check(normed(2), 4, "2 groups of Mamba-2 do not split evenly over 4 ranks", "use --tp 2");
     // 64 of 128 columns are half of a group.
     let narrow = with_int_weights(shape("granite-hybrid-mini").unwrap(), 4).unwrap();
     let what = "`model.layers.0.mamba.out_proj.weight` is in int4 in groups of 128 columns, and column 64 is inside one";
