@@ -20,7 +20,7 @@ pub use gated_delta::{GatedDelta, GatedDeltaShape};
 pub use kda::Kda;
 pub use latent_attention::{LatentAttention, LatentShape};
 pub use mamba1::{Mamba1, Mamba1Shape, Norms};
-pub(crate) use mamba2::OPEN;
+pub(crate) use mamba2::UNLIMITED_DT;
 pub use mamba2::{Mamba2, Mamba2Shape, MambaMultipliers, Parallel};
 pub use mlp::GatedMlp;
 pub use short_conv::ShortConv;

@@ -103,11 +103,11 @@ impl Param {
     }
 
     /// Its bytes if it is quantized, with scales and zero points of integers of these sizes.
-    fn narrow_bytes(&self, factor_bytes: [usize; 2]) -> Option<u64> {
+    fn narrow_bytes(&self, scale_bytes: [usize; 2]) -> Option<u64> {
         let [rows, columns] = self.sides();
         match self.stored {
             StorageFormat::Wide => None,
-            StorageFormat::Int(int) => Some(int.bytes([rows, columns], factor_bytes)),
+            StorageFormat::Int(int) => Some(int.bytes([rows, columns], scale_bytes)),
             StorageFormat::Fp8(Fp8 { scales, .. }) => {
                 let scales = 4 * scales.count(rows, columns) as u64;
                 Some((self.len() as u64).saturating_add(scales))

@@ -350,7 +350,7 @@ fn experts(of: &mut Experts, place: ShardRank, cutter: &mut Cutter) -> Result<()
         for rows in [&expert.gate_up, &expert.down].into_iter().flat_map(|of| &of.rows) {
             match own.contains(&index) {
                 true => cutter.keep(rows),
-                false => cutter.leave(rows.param),
+                false => cutter.drop_param(rows.param),
             }
         }
     }

@@ -32,7 +32,7 @@ impl Architecture {
                 false => last && id >= self.norm,
             };
             if !is_outer && !kept.contains(&id) {
-                cutter.leave(id);
+                cutter.drop_param(id);
             }
         }
         cutter.end(std::iter::empty());
@@ -40,8 +40,8 @@ impl Architecture {
         Ok(Self { stage, layers, params: cutter.params, ..self.clone() })
     }
 
-    /// The first parameter of a layer, or of what follows the layers: a layer's first norm is declared before its other
-    /// parameters.
+    /// The first parameter of a layer, which is its input norm; for the number of layers, the final norm, which is declared
+    /// after all layers.
     pub(crate) fn first_of_layer(&self, layer: usize) -> ParamId {
         self.layers.get(layer).map_or(self.norm, |layer| layer.input_norm)
     }
@@ -57,12 +57,12 @@ mod tests {
     use super::*;
     use crate::{SHAPES, shape};
 
-    /// Every value is on exactly one stage, except for a tied embedding.
+    /// A tied embedding is on the first and the last stage.
     #[test]
-    fn stages_share_out_every_parameter_once() {
+    fn every_parameter_is_on_exactly_one_stage() {
         let mut split = 0;
         for name in SHAPES.iter().map(|shape| shape.name) {
-            // In 16 bits, whatever its published format is.
+            // Without quantization, even if the published model is quantized.
             let config = shape(name).unwrap().with("quantization_config", serde_json::Value::Null);
             let whole = Architecture::of(&config).unwrap();
             for ranks in [2, 3].into_iter().filter(|ranks| *ranks <= whole.layers.len()) {

@@ -1,4 +1,4 @@
-//! Falcon-H1: attention and Mamba-2 in parallel in every layer, with multipliers of projections.
+//! Falcon-H1: attention and Mamba-2 in parallel in every layer, with multipliers (muP) of projections.
 
 use super::{ModelFamily, only_silu, only_without};
 use crate::builder::{ArchitectureBuilder, OuterTensors};
@@ -109,10 +109,13 @@ fn mamba(
     let multipliers =
         MambaMultipliers { parts, output: multiplier(config, builder, "ssm_out_multiplier") };
     let norm_before_gate = builder.need(config.flag_or("mamba_norm_before_gate", true), true);
-    let normed = config.flag_or("mamba_rms_norm", false)?;
-    let declared = match normed {
+    let has_norm = config.flag_or("mamba_rms_norm", false)?;
+    let declared = match has_norm {
         true => Mamba2::declare(&mut builder.params, prefix, shape, biases),
         false => Mamba2::without_norm(&mut builder.params, prefix, shape, biases),
     };
-    Ok(Mamba2 { norm_before_gate: normed && norm_before_gate, ..declared.times(multipliers) })
+    Ok(Mamba2 {
+        norm_before_gate: has_norm && norm_before_gate,
+        ..declared.with_multipliers(multipliers)
+    })
 }

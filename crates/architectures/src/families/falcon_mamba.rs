@@ -1,4 +1,4 @@
-//! FalconMamba: Mamba with unweighted norms of the step size's low rank, B and C.
+//! FalconMamba: Mamba with an RMSNorm without weights of B, of C and of the low-rank input of the step size (dt).
 
 use super::{ModelFamily, mamba};
 use crate::builder::ArchitectureBuilder;
@@ -14,7 +14,7 @@ pub(super) const FAMILY: ModelFamily = ModelFamily {
     read,
 };
 
-/// transformers' default.
+/// transformers' default of `mixer_rms_eps`.
 const MIXER_EPS: f64 = 1e-6;
 
 fn read(config: &Config, mut builder: ArchitectureBuilder) -> Result<Architecture, ConfigError> {

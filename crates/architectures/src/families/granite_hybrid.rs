@@ -1,9 +1,9 @@
-//! Granite 4.0: Mamba-2 with a few attention layers, or attention everywhere, and experts with a shared feed-forward
-//! part.
+//! Granite 4.0: Mamba-2 with a few attention layers, or attention in every layer; a shared MLP, with or without routed
+//! experts.
 //!
-//! Follows transformers' GraniteMoeHybrid. With more than one group transformers' torch path normalizes all channels
-//! together, mamba_ssm's fused kernel and vLLM each group; all published models have one group. Here each group is
-//! normalized.
+//! Follows transformers' GraniteMoeHybrid. With more than one group, transformers' torch path normalizes all channels
+//! together; mamba_ssm's fused kernel and vLLM normalize each group, as is done here. All published models have one
+//! group.
 
 use super::{ModelFamily, attends, only_silu, only_without};
 use crate::builder::{ArchitectureBuilder, OuterTensors};

@@ -1,5 +1,4 @@
-//! LFM2: short convolutions between products, attention in listed layers; dense, or with experts after the first
-//! layers.
+//! LFM2: gated short convolutions, and attention in listed layers; dense, or with experts after the first layers.
 
 use super::{ModelFamily, attends};
 use crate::builder::{ArchitectureBuilder, OuterTensors};
@@ -74,15 +73,15 @@ fn layer(
     Ok(Layer { input_norm, mixer, post_norm, experts, mlp })
 }
 
-/// Width of a dense model's feed-forward parts: two thirds of the config's value, times a multiplier, rounded up.
+/// Intermediate size of a dense model's MLPs: two thirds of the config's value times a multiplier, rounded up to a multiple.
 fn width(config: &Config) -> Result<usize, ConfigError> {
-    let said = config.count(config.present_key(&["block_ff_dim", "intermediate_size"]))?;
+    let configured = config.count(config.present_key(&["block_ff_dim", "intermediate_size"]))?;
     if !config.flag_or("block_auto_adjust_ff_dim", true)? {
-        return Ok(said);
+        return Ok(configured);
     }
     const FACTOR: &str = "block_ffn_dim_multiplier";
     let factor = config.number_or(FACTOR, 1.0)?;
-    let width = (factor * (2 * said / 3) as f64) as usize;
+    let width = (factor * (2 * configured / 3) as f64) as usize;
     let multiple = config.count_or("block_multiple_of", 256)?.max(1);
     match width {
         1..=0x100_0000 => Ok(width.next_multiple_of(multiple)),

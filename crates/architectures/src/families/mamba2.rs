@@ -5,7 +5,7 @@
 use super::mamba::{alone, outer_tensors};
 use super::{ModelFamily, only_silu, only_with, only_without};
 use crate::builder::ArchitectureBuilder;
-use crate::layers::{Mamba2, Mamba2Shape, OPEN};
+use crate::layers::{Mamba2, Mamba2Shape, UNLIMITED_DT};
 use crate::{Architecture, Config, ConfigError, Mixer};
 
 pub(super) const FAMILY: ModelFamily = ModelFamily {
@@ -39,7 +39,7 @@ fn read(config: &Config, mut builder: ArchitectureBuilder) -> Result<Architectur
             groups: config.count_or("n_groups", groups)?.max(1),
             state: config.size_or("state_size", 128)?,
             taps: config.taps("conv_kernel")?,
-            dt_limits: builder.need(config.limits("time_step_limit", OPEN), OPEN),
+            dt_limits: builder.need(config.limits("time_step_limit", UNLIMITED_DT), UNLIMITED_DT),
         };
         shape.check(config, ["n_groups", "conv_kernel"], builder)?;
         let biases = [config.flag_or("use_conv_bias", true)?, config.flag_or("use_bias", false)?];

@@ -7,7 +7,7 @@ use super::{ModelFamily, only_one_group, only_without};
 use crate::builder::{ArchitectureBuilder, OuterTensors};
 use crate::layers::{
     Attention, AttentionShape, ExpertLayout, Experts, ExpertsShape, GatedMlp, Mamba2, Mamba2Shape,
-    OPEN, RouterScore,
+    RouterScore, UNLIMITED_DT,
 };
 use crate::params::ParamInit;
 use crate::{Architecture, Config, ConfigError, Layer, Mixer};
@@ -130,7 +130,7 @@ fn mamba_shape(
         groups: config.count_or(groups, 8)?.max(1),
         state: config.count("ssm_state_size")?,
         taps: config.taps("conv_kernel")?,
-        dt_limits: builder.need(config.limits("time_step_limit", OPEN), OPEN),
+        dt_limits: builder.need(config.limits("time_step_limit", UNLIMITED_DT), UNLIMITED_DT),
     };
     shape.check(config, [groups, "conv_kernel"], builder)?;
     Ok(shape)

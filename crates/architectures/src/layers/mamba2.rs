@@ -3,22 +3,21 @@ use crate::builder::ArchitectureBuilder;
 use crate::params::{ParamId, ParamInit, Params, Projection, fan_in};
 use crate::{Config, ConfigError};
 
-/// Unlimited step sizes.
-pub(crate) const OPEN: [f64; 2] = [0.0, f64::INFINITY];
+/// The range of step sizes without limits.
+pub(crate) const UNLIMITED_DT: [f64; 2] = [0.0, f64::INFINITY];
 
 /// A Mamba-2 mixer: projections, a causal convolution, the state space scan and a gated norm.
 #[derive(Debug, Clone)]
 pub struct Mamba2 {
     /// The shapes.
     pub shape: Mamba2Shape,
-    /// Computes gate, convolved channels and step sizes, in this order; the last unless they have a separate
-    /// projection.
+    /// Computes gate, convolved channels and step sizes, in this order; no step sizes if `dt_proj` computes them.
     pub in_proj: Projection,
-    /// Rows for the step sizes, if their multiplier differs from the gate's.
+    /// Computes the step sizes (dt), if their multiplier differs from the gate's.
     pub dt_proj: Option<Projection>,
-    /// `[channels, 1, taps]`.
+    /// `[channels, 1, taps]`, the causal convolution of x, B and C.
     pub conv_weight: ParamId,
-    /// `[channels]`.
+    /// `[channels]`, its bias.
     pub conv_bias: Option<ParamId>,
     /// `[heads]`; the rate of a head is `-exp(A_log)`.
     pub a_log: ParamId,
@@ -64,11 +63,11 @@ pub struct Mamba2Shape {
     pub head_dim: usize,
     /// Groups of heads that share B and C, and a norm.
     pub groups: usize,
-    /// Width of the state.
+    /// State size (N).
     pub state: usize,
     /// Taps of the convolution.
     pub taps: usize,
-    /// Range of the step sizes.
+    /// Range to which step sizes are clamped.
     pub dt_limits: [f64; 2],
 }
 
@@ -98,7 +97,7 @@ impl Mamba2Shape {
             groups: config.count("mamba_n_groups")?,
             state: config.count("mamba_d_state")?,
             taps: config.count("mamba_d_conv")?,
-            dt_limits: builder.need(config.limits("time_step_limit", OPEN), OPEN),
+            dt_limits: builder.need(config.limits("time_step_limit", UNLIMITED_DT), UNLIMITED_DT),
         };
         shape.check(config, ["mamba_n_groups", "mamba_d_conv"], builder)?;
         Ok(shape)
@@ -179,14 +178,14 @@ impl Mamba2 {
         }
     }
 
-    /// Adds multipliers, for projections without biases.
-    pub(crate) fn times(self, multipliers: MambaMultipliers) -> Self {
+    /// Adds multipliers; the projections must have no biases.
+    pub(crate) fn with_multipliers(self, multipliers: MambaMultipliers) -> Self {
         let [gate, .., dt] = multipliers.parts;
         let rows = self.shape.inner() + self.shape.channels();
-        let apart = gate != dt;
+        let separate_dt = gate != dt;
         Self {
-            dt_proj: apart.then(|| self.in_proj.pieces([(rows, self.shape.heads)])),
-            in_proj: if apart { self.in_proj.pieces([(0, rows)]) } else { self.in_proj },
+            dt_proj: separate_dt.then(|| self.in_proj.pieces([(rows, self.shape.heads)])),
+            in_proj: if separate_dt { self.in_proj.pieces([(0, rows)]) } else { self.in_proj },
             multipliers,
             ..self
         }

@@ -13,7 +13,7 @@ pub struct GroupQuantization {
     pub bits: usize,
     /// Group size: columns that share a scale; `None` for one scale per row.
     pub group: Option<usize>,
-    /// Whether zero points are the middle of the range.
+    /// Whether quantization is symmetric: every zero point is the middle of the range.
     pub symmetric: bool,
     /// Whether columns are assigned to groups in another order (act-order).
     pub act_order: bool,
@@ -26,12 +26,12 @@ pub struct GroupQuantization {
 pub enum Packing {
     /// compressed-tensors: along rows of the weight, low bits first.
     Rows,
-    /// GPTQ: along columns. Version 1 of the format stores zero points minus 1.
+    /// GPTQ: along columns.
     Gptq {
-        /// Whether zero points are stored minus 1.
+        /// Whether zero points are stored minus 1, as in version 1 of the format.
         zeros_minus_one: bool,
     },
-    /// AWQ: across outputs, of which eight are interleaved.
+    /// AWQ: along outputs, in an interleaved order of eight.
     Awq,
     /// bitsandbytes: 4-bit codebook indices with block scales; blocks continue across rows.
     BitsAndBytes,
@@ -61,18 +61,18 @@ impl GroupQuantization {
         matches!(self.packing, Packing::Mxfp4 | Packing::Gguf(GgmlType::Mxfp4))
     }
 
-    /// Bytes of such values in float8 with a scale per row, in which they are exact.
+    /// Bytes of the values of an MXFP4 weight after an exact conversion to float8 with a float32 scale per row.
     pub(crate) fn float8_bytes(self, [rows, columns]: [usize; 2]) -> u64 {
         (rows as u64).saturating_mul(columns as u64 + 4)
     }
 
     /// Bytes of a weight's integers, scales and zero points, given the bytes of a scale and of a zero point.
-    pub(crate) fn bytes(self, [rows, columns]: [usize; 2], factor_bytes: [usize; 2]) -> u64 {
-        let [scale, zero] = factor_bytes;
-        let factor = scale + if self.symmetric { 0 } else { zero };
-        let numbers = (rows as u64).saturating_mul(columns as u64).saturating_mul(self.bits as u64);
-        let factors = (rows as u64).saturating_mul((self.groups(columns) * factor) as u64);
-        numbers.div_ceil(8).saturating_add(factors)
+    pub(crate) fn bytes(self, [rows, columns]: [usize; 2], scale_bytes: [usize; 2]) -> u64 {
+        let [scale, zero] = scale_bytes;
+        let per_group = scale + if self.symmetric { 0 } else { zero };
+        let bits = (rows as u64).saturating_mul(columns as u64).saturating_mul(self.bits as u64);
+        let scales = (rows as u64).saturating_mul((self.groups(columns) * per_group) as u64);
+        bits.div_ceil(8).saturating_add(scales)
     }
 
     /// Bytes of a weight in a file.
@@ -109,12 +109,13 @@ impl GroupQuantization {
         !self.symmetric && matches!(self.packing, Packing::Gguf(_))
     }
 
-    /// Whether a scale is a product of two, as in GGUF's K-quants, which 16 bits cannot represent.
+    /// Whether a scale is a product of two, as in GGUF's K-quants, so that 16 bits cannot represent it exactly.
     pub fn has_wide_scales(self) -> bool {
         matches!(self.packing, Packing::Gguf(GgmlType::Q4K | GgmlType::Q5K | GgmlType::Q6K))
     }
 
-    /// Whether GPU kernels for experts support it: the 16 bytes that each lane of a warp reads must share one scale.
+    /// Whether GPU kernels for experts support such weights: the 16 bytes that each lane of a warp reads must share one
+    /// scale.
     pub(crate) fn has_moe_kernel(self, columns: usize) -> bool {
         if self.is_float() {
             return self.has_linear_kernel(columns);
@@ -166,7 +167,7 @@ pub(super) fn packed(weights: &Config) -> Result<GroupQuantization, ConfigError>
         Some(Value::Bool(true)) => true,
         Some(Value::String(word)) => match word.as_str() {
             "group" | "dynamic" => true,
-            // The order of quantization, which does not affect readers.
+            // The order in which columns were quantized, which does not affect the stored format.
             "weight" | "static" => false,
             _ => return Err(weights.wrong("actorder", "group or weight")),
         },
@@ -262,8 +263,8 @@ pub(super) fn awq(part: &Config) -> Result<Kind, ConfigError> {
     }))
 }
 
-/// Reads bitsandbytes' keys: every linear module except the head and skipped ones. The default block size is assumed
-/// for sizes.
+/// Reads bitsandbytes' keys: every linear module except the head and skipped ones. The config has no block size, so the
+/// default one determines sizes.
 pub(super) fn bitsandbytes(part: &Config) -> Result<Kind, ConfigError> {
     let four = part.flag_or("load_in_4bit", false)?;
     if four == part.flag_or("load_in_8bit", false)? {
@@ -284,13 +285,13 @@ pub(super) fn bitsandbytes(part: &Config) -> Result<Kind, ConfigError> {
     }))
 }
 
-/// Routers, which neither method quantizes, whether a list names them or not.
+/// Whether a module is a router, which GPTQ and AWQ never quantize, even if no list excludes it.
 fn is_router(module: &str) -> bool {
     let last = module.rsplit('.').next();
     module.contains("router") || matches!(last, Some("gate" | "shared_expert_gate"))
 }
 
-/// Supported group sizes for writing, best first.
+/// Group sizes that `synth` and `quantize` write, preferred first.
 const GROUPS: [usize; 3] = [128, 64, 32];
 
 /// A config whose linear modules have symmetric integer weights with a scale per group of 128 columns, as
