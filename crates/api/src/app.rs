@@ -90,7 +90,7 @@ pub(crate) struct App {
     /// Created for the first answer with a grammar, because it takes a while for a large vocabulary.
     grammars: OnceLock<Result<Grammars, String>>,
     /// The format of the model's calls and reasoning.
-    taught: OnceLock<ModelFormat>,
+    model_format: OnceLock<ModelFormat>,
     /// Number of tokens of shared prefixes, by hash.
     beginnings: Mutex<HashMap<u64, usize>>,
     /// Stored responses.
@@ -111,7 +111,7 @@ impl App {
             created: now(),
             grammars: OnceLock::new(),
             settings,
-            taught: OnceLock::new(),
+            model_format: OnceLock::new(),
             beginnings: Mutex::default(),
             responses: StoredResponses::default(),
             ids: RandomState::new(),
@@ -146,9 +146,9 @@ impl App {
     }
 
     /// The format of the model's calls and reasoning.
-    pub(crate) fn taught(&self) -> ModelFormat {
+    pub(crate) fn model_format(&self) -> ModelFormat {
         let ApiSettings { tool_call_parser, reasoning_parser, .. } = &self.settings;
-        *self.taught.get_or_init(|| {
+        *self.model_format.get_or_init(|| {
             let template = self.texts.template.as_ref().ok();
             ModelFormat::new(template, tool_call_parser.as_deref(), reasoning_parser.as_deref())
         })

@@ -21,8 +21,8 @@ pub(super) fn functions() -> Arc<[Function]> {
 }
 
 pub(super) fn plan(tool_call_parser: &str, reasoning_parser: &str, prompt: &str) -> Plan {
-    let taught = ModelFormat::new(None, Some(tool_call_parser), Some(reasoning_parser));
-    Plan::new(taught, Some(functions()), true, prompt).unwrap()
+    let model_format = ModelFormat::new(None, Some(tool_call_parser), Some(reasoning_parser));
+    Plan::new(model_format, Some(functions()), true, prompt).unwrap()
 }
 
 /// The events of an answer in pieces, adjacent events of a kind joined, and its calls' ids numbered.
