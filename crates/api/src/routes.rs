@@ -35,7 +35,7 @@ pub(crate) struct Route {
     method: Verb,
     path: &'static str,
     /// Whether it needs no API key: probes have none.
-    open: bool,
+    without_key: bool,
     /// The format of its errors.
     errors: ErrorShape,
     answer: Answer,
@@ -172,7 +172,7 @@ async fn answer(
     request: Request<Body>,
     mut line: Line,
 ) -> Result<Response, Box<RejectedRequest>> {
-    if !route.open && !app.keys.open(request.headers()) {
+    if !route.without_key && !app.keys.accept(request.headers()) {
         return Err(RejectedRequest::new(ApiError::invalid_key(), line));
     }
     match route.answer {

@@ -13,7 +13,7 @@ use std::sync::Arc;
 pub(super) const ROUTE: Route = Route {
     method: Verb::Post,
     path: "/detokenize",
-    open: false,
+    without_key: false,
     errors: ErrorShape::OpenAi,
     answer: Answer::FromBody(answer),
 };

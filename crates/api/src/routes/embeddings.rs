@@ -16,7 +16,7 @@ use std::sync::Arc;
 pub(super) const ROUTE: Route = Route {
     method: Verb::Post,
     path: "/v1/embeddings",
-    open: false,
+    without_key: false,
     errors: ErrorShape::OpenAi,
     answer: Answer::FromBody(answer),
 };

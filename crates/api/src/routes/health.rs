@@ -15,7 +15,13 @@ pub(super) const PING: Route = at(Verb::Get, "/ping");
 pub(super) const PING_BY_POST: Route = at(Verb::Post, "/ping");
 
 const fn at(method: Verb, path: &'static str) -> Route {
-    Route { method, path, open: true, errors: ErrorShape::OpenAi, answer: Answer::Now(answer) }
+    Route {
+        method,
+        path,
+        without_key: true,
+        errors: ErrorShape::OpenAi,
+        answer: Answer::Now(answer),
+    }
 }
 
 fn answer(app: &App) -> Response {

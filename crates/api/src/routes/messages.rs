@@ -16,7 +16,7 @@ use std::sync::Arc;
 pub(super) const ROUTE: Route = Route {
     method: Verb::Post,
     path: "/v1/messages",
-    open: false,
+    without_key: false,
     errors: ErrorShape::Anthropic,
     answer: Answer::FromBody(|app, fields, line| generated(app, fields, line, read)),
 };
@@ -24,7 +24,7 @@ pub(super) const ROUTE: Route = Route {
 pub(super) const COUNT: Route = Route {
     method: Verb::Post,
     path: "/v1/messages/count_tokens",
-    open: false,
+    without_key: false,
     errors: ErrorShape::Anthropic,
     answer: Answer::FromBody(count),
 };

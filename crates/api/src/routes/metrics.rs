@@ -10,7 +10,7 @@ use axum::response::Response;
 pub(super) const ROUTE: Route = Route {
     method: Verb::Get,
     path: "/metrics",
-    open: false,
+    without_key: false,
     errors: ErrorShape::OpenAi,
     answer: Answer::Now(answer),
 };

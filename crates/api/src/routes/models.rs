@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 pub(super) const ROUTE: Route = Route {
     method: Verb::Get,
     path: "/v1/models",
-    open: false,
+    without_key: false,
     errors: ErrorShape::OpenAi,
     answer: Answer::Now(answer),
 };
@@ -19,7 +19,7 @@ pub(super) const ROUTE: Route = Route {
 pub(super) const ONE: Route = Route {
     method: Verb::Get,
     path: "/v1/models/{*name}",
-    open: false,
+    without_key: false,
     errors: ErrorShape::OpenAi,
     answer: Answer::Named(one),
 };

@@ -11,7 +11,7 @@ use axum::response::Response;
 pub(super) const ROUTE: Route = Route {
     method: Verb::Get,
     path: "/",
-    open: true,
+    without_key: true,
     errors: ErrorShape::OpenAi,
     answer: Answer::Now(answer),
 };

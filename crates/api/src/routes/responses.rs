@@ -17,7 +17,7 @@ use std::sync::Arc;
 pub(super) const ROUTE: Route = Route {
     method: Verb::Post,
     path: "/v1/responses",
-    open: false,
+    without_key: false,
     errors: ErrorShape::OpenAi,
     answer: Answer::FromBody(|app, fields, line| generated(app, fields, line, read)),
 };
@@ -32,7 +32,7 @@ const fn named(
     answer: fn(&App, &str) -> Result<Response, ApiError>,
 ) -> Route {
     let errors = ErrorShape::OpenAi;
-    Route { method, path, open: false, errors, answer: Answer::Named(answer) }
+    Route { method, path, without_key: false, errors, answer: Answer::Named(answer) }
 }
 
 /// The value of `include` for log-probabilities. Other values concern tools that the server does not run.

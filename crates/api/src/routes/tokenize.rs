@@ -14,7 +14,7 @@ use std::sync::Arc;
 pub(super) const ROUTE: Route = Route {
     method: Verb::Post,
     path: "/tokenize",
-    open: false,
+    without_key: false,
     errors: ErrorShape::OpenAi,
     answer: Answer::FromBody(answer),
 };

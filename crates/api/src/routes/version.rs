@@ -10,7 +10,7 @@ use serde_json::json;
 pub(super) const ROUTE: Route = Route {
     method: Verb::Get,
     path: "/version",
-    open: false,
+    without_key: false,
     errors: ErrorShape::OpenAi,
     answer: Answer::Now(answer),
 };
