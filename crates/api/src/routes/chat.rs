@@ -1,6 +1,6 @@
 //! `POST /v1/chat/completions`.
 
-use super::{Answer, Generation, Route, Verb, generated};
+use super::{Generation, Handler, Route, Verb, generated};
 use crate::answers::Work;
 use crate::app::App;
 use crate::error::{ApiError, ErrorShape};
@@ -18,7 +18,7 @@ pub(super) const ROUTE: Route = Route {
     path: "/v1/chat/completions",
     without_key: false,
     errors: ErrorShape::OpenAi,
-    answer: Answer::FromBody(|app, fields, line| generated(app, fields, line, read)),
+    handler: Handler::FromBody(|app, fields, line| generated(app, fields, line, read)),
 };
 
 fn read(app: &Arc<App>, fields: Fields) -> Result<Generation, ApiError> {

@@ -1,6 +1,6 @@
 //! `POST /v1/completions`.
 
-use super::{Answer, Generation, Route, Verb, generated};
+use super::{Generation, Handler, Route, Verb, generated};
 use crate::answers::{ScorePrompts, Work};
 use crate::app::App;
 use crate::error::{ApiError, ErrorShape};
@@ -17,7 +17,7 @@ pub(super) const ROUTE: Route = Route {
     path: "/v1/completions",
     without_key: false,
     errors: ErrorShape::OpenAi,
-    answer: Answer::FromBody(|app, fields, line| generated(app, fields, line, read)),
+    handler: Handler::FromBody(|app, fields, line| generated(app, fields, line, read)),
 };
 
 /// OpenAI's default number of generated tokens.

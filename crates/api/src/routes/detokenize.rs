@@ -1,6 +1,6 @@
 //! `POST /detokenize`: the text of tokens, including special ones.
 
-use super::{Answer, Answered, Route, Verb};
+use super::{Handler, ResponseFuture, Route, Verb};
 use crate::app::{App, Line, RejectedRequest};
 use crate::error::{ApiError, ErrorShape};
 use crate::fields::Fields;
@@ -15,10 +15,10 @@ pub(super) const ROUTE: Route = Route {
     path: "/detokenize",
     without_key: false,
     errors: ErrorShape::OpenAi,
-    answer: Answer::FromBody(answer),
+    handler: Handler::FromBody(answer),
 };
 
-fn answer(app: Arc<App>, fields: Fields, mut line: Line) -> Answered {
+fn answer(app: Arc<App>, fields: Fields, mut line: Line) -> ResponseFuture {
     Box::pin(async move {
         match text(&app, fields) {
             Ok(document) => {

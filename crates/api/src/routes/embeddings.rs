@@ -1,7 +1,7 @@
 //! `POST /v1/embeddings`: OpenAI's, with the model's hidden states pooled as configured by its files or
 //! `--pooler-config`.
 
-use super::{Answer, Answered, Route, Verb, aside};
+use super::{Handler, ResponseFuture, Route, Verb, run_blocking};
 use crate::app::{App, Line, RejectedRequest};
 use crate::error::{ApiError, ErrorShape};
 use crate::fields::{Fields, ids};
@@ -18,7 +18,7 @@ pub(super) const ROUTE: Route = Route {
     path: "/v1/embeddings",
     without_key: false,
     errors: ErrorShape::OpenAi,
-    answer: Answer::FromBody(answer),
+    handler: Handler::FromBody(answer),
 };
 
 /// Maximum number of texts of a request: OpenAI's limit.
@@ -33,10 +33,10 @@ struct Texts {
     dimensions: Option<usize>,
 }
 
-fn answer(app: Arc<App>, fields: Fields, mut line: Line) -> Answered {
+fn answer(app: Arc<App>, fields: Fields, mut line: Line) -> ResponseFuture {
     Box::pin(async move {
         let own = Arc::clone(&app);
-        let read = match aside(move || read(&own, fields)).await {
+        let read = match run_blocking(move || read(&own, fields)).await {
             Ok(read) => read,
             Err(error) => return Err(RejectedRequest::new(error, line)),
         };

@@ -1,6 +1,6 @@
 //! `GET /health` and `/ping`: 200 while requests are accepted, 503 otherwise.
 
-use super::{Answer, Route, Verb};
+use super::{Handler, Route, Verb};
 use crate::app::App;
 use crate::error::ErrorShape;
 use crate::reply;
@@ -20,7 +20,7 @@ const fn at(method: Verb, path: &'static str) -> Route {
         path,
         without_key: true,
         errors: ErrorShape::OpenAi,
-        answer: Answer::Now(answer),
+        handler: Handler::Immediate(answer),
     }
 }
 

@@ -1,6 +1,6 @@
 //! `POST /v1/messages` and `/v1/messages/count_tokens`: Anthropic's Messages.
 
-use super::{Answer, Answered, Generation, Route, Verb, aside, chat, generated};
+use super::{Generation, Handler, ResponseFuture, Route, Verb, chat, generated, run_blocking};
 use crate::app::{App, Line, RejectedRequest};
 use crate::error::{ApiError, ErrorShape};
 use crate::fields::Fields;
@@ -18,7 +18,7 @@ pub(super) const ROUTE: Route = Route {
     path: "/v1/messages",
     without_key: false,
     errors: ErrorShape::Anthropic,
-    answer: Answer::FromBody(|app, fields, line| generated(app, fields, line, read)),
+    handler: Handler::FromBody(|app, fields, line| generated(app, fields, line, read)),
 };
 
 pub(super) const COUNT: Route = Route {
@@ -26,7 +26,7 @@ pub(super) const COUNT: Route = Route {
     path: "/v1/messages/count_tokens",
     without_key: false,
     errors: ErrorShape::Anthropic,
-    answer: Answer::FromBody(count),
+    handler: Handler::FromBody(count),
 };
 
 fn read(app: &Arc<App>, fields: Fields) -> Result<Generation, ApiError> {
@@ -44,9 +44,9 @@ fn read(app: &Arc<App>, fields: Fields) -> Result<Generation, ApiError> {
 }
 
 /// Counts the prompt tokens of a request.
-fn count(app: Arc<App>, fields: Fields, mut line: Line) -> Answered {
+fn count(app: Arc<App>, fields: Fields, mut line: Line) -> ResponseFuture {
     Box::pin(async move {
-        let counted = aside(move || {
+        let counted = run_blocking(move || {
             let mut fields = fields.screen(ANTHROPIC)?;
             app.check_model(fields.text("model")?)?;
             let mut chat = anthropic::to_chat(&mut fields)?;

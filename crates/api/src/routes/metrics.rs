@@ -1,6 +1,6 @@
 //! `GET /metrics`, for Prometheus.
 
-use super::{Answer, Route, Verb};
+use super::{Handler, Route, Verb};
 use crate::app::App;
 use crate::error::ErrorShape;
 use crate::reply;
@@ -12,7 +12,7 @@ pub(super) const ROUTE: Route = Route {
     path: "/metrics",
     without_key: false,
     errors: ErrorShape::OpenAi,
-    answer: Answer::Now(answer),
+    handler: Handler::Immediate(answer),
 };
 
 const FORMAT: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";

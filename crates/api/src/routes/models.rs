@@ -1,6 +1,6 @@
 //! `GET /v1/models` and `/v1/models/{name}`.
 
-use super::{Answer, Route, Verb};
+use super::{Handler, Route, Verb};
 use crate::app::App;
 use crate::error::{ApiError, ErrorShape};
 use crate::reply;
@@ -12,7 +12,7 @@ pub(super) const ROUTE: Route = Route {
     path: "/v1/models",
     without_key: false,
     errors: ErrorShape::OpenAi,
-    answer: Answer::Now(answer),
+    handler: Handler::Immediate(answer),
 };
 
 /// Names of models may have slashes.
@@ -21,7 +21,7 @@ pub(super) const ONE: Route = Route {
     path: "/v1/models/{*name}",
     without_key: false,
     errors: ErrorShape::OpenAi,
-    answer: Answer::Named(one),
+    handler: Handler::ById(one),
 };
 
 fn model(app: &App, name: &str) -> Value {

@@ -1,6 +1,6 @@
 //! `GET /`: the state in a browser. One file that polls `/health` each second; neither needs a key.
 
-use super::{Answer, Route, Verb};
+use super::{Handler, Route, Verb};
 use crate::app::App;
 use crate::error::ErrorShape;
 use crate::reply;
@@ -13,7 +13,7 @@ pub(super) const ROUTE: Route = Route {
     path: "/",
     without_key: true,
     errors: ErrorShape::OpenAi,
-    answer: Answer::Now(answer),
+    handler: Handler::Immediate(answer),
 };
 
 /// Allows only this server, and only inline content.

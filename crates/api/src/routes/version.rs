@@ -1,6 +1,6 @@
 //! `GET /version`.
 
-use super::{Answer, Route, Verb};
+use super::{Handler, Route, Verb};
 use crate::app::App;
 use crate::error::ErrorShape;
 use crate::reply;
@@ -12,7 +12,7 @@ pub(super) const ROUTE: Route = Route {
     path: "/version",
     without_key: false,
     errors: ErrorShape::OpenAi,
-    answer: Answer::Now(answer),
+    handler: Handler::Immediate(answer),
 };
 
 fn answer(app: &App) -> Response {
