@@ -200,11 +200,12 @@ async fn answer(
             if let Err(error) = body::check_type(request.headers()) {
                 return Err(RejectedRequest::new(error, line));
             }
-            let read = body::read(request.into_body(), app.settings.body_bytes, body::WITHIN).await;
+            let read =
+                body::read(request.into_body(), app.settings.body_bytes, body::READ_TIMEOUT).await;
             let fields = match read {
                 Ok(body) => {
-                    let room = app.large_bodies.room(body.len()).await;
-                    run_blocking(move || Ok(Fields::of_body(&body)?.holding(room))).await
+                    let permit = app.large_bodies.acquire(body.len()).await;
+                    run_blocking(move || Ok(Fields::of_body(&body)?.with_permit(permit))).await
                 }
                 Err(error) => Err(error),
             };

@@ -65,7 +65,7 @@ pub(super) fn work(app: &Arc<App>, mut fields: Fields, request: Request) -> Resu
     // Without a limit an answer may use the rest of the context.
     let room = app.service.limits().tokens.saturating_sub(prompt.len()).max(1);
     let limits = vec![limit.unwrap_or(room)];
-    let shared = app.tokens_of(&text[..shared]);
+    let shared = app.count_prefix_tokens(&text[..shared]);
     // A structured answer is all content.
     let parser = match guide.is_some() && !calls {
         true => plan.and_then(Plan::without_reasoning),
