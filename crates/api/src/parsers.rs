@@ -161,9 +161,9 @@ impl Plan {
     }
 
     /// Whether a special token is part of the parsed text.
-    pub(crate) fn has_mark(&self, word: &str) -> bool {
-        let format = self.model_format.format.is_some_and(|format| format.marks.contains(&word));
-        let style = |marks: &[&str]| marks.contains(&word);
+    pub(crate) fn has_marker(&self, word: &str) -> bool {
+        let format = self.model_format.format.is_some_and(|format| format.markers.contains(&word));
+        let style = |markers: &[&str]| markers.contains(&word);
         format || self.model_format.style.is_some_and(|all| style(all.opens) || style(all.closes))
     }
 
@@ -230,8 +230,8 @@ impl Parser {
         }
     }
 
-    pub(crate) fn has_mark(&self, word: &str) -> bool {
-        self.plan.has_mark(word)
+    pub(crate) fn has_marker(&self, word: &str) -> bool {
+        self.plan.has_marker(word)
     }
 
     /// Whether the answer has a call.
@@ -265,14 +265,14 @@ impl Parser {
     fn step(&mut self) -> bool {
         match (&mut self.stage, self.plan.model_format.style) {
             (Stage::Begin(blank), Some(style)) => {
-                blank.push_str(&self.input.take_blank());
+                blank.push_str(&self.input.take_whitespace());
                 if self.input.rest().is_empty() {
                     return false;
                 }
                 let starts: Vec<Option<bool>> =
-                    style.opens.iter().map(|mark| self.input.starts(mark)).collect();
-                if let Some(mark) = starts.iter().position(|starts| *starts == Some(true)) {
-                    self.input.take(style.opens[mark].len());
+                    style.opens.iter().map(|marker| self.input.starts(marker)).collect();
+                if let Some(marker) = starts.iter().position(|starts| *starts == Some(true)) {
+                    self.input.take(style.opens[marker].len());
                 } else if starts.contains(&None) {
                     return false;
                 } else if !self.plan.open {
@@ -287,10 +287,10 @@ impl Parser {
             (Stage::Reasoning, Some(style)) => {
                 let found = self.input.until(&self.closes);
                 self.out.reasoning(&found.text);
-                let Some(mark) = found.mark else { return false };
-                if mark >= style.closes.len() {
+                let Some(marker) = found.marker else { return false };
+                if marker >= style.closes.len() {
                     // A call starts without the closing marker of the reasoning.
-                    self.input.untake(self.closes[mark].len());
+                    self.input.put_back(self.closes[marker].len());
                 }
                 self.out.end_reasoning();
                 self.stage = Stage::Answer;

@@ -23,7 +23,7 @@ pub(crate) struct Format {
     /// If the rendered call is not recognized, a template whose source has one of these texts uses it.
     template_texts: &'static [&'static str],
     /// Markers that may be special tokens, which are otherwise omitted from the text.
-    pub(super) marks: &'static [&'static str],
+    pub(super) markers: &'static [&'static str],
     /// Starts of a call that end reasoning without a closing marker.
     pub(super) interrupts: &'static [&'static str],
     /// Whether the format also marks reasoning.
@@ -44,7 +44,7 @@ const FORMATS: &[Format] = &[
         names: &["openai", "gptoss"],
         rendered: &[harmony::CHANNEL],
         template_texts: &[harmony::CHANNEL],
-        marks: &[
+        markers: &[
             harmony::START,
             harmony::CHANNEL,
             harmony::CONSTRAIN,
@@ -63,7 +63,7 @@ const FORMATS: &[Format] = &[
         names: &["kimi_k2"],
         rendered: &[kimi::SECTION, kimi::CALL],
         template_texts: &[kimi::SECTION, kimi::CALL],
-        marks: &[kimi::SECTION, kimi::CALL, kimi::ARGUMENTS, kimi::END_CALL, kimi::END_SECTION],
+        markers: &[kimi::SECTION, kimi::CALL, kimi::ARGUMENTS, kimi::END_CALL, kimi::END_SECTION],
         interrupts: &[kimi::SECTION],
         has_channels: false,
         ids: Ids::Kimi,
@@ -74,13 +74,13 @@ const FORMATS: &[Format] = &[
         names: &["lfm2"],
         rendered: &[llama::LIST],
         template_texts: &[llama::LIST, "<|tool_list_start|>"],
-        marks: &[llama::LIST, llama::END_LIST],
+        markers: &[llama::LIST, llama::END_LIST],
         interrupts: &[llama::LIST],
         has_channels: false,
         ids: Ids::Random,
         reader: |_| Box::new(ListCalls::default()),
         grammar: |grammar, function| {
-            let [open, close] = [llama::LIST, llama::END_LIST].map(|mark| grammar.mark(mark));
+            let [open, close] = [llama::LIST, llama::END_LIST].map(|marker| grammar.marker(marker));
             format!("{open} {} {close}", grammar::python(grammar, function))
         },
     },
@@ -88,7 +88,7 @@ const FORMATS: &[Format] = &[
         names: &["qwen3_coder", "qwen3_xml", "mimo"],
         rendered: &[xml::FUNCTION],
         template_texts: &[xml::FUNCTION],
-        marks: &[TOOL_CALL, END_TOOL_CALL],
+        markers: &[TOOL_CALL, END_TOOL_CALL],
         interrupts: &["<tool_call>\n<function="],
         has_channels: false,
         ids: Ids::Random,
@@ -101,7 +101,7 @@ const FORMATS: &[Format] = &[
         names: &["mistral"],
         rendered: &[mistral::CALLS],
         template_texts: &[mistral::CALLS],
-        marks: &[mistral::CALLS, mistral::ARGUMENTS, mistral::ID],
+        markers: &[mistral::CALLS, mistral::ARGUMENTS, mistral::ID],
         interrupts: &[mistral::CALLS],
         has_channels: false,
         ids: Ids::NineLetters,
@@ -112,13 +112,13 @@ const FORMATS: &[Format] = &[
         names: &["granite"],
         rendered: &[GRANITE_CALL],
         template_texts: &[GRANITE_CALL],
-        marks: &[GRANITE_CALL],
+        markers: &[GRANITE_CALL],
         interrupts: &[],
         has_channels: false,
         ids: Ids::Random,
         reader: |functions| Box::new(Tagged::new(&[GRANITE_CALL, TOOL_CALL], None, functions)),
         grammar: |grammar, function| {
-            let open = grammar.mark(GRANITE_CALL);
+            let open = grammar.marker(GRANITE_CALL);
             format!(r#"{open} "[" {} "]""#, grammar.call(function, "arguments"))
         },
     },
@@ -126,13 +126,13 @@ const FORMATS: &[Format] = &[
         names: &["hermes", "granite4"],
         rendered: &[TOOL_CALL],
         template_texts: &[TOOL_CALL],
-        marks: &[TOOL_CALL, END_TOOL_CALL],
+        markers: &[TOOL_CALL, END_TOOL_CALL],
         interrupts: &["<tool_call>\n{\"name\""],
         has_channels: false,
         ids: Ids::Random,
         reader: |functions| Box::new(Tagged::new(&[TOOL_CALL], Some(END_TOOL_CALL), functions)),
         grammar: |grammar, function| {
-            let [open, close] = [TOOL_CALL, END_TOOL_CALL].map(|mark| grammar.mark(mark));
+            let [open, close] = [TOOL_CALL, END_TOOL_CALL].map(|marker| grammar.marker(marker));
             format!(r#"{open} "\n" {} "\n" {close}"#, grammar.call(function, "arguments"))
         },
     },
@@ -140,7 +140,7 @@ const FORMATS: &[Format] = &[
         names: &["pythonic", "llama4_pythonic"],
         rendered: &["[probe("],
         template_texts: &["[func_name1(params_name1="],
-        marks: &[llama::PYTHON, llama::END_PYTHON],
+        markers: &[llama::PYTHON, llama::END_PYTHON],
         interrupts: &[],
         has_channels: false,
         ids: Ids::Random,
@@ -151,7 +151,7 @@ const FORMATS: &[Format] = &[
         names: &["llama3_json", "llama4_json"],
         rendered: &[r#"{"name": "probe", "parameters": "#],
         template_texts: &[r#"{"name": function name, "parameters": "#],
-        marks: &[llama::TAG],
+        markers: &[llama::TAG],
         interrupts: &[],
         has_channels: false,
         ids: Ids::Random,
@@ -235,7 +235,8 @@ fn render_call(template: &ChatTemplate, id: &str) -> Option<String> {
 }
 
 fn taught_style(template: &ChatTemplate) -> Option<&'static Style> {
-    let names_format =
-        |style: &&Style| style.opens.iter().chain(style.closes).any(|mark| template.contains(mark));
+    let names_format = |style: &&Style| {
+        style.opens.iter().chain(style.closes).any(|marker| template.contains(marker))
+    };
     STYLES.iter().find(names_format)
 }

@@ -86,9 +86,9 @@ fn arguments_that_are_no_json_are_passed_on() {
 
 #[test]
 fn granite_3_calls_are_an_array() {
-    for mark in ["<|tool_call|>", "<tool_call>"] {
+    for marker in ["<|tool_call|>", "<tool_call>"] {
         let text = format!(
-            r#"{mark} [{{"name": "f", "arguments": {{"city": "Ulm"}}}}, {{"name": "g", "arguments": {{}}}}]"#
+            r#"{marker} [{{"name": "f", "arguments": {{"city": "Ulm"}}}}, {{"name": "g", "arguments": {{}}}}]"#
         );
         check("granite", &text, "", &[("f", r#"{"city": "Ulm"}"#), ("g", "{}")]);
     }
