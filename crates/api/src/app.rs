@@ -38,7 +38,7 @@ impl Default for SamplingDefaults {
 }
 
 /// The tokenizer, templates and pooling of a model.
-pub struct Texts {
+pub struct TextProcessor {
     /// The tokenizer.
     pub tokenizer: Tokenizer,
     /// The chat template, or why the model has none.
@@ -80,7 +80,7 @@ pub struct ApiSettings {
 /// State shared by all requests.
 pub(crate) struct App {
     pub(crate) service: Service,
-    pub(crate) texts: Texts,
+    pub(crate) texts: TextProcessor,
     pub(crate) settings: ApiSettings,
     pub(crate) keys: Keys,
     pub(crate) large_bodies: LargeBodies,
@@ -101,7 +101,12 @@ pub(crate) struct App {
 
 impl App {
     /// The state of a server on which up to `cores` long texts are tokenized at the same time.
-    pub(crate) fn new(service: Service, texts: Texts, settings: ApiSettings, cores: usize) -> Self {
+    pub(crate) fn new(
+        service: Service,
+        texts: TextProcessor,
+        settings: ApiSettings,
+        cores: usize,
+    ) -> Self {
         Self {
             service,
             texts,

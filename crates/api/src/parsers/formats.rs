@@ -192,7 +192,7 @@ impl ModelFormat {
         };
         let style = match reasoning_parser {
             Some(name) => STYLES.iter().find(|style| style.names.contains(&name)),
-            None => template.and_then(taught_style),
+            None => template.and_then(template_style),
         };
         if reasoning_parser == Some("openai_gptoss") && tool_call_parser.is_none() {
             format = FORMATS.iter().find(|format| format.has_channels);
@@ -234,7 +234,7 @@ fn render_call(template: &ChatTemplate, id: &str) -> Option<String> {
     })
 }
 
-fn taught_style(template: &ChatTemplate) -> Option<&'static Style> {
+fn template_style(template: &ChatTemplate) -> Option<&'static Style> {
     let names_format = |style: &&Style| {
         style.opens.iter().chain(style.closes).any(|marker| template.contains(marker))
     };
