@@ -60,7 +60,7 @@ mod tests {
     use ops::OPS;
 
     #[test]
-    fn a_missing_backend_is_a_sentence() {
+    fn missing_backend_error_names_the_available_ones() {
         let error = open(BackendKind::Metal).unwrap_err();
         assert_eq!(
             error.to_string(),

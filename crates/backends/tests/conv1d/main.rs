@@ -1,5 +1,5 @@
 //! Every variant of conv1d against the float64 definition.
-#![allow(clippy::unwrap_used)] // In the helpers too: what cannot be unwrapped is the failure.
+#![allow(clippy::unwrap_used)] // Helpers of tests panic as tests do.
 
 mod contract;
 #[path = "../scan_support/mod.rs"]
@@ -229,7 +229,7 @@ fn results_do_not_depend_on_the_number_of_threads() {
 }
 
 #[test]
-fn large_outputs_are_written_past_the_caches() {
+fn large_outputs_match_with_non_temporal_stores() {
     // Over the 20 MiB from which stores are streamed; an odd number of channels leaves rows unaligned.
     for channel_first in [false, true] {
         let of = Conv { channels: 2101, channel_first, ..Conv::default() };
@@ -239,7 +239,7 @@ fn large_outputs_are_written_past_the_caches() {
 }
 
 #[test]
-fn large_decode_steps_are_written_past_the_caches() {
+fn large_decode_steps_match_with_non_temporal_stores() {
     // One token of many sequences: the states alone, then o as well, are over the 20 MiB from which stores are streamed.
     for (sequences, dtype) in [(600, DType::Bf16), (1300, DType::F32)] {
         let of = Conv { channels: 4352, state_len: Some(3), silu: true, ..Conv::default() };

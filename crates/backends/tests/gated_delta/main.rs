@@ -1,5 +1,5 @@
 //! `gated_delta`: every variant this machine has against the float64 recurrence, and against `kda` with equal channels.
-#![allow(clippy::unwrap_used)] // In the helpers too: what cannot be unwrapped is the failure.
+#![allow(clippy::unwrap_used)] // Helpers of tests panic as tests do.
 
 mod contract;
 #[path = "../scan_support/mod.rs"]

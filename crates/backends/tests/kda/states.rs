@@ -7,7 +7,7 @@ use ops::DType;
 use ops::kda::KdaOp;
 
 #[test]
-fn a_second_call_continues_the_first() {
+fn consecutive_calls_with_a_state_equal_one_long_call() {
     for cut in [499, 256, 37] {
         let of = Kda { dims: [64, 96], ..Kda::default() };
         case(vec![500], of).check_parts(&[cut, 500 - cut]);
@@ -46,7 +46,7 @@ fn a_state_stored_in_bfloat16_is_widened() {
 }
 
 #[test]
-fn large_states_go_past_the_cache_unharmed() {
+fn large_states_match_with_non_temporal_stores() {
     // More state than the streaming threshold, at a size whose rows are no multiple of a cache line.
     for dims in [[128, 128], [100, 99]] {
         let of = Kda { heads: [2, 100], dims, ..Kda::default() };

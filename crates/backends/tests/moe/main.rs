@@ -1,5 +1,5 @@
 //! Every variant of moe against the float64 definition, and the calls it must refuse.
-#![allow(clippy::unwrap_used)] // In the helpers too: what cannot be unwrapped is the failure.
+#![allow(clippy::unwrap_used)] // Helpers of tests panic as tests do.
 
 #[path = "../scan_support/mod.rs"]
 mod scan_support;
@@ -53,7 +53,7 @@ fn check(case: &str, tensors: &TensorMap, settings: &Settings) {
 }
 
 #[test]
-fn sizes_scores_and_types() {
+fn matches_the_reference_for_sizes_scores_and_types() {
     for dtype in ALL {
         for [tokens, hidden, experts, inner, k] in [
             [1, 8, 4, 8, 2],
@@ -87,7 +87,7 @@ fn sizes_scores_and_types() {
 
 /// The reference itself, by hand: expert e gives silu(x) x d_e for W_gate = W_up = 1.
 #[test]
-fn corrections_choose_and_scores_weigh() {
+fn correction_affects_selection_but_not_weights() {
     let tensor = |shape: &[usize], values: Vec<f32>| Tensor::new(shape, values);
     let mut tensors = TensorMap::from([
         ("x".to_owned(), tensor(&[1, 1], vec![2.0])),
@@ -123,7 +123,7 @@ fn corrections_choose_and_scores_weigh() {
 
 /// Shared experts have no logits, have weight 1, and are counted as read.
 #[test]
-fn every_token_takes_the_last_experts() {
+fn every_token_uses_the_shared_experts() {
     for dtype in ALL {
         for [tokens, chosen, always] in [[1, 2, 1], [5, 4, 2], [130, 1, 3], [0, 2, 1]] {
             let sizes = [tokens, 40, 4 + always, 24];
@@ -179,7 +179,7 @@ fn every_token_takes_the_last_experts() {
 
 /// Expert e gives max(0, x w_e)^2 d_e without a gate.
 #[test]
-fn ups_alone_are_squared_above_0() {
+fn experts_without_gates_use_relu_squared() {
     let tensor = |shape: &[usize], values: Vec<f32>| Tensor::new(shape, values);
     let tensors = TensorMap::from([
         ("x".to_owned(), tensor(&[1, 1], vec![2.0])),
@@ -196,7 +196,7 @@ fn ups_alone_are_squared_above_0() {
 
 /// Gates are clamped from above only, ups on both sides. With their biases the gates are 3 and -7, the ups -3 and 2.
 #[test]
-fn gates_have_a_limit_above_and_ups_two() {
+fn clamped_swiglu_limits_gates_above_and_ups_on_both_sides() {
     let tensor = |shape: &[usize], values: Vec<f32>| Tensor::new(shape, values);
     let tensors = TensorMap::from([
         ("x".to_owned(), tensor(&[1, 1], vec![2.0])),
@@ -217,7 +217,7 @@ fn gates_have_a_limit_above_and_ups_two() {
 }
 
 #[test]
-fn equal_logits_take_the_lower_experts() {
+fn ties_select_the_lower_experts() {
     let mut tensors = tensors([2, 8, 6, 4], DType::F32);
     tensors.insert("logits".to_owned(), Tensor::new(&[2, 6], vec![0.5f32; 12]));
     for score in ["softmax_of_chosen", "softmax_of_all", "sigmoid"] {
@@ -230,7 +230,7 @@ fn equal_logits_take_the_lower_experts() {
 }
 
 #[test]
-fn only_experts_that_were_chosen_are_counted_as_read() {
+fn only_selected_experts_count_as_read() {
     let mut tensors = tensors([2, 8, 6, 4], DType::Bf16);
     let of = |tensors: &TensorMap| {
         let call = MoeOp.bind(tensors, &top(2)).unwrap();
@@ -260,7 +260,7 @@ fn results_do_not_depend_on_the_number_of_threads() {
 }
 
 #[test]
-fn a_wrong_choice_is_named() {
+fn invalid_expert_selections_are_named() {
     let tensors = tensors([2, 8, 6, 4], DType::F32);
     let call = MoeOp.bind(&tensors, &top(2)).unwrap();
     let mut outputs = call.reference();
@@ -272,7 +272,7 @@ fn a_wrong_choice_is_named() {
 }
 
 #[test]
-fn wrong_calls_are_named() {
+fn invalid_calls_name_the_tensor_or_setting() {
     let zeros = |shape: &[usize]| Tensor::new(shape, vec![0f32; shape.iter().product()]);
     let check_error = |name: &str, tensor: Tensor, settings: Settings, expect: &str| {
         let mut tensors = tensors([3, 8, 6, 4], DType::Bf16);

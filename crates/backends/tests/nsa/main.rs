@@ -1,5 +1,5 @@
 //! NSA: every variant that this machine can run against the float64 reference, and what must hold exactly.
-#![allow(clippy::unwrap_used)] // Helpers of tests are tests.
+#![allow(clippy::unwrap_used)] // Helpers of tests panic as tests do.
 
 mod case;
 mod cases;

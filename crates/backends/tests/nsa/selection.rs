@@ -16,7 +16,7 @@ fn given(case: &Case, dtype: DType, n: usize, blocks: impl Fn(usize) -> i32) -> 
 /// nsa-vibe's selection case: the ranges [16, 40), [64, 96), [120, 160) of 192 keys, as blocks of 8, against plain
 /// attention over exactly those keys.
 #[test]
-fn given_ranges_are_read_and_nothing_else() {
+fn attends_only_to_the_given_blocks() {
     let blocks: Vec<i32> = (2..5).chain(8..12).chain(15..20).collect();
     let tokens: Vec<usize> = (16..40).chain(64..96).chain(120..160).collect();
     let case = Case::dense("vibe", 1, 1, 192).heads(2, 2).sizes(64, 64).branches("s");
@@ -66,7 +66,7 @@ fn block_indices_are_a_set_of_visible_blocks() {
 
 /// Identical keys give every whole block the same importance.
 #[test]
-fn ties_take_the_lower_blocks() {
+fn ties_select_the_lower_blocks() {
     for dtype in ALL {
         for (heads, d, learned) in [(2, 16, false), (16, 64, false), (5, 33, false), (16, 24, true)]
         {
@@ -105,7 +105,7 @@ fn ties_take_the_lower_blocks() {
 /// Tokens that a query reads, counted by hand for the paper's sizes at the end of 2048 tokens: compressed tokens
 /// (2048 - 32) / 16 + 1, sixteen blocks of 64, a window of 512.
 #[test]
-fn reads_are_those_of_the_papers_sizes() {
+fn read_counts_match_the_paper() {
     for (tokens, want) in [
         (2048, [127, 1024, 512]),
         (2047, [126, 1023, 512]),
@@ -176,7 +176,7 @@ fn the_reference_refuses_a_wrong_selection() {
 
 /// Selected tokens as the problem counts them for its operations are those the kernel reads.
 #[test]
-fn the_problem_counts_the_tokens_that_are_read() {
+fn flops_count_the_tokens_that_are_read() {
     let case = Case::packed("count", &[(40, 100), (77, 77)]).heads(4, 2).blocks(8, 4, 16, 4);
     let tensors = case.tensors(DType::F32);
     let call = NsaOp.bind(&tensors, &case.settings.clone().with("window", 19)).unwrap();

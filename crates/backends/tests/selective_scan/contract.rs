@@ -16,7 +16,7 @@ fn check_error(change: impl Fn(&mut TensorMap), settings: Settings, expect: &str
 }
 
 #[test]
-fn wrong_calls_are_named() {
+fn invalid_calls_name_the_tensor_or_setting() {
     let f32s = |shape: &[usize], x: f32| Tensor::new(shape, vec![x; shape.iter().product()]);
     let put = |name: &'static str, tensor: Tensor| {
         move |tensors: &mut TensorMap| drop(tensors.insert(name.to_owned(), tensor.clone()))

@@ -1,5 +1,5 @@
 //! Every variant of selective_scan against the float64 recurrence.
-#![allow(clippy::unwrap_used)] // In the helpers too: what cannot be unwrapped is the failure.
+#![allow(clippy::unwrap_used)] // Helpers of tests panic as tests do.
 
 mod contract;
 #[path = "../scan_support/mod.rs"]
@@ -123,7 +123,7 @@ fn selection_follows_the_number_of_tokens() {
 }
 
 #[test]
-fn calls_that_carry_the_state_equal_one_long_call() {
+fn consecutive_calls_with_a_state_equal_one_long_call() {
     let of = Scan { channels: 36, groups: 2, n: 11, ..Scan::default() };
     Case { tokens: vec![103], initial: true, ..Case::of(of) }.check_parts(&[64, 9, 30]);
 }

@@ -1,8 +1,8 @@
 //! Every variant of ssd against the float64 recurrence.
-#![allow(clippy::unwrap_used)] // In the helpers too: what cannot be unwrapped is the failure.
+#![allow(clippy::unwrap_used)] // Helpers of tests panic as tests do.
 
+mod bf16_state;
 mod contract;
-mod narrow;
 #[path = "../scan_support/mod.rs"]
 mod scan_support;
 
@@ -126,7 +126,7 @@ fn selection_follows_the_number_of_tokens() {
 }
 
 #[test]
-fn a_long_call_of_realistic_shape() {
+fn matches_the_reference_at_a_published_shape() {
     let of = Ssd { heads: 4, p: 64, n: 128, d: 1, z: true, dt_bias: true, ..Ssd::default() };
     Case { name: "B1 T512 H4 P64 N128", tokens: vec![512], initial: true, ..Case::of(of) }
         .check(&ALL);
@@ -186,7 +186,7 @@ fn any_chunk_size_gives_the_same_answer() {
 }
 
 #[test]
-fn calls_that_carry_the_state_equal_one_long_call() {
+fn consecutive_calls_with_a_state_equal_one_long_call() {
     let of = Ssd { heads: 4, groups: 2, p: 20, n: 40, ..Ssd::default() };
     Case { tokens: vec![203], initial: true, ..Case::of(of) }.check_parts(&[64, 37, 102]);
 }
@@ -200,7 +200,7 @@ fn results_do_not_depend_on_the_number_of_threads() {
 }
 
 #[test]
-fn large_states_are_written_past_the_caches() {
+fn large_states_match_with_non_temporal_stores() {
     // 24 MiB of state: over the limit from which stores are streamed. Odd sizes leave rows unaligned and go through a
     // copy; rows of whole cache lines are streamed from registers. For a pool the limit is 1 MiB.
     for (sequences, heads, p, n, slots) in [

@@ -17,7 +17,7 @@ fn held(tensors: &TensorMap, dtype: DType) -> TensorMap {
 
 /// Every variant gives the same outputs as with the same states in float32, and the same final states, rounded to nearest.
 #[test]
-fn the_first_states_are_exact_and_the_last_are_rounded_once() {
+fn bf16_states_are_read_exactly_and_rounded_once() {
     let of = Ssd { heads: 4, groups: 2, p: 20, n: 33, d: 1, z: true, ..Ssd::default() };
     let plain = Case { name: "states in bfloat16", ..Case::of(of) };
     let pool = Some((7, vec![5, -1, 0, 2]));
