@@ -7,8 +7,8 @@ use ops::{DType, Op, Settings, Tensor, TensorMap};
 
 /// A call of a small case with one thing changed, and the error it must give.
 fn check_error(change: impl Fn(&mut TensorMap), settings: Settings, expect: &str) {
-    let of = Conv { state_len: Some(3), ..Conv::default() };
-    let mut tensors = case("wrong", vec![4; 2], of).tensors(DType::Bf16);
+    let params = Conv { state_len: Some(3), ..Conv::default() };
+    let mut tensors = case("wrong", vec![4; 2], params).tensors(DType::Bf16);
     change(&mut tensors);
     let error = Conv1dOp.bind(&tensors, &settings).err().unwrap();
     assert_eq!(error.to_string(), expect);

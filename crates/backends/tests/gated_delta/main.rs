@@ -64,9 +64,9 @@ impl Recurrence for Delta {
 }
 
 /// A case with L2-normalised keys and an initial state.
-fn case(name: &'static str, tokens: Vec<usize>, of: Delta) -> Case<Delta> {
+fn case(name: &'static str, tokens: Vec<usize>, params: Delta) -> Case<Delta> {
     let settings = Settings::new().with("l2norm", true);
-    Case { name, tokens, initial: true, settings, ..Case::of(of) }
+    Case { name, tokens, initial: true, settings, ..Case::with(params) }
 }
 
 #[test]
@@ -96,8 +96,8 @@ fn decays_from_none_to_all_and_strengths_up_to_reflections() {
     for decay in decays {
         for beta in [(0.0, 1e-3), (0.999, 1.0), (2.0, 2.0)] {
             for tokens in [3, 90] {
-                let of = Delta { decay, beta, ..Delta::default() };
-                case("extremes", vec![tokens], of).check(&ALL);
+                let params = Delta { decay, beta, ..Delta::default() };
+                case("extremes", vec![tokens], params).check(&ALL);
             }
         }
     }
@@ -143,8 +143,8 @@ fn packed_sequences_and_pools() {
 #[test]
 fn scale_and_raw_keys() {
     let settings = Settings::new().with("scale", -0.5);
-    let of = Delta { dims: [8, 24], beta: (0.0, 0.1), ..Delta::default() };
-    Case { settings, ..case("raw", vec![20], of) }.check(&ALL);
+    let params = Delta { dims: [8, 24], beta: (0.0, 0.1), ..Delta::default() };
+    Case { settings, ..case("raw", vec![20], params) }.check(&ALL);
 }
 
 /// With the gate repeated over the channels, `kda` computes this op, as the README states.

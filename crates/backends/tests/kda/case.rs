@@ -63,24 +63,24 @@ impl Default for Kda {
 }
 
 /// A case with an initial state.
-pub(crate) fn case(tokens: Vec<usize>, of: Kda) -> Case<Kda> {
+pub(crate) fn case(tokens: Vec<usize>, params: Kda) -> Case<Kda> {
     let mut settings = Settings::new();
-    if let Gates::Logits { gate, lower_bound, .. } = of.gates {
+    if let Gates::Logits { gate, lower_bound, .. } = params.gates {
         settings.set("gate", gate);
         if let Some(bound) = lower_bound {
             settings.set("lower_bound", bound);
         }
-        if of.doubled {
+        if params.doubled {
             settings.set("allow_neg_eigval", true);
         }
     }
-    if of.l2norm {
+    if params.l2norm {
         settings.set("l2norm", true);
     }
-    if let Some(scale) = of.scale {
+    if let Some(scale) = params.scale {
         settings.set("scale", scale);
     }
-    Case { name: "kda", tokens, initial: true, settings, ..Case::of(of) }
+    Case { name: "kda", tokens, initial: true, settings, ..Case::with(params) }
 }
 
 impl Kda {

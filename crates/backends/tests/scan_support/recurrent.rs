@@ -18,7 +18,7 @@ pub(crate) struct Case<T> {
     pub(crate) pool: Option<(usize, Vec<i32>)>,
     pub(crate) settings: Settings,
     /// The op's own parameters.
-    pub(crate) of: T,
+    pub(crate) params: T,
 }
 
 /// An op's own parameters of a case.
@@ -39,15 +39,15 @@ pub(crate) trait Recurrence: Sized + Default {
 
 impl<T: Recurrence> Default for Case<T> {
     fn default() -> Self {
-        Self::of(T::default())
+        Self::with(T::default())
     }
 }
 
 impl<T: Recurrence> Case<T> {
     /// One sequence without a state.
-    pub(crate) fn of(of: T) -> Self {
+    pub(crate) fn with(params: T) -> Self {
         let (tokens, settings) = (vec![T::TOKENS], Settings::new());
-        Self { name: "plain", tokens, packed: false, initial: false, pool: None, settings, of }
+        Self { name: "plain", tokens, packed: false, initial: false, pool: None, settings, params }
     }
 
     pub(crate) fn is_packed(&self) -> bool {
@@ -65,10 +65,10 @@ impl<T: Recurrence> Case<T> {
     }
 
     pub(crate) fn tensors(&self, dtype: DType) -> TensorMap {
-        let state = self.of.state();
+        let state = self.params.state();
         let seed = self.tokens.len() * 1000 + state.last().copied().unwrap_or(0);
         let random = &mut Random(seed as u64);
-        let mut tensors = self.of.draw(self, random, dtype);
+        let mut tensors = self.params.draw(self, random, dtype);
         let mut put = |name: &str, tensor: Tensor| drop(tensors.insert(name.to_owned(), tensor));
         if self.initial || self.pool.is_some() {
             let slots = self.pool.as_ref().map_or(self.tokens.len(), |(slots, _)| *slots);

@@ -8,7 +8,7 @@ use ops::{DType, Op, Settings, States, Tensor, TensorMap, Typed};
 /// A call of a small case with one thing changed, and the error it must give.
 fn check_error(change: impl Fn(&mut TensorMap), settings: Settings, expect: &str) {
     let mut tensors =
-        Case { tokens: vec![4; 2], ..Case::of(Scan { channels: 6, ..Scan::default() }) }
+        Case { tokens: vec![4; 2], ..Case::with(Scan { channels: 6, ..Scan::default() }) }
             .tensors(DType::Bf16);
     change(&mut tensors);
     let error = SelectiveScanOp.bind(&tensors, &settings).err().unwrap();
@@ -70,8 +70,8 @@ fn invalid_calls_name_the_tensor_or_setting() {
 
 #[test]
 fn a_typed_call_equals_the_call_by_names() {
-    let of = Scan { gate: true, delta: (2.0, 3.0), ..Scan::default() };
-    let case = Case { tokens: vec![5; 2], initial: true, ..Case::of(of) };
+    let params = Scan { gate: true, delta: (2.0, 3.0), ..Scan::default() };
+    let case = Case { tokens: vec![5; 2], initial: true, ..Case::with(params) };
     let tensors = case.tensors(DType::F32);
     let get = |name: &str| tensors.get(name);
     let device = cpu();

@@ -18,8 +18,8 @@ fn held(tensors: &TensorMap, dtype: DType) -> TensorMap {
 /// Every variant gives the same outputs as with the same states in float32, and the same final states, rounded to nearest.
 #[test]
 fn bf16_states_are_read_exactly_and_rounded_once() {
-    let of = Ssd { heads: 4, groups: 2, p: 20, n: 33, d: 1, z: true, ..Ssd::default() };
-    let plain = Case { name: "states in bfloat16", ..Case::of(of) };
+    let params = Ssd { heads: 4, groups: 2, p: 20, n: 33, d: 1, z: true, ..Ssd::default() };
+    let plain = Case { name: "states in bfloat16", ..Case::with(params) };
     let pool = Some((7, vec![5, -1, 0, 2]));
     for case in [
         Case { tokens: vec![70], ..plain.clone() },

@@ -76,9 +76,9 @@ fn mamba_selective_state_update() {
     {
         let p = if dim == 2064 { 48 } else { 64 };
         let (heads, z) = (dim / p / groups * groups, n != 32);
-        let of = Ssd { heads, groups, p, n, d: 2, z, dt_bias: true, ..Ssd::default() };
+        let params = Ssd { heads, groups, p, n, d: 2, z, dt_bias: true, ..Ssd::default() };
         let (name, tokens) = ("mamba selective_state_update", vec![1; 3]);
-        let case = Case { name, tokens, initial: true, ..Case::of(of) };
+        let case = Case { name, tokens, initial: true, ..Case::with(params) };
         case.check(&ALL);
         let pool = Some((7, vec![5, -1, 0]));
         Case { name: "mamba state indices", initial: false, pool, ..case }.check(&ALL);
@@ -94,10 +94,10 @@ fn mamba_varlen_of_300_sequences() {
     tokens[100] = 64;
     tokens[299] = 131;
     for (heads, groups, chunk) in [(8, 1, 64), (8, 2, 128), (8, 8, 64), (16, 8, 128)] {
-        let of = Ssd { heads, groups, n: 32, d: 1, ..Ssd::default() };
+        let params = Ssd { heads, groups, n: 32, d: 1, ..Ssd::default() };
         let (tokens, initial) = (tokens.clone(), chunk == 64);
         let settings = Settings::new().with("chunk_size", chunk);
-        Case { name: "mamba varlen 300", tokens, initial, settings, ..Case::of(of) }
+        Case { name: "mamba varlen 300", tokens, initial, settings, ..Case::with(params) }
             .check(&[DType::F32, DType::Bf16]);
     }
 }
@@ -106,8 +106,9 @@ fn mamba_varlen_of_300_sequences() {
 fn lengths_around_the_chunk_size() {
     for tokens in [0, 1, 2, 31, 32, 33, 47, 48, 49, 63, 64, 65, 127, 128, 129, 300] {
         for initial in [false, true] {
-            let of = Ssd { d: usize::from(initial), ..Ssd::default() };
-            let case = Case { name: "lengths", tokens: vec![tokens; 2], initial, ..Case::of(of) };
+            let params = Ssd { d: usize::from(initial), ..Ssd::default() };
+            let case =
+                Case { name: "lengths", tokens: vec![tokens; 2], initial, ..Case::with(params) };
             case.check(&ALL);
             // Short sequences take the chunk form only when a chunk size is asked for.
             let settings = Settings::new().with("chunk_size", 48);
@@ -127,8 +128,8 @@ fn selection_follows_the_number_of_tokens() {
 
 #[test]
 fn matches_the_reference_at_a_published_shape() {
-    let of = Ssd { heads: 4, p: 64, n: 128, d: 1, z: true, dt_bias: true, ..Ssd::default() };
-    Case { name: "B1 T512 H4 P64 N128", tokens: vec![512], initial: true, ..Case::of(of) }
+    let params = Ssd { heads: 4, p: 64, n: 128, d: 1, z: true, dt_bias: true, ..Ssd::default() };
+    Case { name: "B1 T512 H4 P64 N128", tokens: vec![512], initial: true, ..Case::with(params) }
         .check(&ALL);
 }
 
@@ -136,18 +137,18 @@ fn matches_the_reference_at_a_published_shape() {
 fn packed_batches_with_empty_sequences_and_odd_sizes() {
     for (p, n, groups) in [(16, 16, 1), (20, 24, 2), (1, 1, 4), (33, 7, 1), (60, 100, 2)] {
         for initial in [false, true] {
-            let of = Ssd { heads: 4, groups, p, n, d: 2, z: true, ..Ssd::default() };
+            let params = Ssd { heads: 4, groups, p, n, d: 2, z: true, ..Ssd::default() };
             let tokens = vec![0, 70, 1, 0, 129, 3, 0];
-            Case { name: "packed", tokens, initial, ..Case::of(of) }.check(&ALL);
+            Case { name: "packed", tokens, initial, ..Case::with(params) }.check(&ALL);
         }
     }
 }
 
 #[test]
 fn unused_slots_are_unchanged_and_padding_gives_zero() {
-    let of = Ssd { heads: 3, groups: 3, d: 1, ..Ssd::default() };
+    let params = Ssd { heads: 3, groups: 3, d: 1, ..Ssd::default() };
     let (tokens, pool) = (vec![5, 0, 90, 33], Some((9, vec![8, 2, -1, 4])));
-    let case = Case { name: "pool", tokens, pool, ..Case::of(of) };
+    let case = Case { name: "pool", tokens, pool, ..Case::with(params) };
     case.check(&ALL);
     case.check_padding();
 }
@@ -158,21 +159,22 @@ fn slow_and_fast_decays_stay_exact() {
     for (name, rate) in
         [("very fast", (-400.0, -100.0)), ("very slow", (-1e-6, 0.0)), ("mixed", (-40.0, 0.0))]
     {
-        let of = Ssd { heads: 4, rate, ..Ssd::default() };
-        Case { name, tokens: vec![200, 300], initial: true, ..Case::of(of) }.check(&ALL);
+        let params = Ssd { heads: 4, rate, ..Ssd::default() };
+        Case { name, tokens: vec![200, 300], initial: true, ..Case::with(params) }.check(&ALL);
     }
 }
 
 #[test]
 fn step_sizes_follow_softplus_bias_and_limits() {
-    let of = Ssd { dt_bias: true, d: 1, ..Ssd::default() };
-    let case = |name, of, settings| Case { name, tokens: vec![80], settings, ..Case::of(of) };
+    let params = Ssd { dt_bias: true, d: 1, ..Ssd::default() };
+    let case =
+        |name, params, settings| Case { name, tokens: vec![80], settings, ..Case::with(params) };
     let limited = Settings::new().with("dt_min", 0.05).with("dt_max", 0.4);
-    case("dt clamped", of, limited).check(&ALL);
-    let large = Ssd { dt: (15.0, 30.0), rate: (-0.05, -0.01), ..of };
+    case("dt clamped", params, limited).check(&ALL);
+    let large = Ssd { dt: (15.0, 30.0), rate: (-0.05, -0.01), ..params };
     case("dt above 20", large, Settings::new()).check(&ALL);
     let raw = Settings::new().with("dt_softplus", false);
-    case("dt as given", Ssd { dt: (-0.5, 0.9), ..of }, raw).check(&ALL);
+    case("dt as given", Ssd { dt: (-0.5, 0.9), ..params }, raw).check(&ALL);
 }
 
 #[test]
@@ -187,15 +189,15 @@ fn any_chunk_size_gives_the_same_answer() {
 
 #[test]
 fn consecutive_calls_with_a_state_equal_one_long_call() {
-    let of = Ssd { heads: 4, groups: 2, p: 20, n: 40, ..Ssd::default() };
-    Case { tokens: vec![203], initial: true, ..Case::of(of) }.check_parts(&[64, 37, 102]);
+    let params = Ssd { heads: 4, groups: 2, p: 20, n: 40, ..Ssd::default() };
+    Case { tokens: vec![203], initial: true, ..Case::with(params) }.check_parts(&[64, 37, 102]);
 }
 
 #[test]
 fn results_do_not_depend_on_the_number_of_threads() {
     for tokens in [vec![1; 3], vec![150; 2], vec![70, 1, 140, 0]] {
-        let of = Ssd { heads: 4, p: 64, n: 48, z: true, ..Ssd::default() };
-        Case { tokens, ..Case::of(of) }.check_threads(&ALL);
+        let params = Ssd { heads: 4, p: 64, n: 48, z: true, ..Ssd::default() };
+        Case { tokens, ..Case::with(params) }.check_threads(&ALL);
     }
 }
 
@@ -210,8 +212,8 @@ fn large_states_match_with_non_temporal_stores() {
         (1, 32, 64, 128, Some(2)),
     ] {
         let (tokens, pool) = (vec![1; sequences], slots.map(|slots| (slots, vec![1])));
-        let of = Ssd { heads, p, n, ..Ssd::default() };
-        Case { name: "streamed", tokens, initial: true, pool, ..Case::of(of) }
+        let params = Ssd { heads, p, n, ..Ssd::default() };
+        Case { name: "streamed", tokens, initial: true, pool, ..Case::with(params) }
             .check(&[DType::F32, DType::Bf16]);
     }
 }
