@@ -1,4 +1,4 @@
-//! The list of backends, and functions that open devices.
+//! The list of backends, and functions that open their devices.
 
 use device::{Device, Tenure, Unavailable};
 use facts::BackendKind;
@@ -25,8 +25,8 @@ pub fn open_at(kind: BackendKind, ordinal: u32) -> Result<Device, Unavailable> {
     BACKENDS.open(kind, ordinal, Tenure::Owned)
 }
 
-/// The device of this number in a process where another library uses it too ([`Tenure::Borrowed`]). Calls with the same number
-/// return the same device.
+/// The device of this number in a process where another library uses the GPU too ([`Tenure::Borrowed`]). It is opened once:
+/// calls with the same number return the same device.
 ///
 /// # Errors
 /// As [`open_at`].
@@ -73,7 +73,7 @@ mod tests {
         );
     }
 
-    /// A table under another op's name would get problems of another type.
+    /// The names of an op's variants are unique over all backends.
     #[test]
     fn every_backend_implements_every_op_with_distinct_names() {
         for op in OPS.iter().map(|op| op.spec().name) {

@@ -54,7 +54,7 @@ fn invalid_calls_name_the_tensor_or_setting() {
     check_error(
         put("initial_state", zeros(&[2, 20, 3]).cast(DType::Bf16)),
         none(),
-        "conv1d: tensor `initial_state` is bf16, wanted f32, as states are kept",
+        "conv1d: tensor `initial_state` is bf16, wanted f32, the storage type of states",
     );
     check_error(
         put("state_positions", ints(&[3, -1])),

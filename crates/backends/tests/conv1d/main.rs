@@ -34,10 +34,10 @@ impl Default for Conv {
 
 impl Recurrence for Conv {
     const OP: &'static dyn Op = &Conv1dOp;
-    const OF_TOKENS: &'static [&'static str] = &["x"];
+    const PER_TOKEN_TENSORS: &'static [&'static str] = &["x"];
     const TOKENS: usize = 40;
 
-    fn draw(&self, case: &Case<Self>, random: &mut Random, dtype: DType) -> TensorMap {
+    fn generate(&self, case: &Case<Self>, random: &mut Random, dtype: DType) -> TensorMap {
         let c = self.channels;
         let shape = match self.channel_first && !case.is_packed() {
             true => vec![case.tokens.len(), c, case.tokens[0]],

@@ -35,10 +35,10 @@ impl Default for Delta {
 
 impl Recurrence for Delta {
     const OP: &'static dyn Op = &GatedDeltaOp;
-    const OF_TOKENS: &'static [&'static str] = &["q", "k", "v", "g", "beta"];
+    const PER_TOKEN_TENSORS: &'static [&'static str] = &["q", "k", "v", "g", "beta"];
     const TOKENS: usize = 70;
 
-    fn draw(&self, case: &Case<Self>, random: &mut Random, dtype: DType) -> TensorMap {
+    fn generate(&self, case: &Case<Self>, random: &mut Random, dtype: DType) -> TensorMap {
         let ([h, hv], [k, v]) = (self.heads, self.dims);
         let mut tensors = TensorMap::new();
         let mut put = |name: &str, tensor| drop(tensors.insert(name.to_owned(), tensor));

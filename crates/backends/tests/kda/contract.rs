@@ -1,4 +1,4 @@
-//! Errors of wrong calls name the tensor or setting.
+//! Calls that kda must refuse, with errors that name the tensor or setting; and its selection of variants.
 
 use crate::case::{Gates, Kda, case};
 use crate::scan_support::cpu;

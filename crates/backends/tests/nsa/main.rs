@@ -1,4 +1,5 @@
-//! NSA: every variant that this machine can run against the float64 reference, and what must hold exactly.
+//! Native sparse attention (NSA): every variant that this machine can run against the float64 reference, and properties
+//! that hold bitwise.
 #![allow(clippy::unwrap_used)] // Helpers of tests panic as tests do.
 
 mod case;

@@ -25,14 +25,14 @@ pub(crate) struct Case<T> {
 pub(crate) trait Recurrence: Sized + Default {
     const OP: &'static dyn Op;
     /// Tensors with a row for each token.
-    const OF_TOKENS: &'static [&'static str];
+    const PER_TOKEN_TENSORS: &'static [&'static str];
     /// Tokens of a plain case.
     const TOKENS: usize;
     /// Whether every second sequence has a zero initial state, in cases without a pool.
-    const EVERY_OTHER_BEGINS: bool = false;
+    const ALTERNATE_STATES_ARE_ZERO: bool = false;
 
     /// Draws all inputs except states and offsets.
-    fn draw(&self, case: &Case<Self>, random: &mut Random, dtype: DType) -> TensorMap;
+    fn generate(&self, case: &Case<Self>, random: &mut Random, dtype: DType) -> TensorMap;
     /// The shape of a sequence's state.
     fn state(&self) -> Vec<usize>;
 }
@@ -68,7 +68,7 @@ impl<T: Recurrence> Case<T> {
         let state = self.params.state();
         let seed = self.tokens.len() * 1000 + state.last().copied().unwrap_or(0);
         let random = &mut Random(seed as u64);
-        let mut tensors = self.params.draw(self, random, dtype);
+        let mut tensors = self.params.generate(self, random, dtype);
         let mut put = |name: &str, tensor: Tensor| drop(tensors.insert(name.to_owned(), tensor));
         if self.initial || self.pool.is_some() {
             let slots = self.pool.as_ref().map_or(self.tokens.len(), |(slots, _)| *slots);
@@ -81,7 +81,7 @@ impl<T: Recurrence> Case<T> {
                     .zip(0..)
                     .filter(|(_, slot)| !indices.contains(slot))
                     .for_each(|(state, _)| state.fill(1e30)),
-                None if T::EVERY_OTHER_BEGINS => {
+                None if T::ALTERNATE_STATES_ARE_ZERO => {
                     each.skip(1).step_by(2).for_each(|state| state.fill(0.0))
                 }
                 None => {}
@@ -140,7 +140,7 @@ impl<T: Recurrence> Case<T> {
         for (variant, _) in launch_all(T::OP, &whole, settings) {
             let (mut part, mut o, mut from) = (whole.clone(), Vec::new(), 0);
             for tokens in parts {
-                for name in T::OF_TOKENS {
+                for name in T::PER_TOKEN_TENSORS {
                     let tensor = &whole[*name];
                     let row: usize = tensor.shape()[2..].iter().product();
                     let values = &tensor.view::<f32>().unwrap()[from * row..][..tokens * row];

@@ -52,7 +52,7 @@ fn invalid_calls_name_the_tensor_or_setting() {
     check_error(
         put("initial_state", Random(1).tensor(&[2, 6, 16], DType::Bf16)),
         none(),
-        "tensor `initial_state` is bf16, wanted f32, as states are kept",
+        "tensor `initial_state` is bf16, wanted f32, the storage type of states",
     );
     check_error(
         put("initial_state", f32s(&[3, 6, 16], 1.0)),

@@ -32,10 +32,10 @@ impl Default for Scan {
 
 impl Recurrence for Scan {
     const OP: &'static dyn Op = &SelectiveScanOp;
-    const OF_TOKENS: &'static [&'static str] = &["u", "delta", "B", "C"];
+    const PER_TOKEN_TENSORS: &'static [&'static str] = &["u", "delta", "B", "C"];
     const TOKENS: usize = 40;
 
-    fn draw(&self, case: &Case<Self>, random: &mut Random, dtype: DType) -> TensorMap {
+    fn generate(&self, case: &Case<Self>, random: &mut Random, dtype: DType) -> TensorMap {
         let Self { channels: e, groups: g, n, .. } = *self;
         let mut tensors = TensorMap::new();
         let mut put = |name: &str, tensor| drop(tensors.insert(name.to_owned(), tensor));

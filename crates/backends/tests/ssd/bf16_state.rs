@@ -7,7 +7,7 @@ use ops::ssd::SsdOp;
 use ops::{DType, Settings, Tensor, TensorMap};
 
 /// The same call with its states rounded to bfloat16 and stored in a type.
-fn held(tensors: &TensorMap, dtype: DType) -> TensorMap {
+fn with_states_in(tensors: &TensorMap, dtype: DType) -> TensorMap {
     let mut tensors = tensors.clone();
     if let Some(states) = tensors.get_mut("initial_state") {
         *states = states.cast(DType::Bf16).cast(dtype);
@@ -32,7 +32,7 @@ fn bf16_states_are_read_exactly_and_rounded_once() {
         let settings = Settings::new().with("chunk_size", 48);
         let of = |dtype: DType| {
             let settings = settings.clone().with("state_dtype", dtype.as_str());
-            launch_all(&SsdOp, &held(&tensors, dtype), &settings)
+            launch_all(&SsdOp, &with_states_in(&tensors, dtype), &settings)
         };
         for ((variant, wide), (_, narrow)) in of(DType::F32).into_iter().zip(of(DType::Bf16)) {
             let bits = |tensor: &Tensor| -> Vec<u64> {

@@ -37,11 +37,11 @@ impl Default for Ssd {
 
 impl Recurrence for Ssd {
     const OP: &'static dyn Op = &SsdOp;
-    const OF_TOKENS: &'static [&'static str] = &["x", "dt", "B", "C"];
+    const PER_TOKEN_TENSORS: &'static [&'static str] = &["x", "dt", "B", "C"];
     const TOKENS: usize = 100;
-    const EVERY_OTHER_BEGINS: bool = true;
+    const ALTERNATE_STATES_ARE_ZERO: bool = true;
 
-    fn draw(&self, case: &Case<Self>, random: &mut Random, dtype: DType) -> TensorMap {
+    fn generate(&self, case: &Case<Self>, random: &mut Random, dtype: DType) -> TensorMap {
         let Self { heads: h, groups: g, p, n, .. } = *self;
         let mut tensors = TensorMap::new();
         let mut put = |name: &str, tensor| drop(tensors.insert(name.to_owned(), tensor));
@@ -88,7 +88,7 @@ fn mamba_selective_state_update() {
 #[test]
 fn mamba_varlen_of_300_sequences() {
     let mut random = Random(300);
-    // Mostly short, a few over several chunks, so that the chunk form takes part.
+    // Mostly short, a few over several chunks, so that the chunked scan is selected.
     let mut tokens: Vec<usize> = (0..300).map(|_| random.uniform(1.0, 12.0) as usize).collect();
     tokens[7] = 150;
     tokens[100] = 64;
@@ -110,14 +110,14 @@ fn lengths_around_the_chunk_size() {
             let case =
                 Case { name: "lengths", tokens: vec![tokens; 2], initial, ..Case::with(params) };
             case.check(&ALL);
-            // Short sequences take the chunk form only when a chunk size is asked for.
+            // Short sequences use the chunked scan only if a chunk size is set.
             let settings = Settings::new().with("chunk_size", 48);
             Case { name: "lengths in chunks", settings, ..case }.check(&[DType::F32]);
         }
     }
 }
 
-/// Decode must not be given to the chunk form, nor a long sequence to anything else.
+/// Decoding and short sequences use the recurrent scan, long sequences the chunked one.
 #[test]
 fn selection_follows_the_number_of_tokens() {
     for (tokens, scheme) in [(1, "recurrent."), (31, "recurrent."), (32, "chunk."), (100, "chunk.")]
@@ -155,7 +155,8 @@ fn unused_slots_are_unchanged_and_padding_gives_zero() {
 
 #[test]
 fn slow_and_fast_decays_stay_exact() {
-    // exp(sum dt A) underflows within a chunk, and a naive e^-a overflows; then a state that hardly decays at all.
+    // Fast decays: exp(sum dt A) underflows within a chunk, and a naive exp(-sum dt A) overflows. Slow ones: the state hardly
+    // decays.
     for (name, rate) in
         [("very fast", (-400.0, -100.0)), ("very slow", (-1e-6, 0.0)), ("mixed", (-40.0, 0.0))]
     {
@@ -203,8 +204,8 @@ fn results_do_not_depend_on_the_number_of_threads() {
 
 #[test]
 fn large_states_match_with_non_temporal_stores() {
-    // 24 MiB of state: over the limit from which stores are streamed. Odd sizes leave rows unaligned and go through a
-    // copy; rows of whole cache lines are streamed from registers. For a pool the limit is 1 MiB.
+    // 24 MiB of state: above the limit for non-temporal stores. Odd sizes leave rows unaligned, which are stored through a
+    // buffer; rows of whole cache lines are stored from registers. For a pool the limit is 1 MiB.
     for (sequences, heads, p, n, slots) in [
         (6, 17, 63, 1000, None),
         (24, 32, 64, 128, None),
