@@ -61,7 +61,7 @@ pub use tensor_map::{MapElement, Swizzle, TiledLayout, TmaDescriptor};
 pub use uploads::{UPLOAD_BYTES, Uploader};
 
 pub use crate::{Buffer, DeviceError};
-use crate::{CacheSizes, Capabilities, Device, Launches, Tenure, Unavailable};
+use crate::{CacheSizes, Capabilities, ContextOwnership, Device, Launches, Unavailable};
 use facts::BackendKind;
 use std::sync::Arc;
 
@@ -69,9 +69,9 @@ use std::sync::Arc;
 ///
 /// # Errors
 /// [`Unavailable`] if there is no such GPU, or it cannot be used.
-pub fn open(ordinal: u32, tenure: Tenure) -> Result<Device, Unavailable> {
+pub fn open(ordinal: u32, ownership: ContextOwnership) -> Result<Device, Unavailable> {
     let (backend, launches) = (BackendKind::Cuda, Arc::new(Launches::default()));
-    let gpu = context::open(ordinal, tenure, &launches)
+    let gpu = context::open(ordinal, ownership, &launches)
         .map_err(|error| Unavailable { backend, reason: error.to_string() })?;
     let name = Some(gpu.capabilities().name.clone());
     let capabilities = Capabilities { backend, name, isas: Vec::new(), threads: 0 };

@@ -18,7 +18,7 @@ pub struct Unavailable {
 
 /// The owner of the process in which a device is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Tenure {
+pub enum ContextOwnership {
     /// This program: driver resources are released with the device.
     Owned,
     /// Another library that uses the same device: its context is retained and never released, and threads keep their
