@@ -5,8 +5,8 @@
 
 use device::cuda::open;
 use device::cuda::{
-    Bundle, Cuda, DeviceError, GpuArch, Kernel, KernelSource, Launch, MapElement, Part, Swizzle,
-    TiledLayout,
+    Bundle, Cuda, DeviceError, GpuArch, Kernel, KernelSource, Launch, MapElement, SourcePart,
+    Swizzle, TiledLayout,
 };
 use device::{ContextOwnership, Device};
 
@@ -89,7 +89,7 @@ fn kernel(_: &Device, cuda: &Cuda, kind: u32) -> Result<Kernel, String> {
     let compute = cuda.capabilities().compute;
     let source = KernelSource::new(
         "exercise",
-        &[Part::Text(include_str!("cuda_exercise.cu"))],
+        &[SourcePart::Text(include_str!("cuda_exercise.cu"))],
         GpuArch::of(compute),
     )
     .define("KIND", kind);

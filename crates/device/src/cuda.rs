@@ -53,7 +53,7 @@ pub use pinned::PinnedBuffer;
 pub use pool::MemoryUse;
 pub use resolve::KernelOrigin;
 pub use shared::{PeerBuffer, SHARED_HANDLE_BYTES};
-pub use source::{BundledArch, GpuArch, KernelSource, Part};
+pub use source::{BundledArch, GpuArch, KernelSource, SourcePart};
 pub use staging::{PendingRead, StagingBuffer};
 pub use stream::Stream;
 pub use swap::{HostCopy, PendingRestore, SWAP_CHUNK_BYTES, SWAP_STAGING_BYTES, Swap};

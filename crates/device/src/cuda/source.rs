@@ -95,7 +95,7 @@ impl std::fmt::Display for GpuArch {
 
 /// A part of a kernel's text.
 #[derive(Debug, Clone, Copy)]
-pub enum Part {
+pub enum SourcePart {
     /// Literal text.
     Text(&'static str),
     /// A compressed file in the program.
@@ -109,7 +109,7 @@ pub enum Part {
     },
 }
 
-impl Part {
+impl SourcePart {
     fn text(self) -> &'static str {
         match self {
             Self::Text(text) => text,
@@ -123,7 +123,7 @@ impl Part {
 #[derive(Debug, Clone)]
 pub struct KernelSource {
     name: &'static str,
-    parts: &'static [Part],
+    parts: &'static [SourcePart],
     defines: Vec<(&'static str, String)>,
     arch: GpuArch,
 }
@@ -139,7 +139,7 @@ impl KernelSource {
     }
 
     /// The kernel `name` (`extern "C"`) in the concatenation of `parts`.
-    pub fn new(name: &'static str, parts: &'static [Part], arch: GpuArch) -> Self {
+    pub fn new(name: &'static str, parts: &'static [SourcePart], arch: GpuArch) -> Self {
         Self { name, parts, defines: Vec::new(), arch }
     }
 
@@ -226,13 +226,26 @@ mod tests {
     #[test]
     fn whatever_changes_the_binary_changes_the_key() {
         let arch = |minor| GpuArch::of(ComputeCapability::new(8, minor));
-        let source =
-            || KernelSource::new("f", &[Part::Text("int a;"), Part::Text("int b;")], arch(0));
+        let source = || {
+            KernelSource::new(
+                "f",
+                &[SourcePart::Text("int a;"), SourcePart::Text("int b;")],
+                arch(0),
+            )
+        };
         let key = source().key();
         assert_eq!(source().key(), key);
         for other in [
-            KernelSource::new("f", &[Part::Text("int a;"), Part::Text("int c;")], arch(0)),
-            KernelSource::new("f", &[Part::Text("int a;"), Part::Text("int b;")], arch(6)),
+            KernelSource::new(
+                "f",
+                &[SourcePart::Text("int a;"), SourcePart::Text("int c;")],
+                arch(0),
+            ),
+            KernelSource::new(
+                "f",
+                &[SourcePart::Text("int a;"), SourcePart::Text("int b;")],
+                arch(6),
+            ),
             source().define("D", 64),
         ] {
             assert_ne!(other.key(), key, "{other:?}");
