@@ -5,8 +5,8 @@
 
 use device::cuda::open;
 use device::cuda::{
-    Bundle, Cuda, DeviceError, GpuArch, Kernel, KernelSource, Launch, MapElement, SourcePart,
-    Swizzle, TiledLayout,
+    Bundle, Cuda, DeviceError, GpuArch, Kernel, KernelSource, Launch, SourcePart, Swizzle,
+    TiledLayout, TmaElement,
 };
 use device::{ContextOwnership, Device};
 
@@ -282,7 +282,7 @@ fn copy_engine(device: &Device, cuda: &Cuda) -> Done {
     let sent: Vec<u8> = values.iter().flat_map(|value| value.to_ne_bytes()).collect();
     let buffer = stream.upload(&sent).map_err(words)?;
     let layout = TiledLayout {
-        element: MapElement::Bf16,
+        element: TmaElement::Bf16,
         offset: 0,
         sizes: &[COLUMNS as u64, ROWS as u64],
         strides: &[2 * COLUMNS as u64],
@@ -311,7 +311,7 @@ fn copy_engine(device: &Device, cuda: &Cuda) -> Done {
 fn misaligned(_: &Device, cuda: &Cuda) -> Done {
     let buffer = cuda.stream().allocate(1 << 16).map_err(words)?;
     let layout = TiledLayout {
-        element: MapElement::Bf16,
+        element: TmaElement::Bf16,
         offset: 2,
         sizes: &[64, 64],
         strides: &[128],

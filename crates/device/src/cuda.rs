@@ -57,7 +57,7 @@ pub use source::{BundledArch, GpuArch, KernelSource, SourcePart};
 pub use staging::{PendingRead, StagingBuffer};
 pub use stream::Stream;
 pub use swap::{HostCopy, PendingRestore, SWAP_CHUNK_BYTES, SWAP_STAGING_BYTES, Swap};
-pub use tensor_map::{MapElement, Swizzle, TiledLayout, TmaDescriptor};
+pub use tensor_map::{Swizzle, TiledLayout, TmaDescriptor, TmaElement};
 pub use uploads::{UPLOAD_BYTES, Uploader};
 
 pub use crate::{Buffer, DeviceError};

@@ -7,7 +7,7 @@ use super::{Buffer, Cuda, DeviceError};
 
 /// The TMA element types.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum MapElement {
+pub enum TmaElement {
     /// float16.
     F16,
     /// bfloat16.
@@ -18,7 +18,7 @@ pub enum MapElement {
     U8,
 }
 
-impl MapElement {
+impl TmaElement {
     /// `CUtensorMapDataType`.
     fn number(self) -> i32 {
         match self {
@@ -77,7 +77,7 @@ impl Swizzle {
 #[derive(Debug, Clone, Copy)]
 pub struct TiledLayout<'a> {
     /// Element type.
-    pub element: MapElement,
+    pub element: TmaElement,
     /// Offset of the first element in the buffer, in bytes.
     pub offset: u64,
     /// Sizes, fastest first: one to five.
@@ -201,7 +201,7 @@ mod tests {
 
     fn check(change: impl FnOnce(&mut TiledLayout<'_>), expect: Option<&str>) {
         let mut layout = TiledLayout {
-            element: MapElement::Bf16,
+            element: TmaElement::Bf16,
             offset: 0,
             sizes: &[128, 32, 100],
             strides: &[256, 8192],

@@ -4,8 +4,8 @@
 #![allow(clippy::unwrap_used)] // A test.
 
 use device::cuda::{
-    Buffer, Bundle, Cuda, DeviceError, GpuArch, Kernel, KernelSource, Launch, MapElement,
-    SourcePart, Swizzle, TiledLayout,
+    Buffer, Bundle, Cuda, DeviceError, GpuArch, Kernel, KernelSource, Launch, SourcePart, Swizzle,
+    TiledLayout, TmaElement,
 };
 use device::{ContextOwnership, Device};
 
@@ -128,7 +128,7 @@ fn sizes_that_do_not_fit(cuda: &Cuda) {
 fn maps_the_copy_engine_cannot_read(cuda: &Cuda) {
     let buffer = cuda.stream().allocate(1 << 16).unwrap();
     let good = TiledLayout {
-        element: MapElement::Bf16,
+        element: TmaElement::Bf16,
         offset: 0,
         sizes: &[64, 100],
         strides: &[128],
