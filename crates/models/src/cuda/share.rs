@@ -9,7 +9,7 @@ use super::weights::CudaProjection;
 use crate::program::{Input, RmsNorm};
 use crate::{Architecture, ModelError, Ranks};
 use device::cuda::{
-    Buffer, Communicator, Cuda, NCCL_ID_BYTES, Nccl, PeerBuffer, SHARED_HANDLE_BYTES, Stream,
+    Buffer, Communicator, Cuda, IPC_HANDLE_BYTES, NCCL_ID_BYTES, Nccl, PeerBuffer, Stream,
 };
 use ops::linear::{Epilogue, LinearCall, NormPrologue, Out};
 use ops::{DType, OpError, Tensor};
@@ -100,24 +100,23 @@ fn inboxes(
     let (own, turns) = (own?, turns?);
     stream.synchronize()?;
     // All-gathers the handles, one byte per value, as a sum: each rank contributes only its own.
-    let mut handles = vec![0.0; place.ranks * SHARED_HANDLE_BYTES];
-    let handle = cuda.share(&own);
+    let mut handles = vec![0.0; place.ranks * IPC_HANDLE_BYTES];
+    let handle = cuda.ipc_handle(&own);
     if let Ok(handle) = &handle {
-        let to = handles.chunks_mut(SHARED_HANDLE_BYTES).nth(place.rank).into_iter().flatten();
+        let to = handles.chunks_mut(IPC_HANDLE_BYTES).nth(place.rank).into_iter().flatten();
         to.zip(handle).for_each(|(to, byte)| *to = f32::from(*byte));
     }
     ranks.sum(&mut handles)?;
     let mut opened = Vec::new();
-    let of =
-        handles.as_chunks::<SHARED_HANDLE_BYTES>().0.iter().enumerate().map(|(rank, handle)| {
-            if rank == place.rank {
-                return Some(Arc::clone(&own));
-            }
-            let peer = cuda.open_shared(handle.map(|byte| byte as u8), bytes).ok()?;
-            let buffer = Arc::clone(peer.buffer());
-            opened.push(peer);
-            Some(buffer)
-        });
+    let of = handles.as_chunks::<IPC_HANDLE_BYTES>().0.iter().enumerate().map(|(rank, handle)| {
+        if rank == place.rank {
+            return Some(Arc::clone(&own));
+        }
+        let peer = cuda.open_ipc_handle(handle.map(|byte| byte as u8), bytes).ok()?;
+        let buffer = Arc::clone(peer.buffer());
+        opened.push(peer);
+        Some(buffer)
+    });
     let of = of.collect::<Option<Vec<_>>>();
     let mut reached = [if of.is_some() && handle.is_ok() { 1.0 } else { 0.0 }];
     ranks.sum(&mut reached)?;
