@@ -170,9 +170,9 @@ mod tests {
     }
 
     /// A body that sends some bytes and then stalls without an end.
-    struct StalledBody(usize);
+    struct EndlessBody(usize);
 
-    impl http_body::Body for StalledBody {
+    impl http_body::Body for EndlessBody {
         type Data = Bytes;
         type Error = Infallible;
 
@@ -195,8 +195,8 @@ mod tests {
     fn large_and_stalled_bodies_are_refused() {
         check(Body::from("0123456789"), Ok(10));
         check(Body::from("0123456789a"), Err(StatusCode::PAYLOAD_TOO_LARGE));
-        check(Body::new(StalledBody(11)), Err(StatusCode::PAYLOAD_TOO_LARGE));
-        check(Body::new(StalledBody(10)), Err(StatusCode::REQUEST_TIMEOUT));
-        check(Body::new(StalledBody(0)), Err(StatusCode::REQUEST_TIMEOUT));
+        check(Body::new(EndlessBody(11)), Err(StatusCode::PAYLOAD_TOO_LARGE));
+        check(Body::new(EndlessBody(10)), Err(StatusCode::REQUEST_TIMEOUT));
+        check(Body::new(EndlessBody(0)), Err(StatusCode::REQUEST_TIMEOUT));
     }
 }

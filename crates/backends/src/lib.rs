@@ -1,6 +1,6 @@
 //! The list of backends, and functions that open their devices.
 
-use device::{ContextOwnership, Device, Unavailable};
+use device::{Device, DeviceOwnership, Unavailable};
 use facts::BackendKind;
 use ops::{Backends, ChoiceTable};
 use std::collections::BTreeMap;
@@ -22,10 +22,10 @@ pub fn open(kind: BackendKind) -> Result<Device, Unavailable> {
 /// # Errors
 /// As [`open`], and when there is no such device.
 pub fn open_at(kind: BackendKind, ordinal: u32) -> Result<Device, Unavailable> {
-    BACKENDS.open(kind, ordinal, ContextOwnership::Owned)
+    BACKENDS.open(kind, ordinal, DeviceOwnership::Owned)
 }
 
-/// The device of this number in a process where another library uses the GPU too ([`ContextOwnership::Borrowed`]). It is opened once:
+/// The device of this number in a process where another library uses the GPU too ([`DeviceOwnership::Borrowed`]). It is opened once:
 /// calls with the same number return the same device.
 ///
 /// # Errors
@@ -38,7 +38,7 @@ pub fn borrow(kind: BackendKind, ordinal: u32) -> Result<&'static Device, Unavai
     if let Some(device) = borrowed.get(&key) {
         return Ok(device);
     }
-    let device = BACKENDS.open(kind, ordinal, ContextOwnership::Borrowed)?;
+    let device = BACKENDS.open(kind, ordinal, DeviceOwnership::Borrowed)?;
     let device: &'static Device = Box::leak(Box::new(device));
     borrowed.insert(key, device);
     Ok(device)

@@ -8,7 +8,7 @@ use device::cuda::{
     Bundle, Cuda, DeviceError, GpuArch, Kernel, KernelSource, Launch, SourcePart, Swizzle,
     TiledLayout, TmaElement,
 };
-use device::{ContextOwnership, Device};
+use device::{Device, DeviceOwnership};
 
 use std::process::ExitCode;
 use std::time::Instant;
@@ -42,7 +42,7 @@ const EXERCISES: &[Exercise] = &[
 
 fn main() -> ExitCode {
     let start = Instant::now();
-    let device = match open(0, ContextOwnership::Owned) {
+    let device = match open(0, DeviceOwnership::Owned) {
         Ok(device) => device,
         Err(unavailable) => {
             eprintln!("error: {unavailable}");
@@ -69,7 +69,7 @@ fn main() -> ExitCode {
         }
     }
     drop(device);
-    match open(0, ContextOwnership::Owned) {
+    match open(0, DeviceOwnership::Owned) {
         Ok(_) => println!("after the loss the GPU opens again in this process"),
         Err(unavailable) => println!("after the loss: {unavailable}"),
     }
@@ -344,7 +344,7 @@ fn cluster(device: &Device, cuda: &Cuda) -> Outcome {
 }
 
 fn mixed_devices(device: &Device, cuda: &Cuda) -> Outcome {
-    let other = open(0, ContextOwnership::Owned).map_err(|error| error.to_string())?;
+    let other = open(0, DeviceOwnership::Owned).map_err(|error| error.to_string())?;
     let other = Cuda::of(&other).ok_or("no GPU")?;
     let theirs = other.stream().allocate(512).map_err(to_text)?;
     let ours = cuda.stream().allocate(512).map_err(to_text)?;

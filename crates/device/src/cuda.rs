@@ -61,7 +61,7 @@ pub use tensor_map::{Swizzle, TiledLayout, TmaDescriptor, TmaElement};
 pub use uploads::{UPLOAD_BYTES, Uploader};
 
 pub use crate::{Buffer, DeviceError};
-use crate::{CacheSizes, Capabilities, ContextOwnership, Device, Launches, Unavailable};
+use crate::{CacheSizes, Capabilities, Device, DeviceOwnership, Launches, Unavailable};
 use facts::BackendKind;
 use std::sync::Arc;
 
@@ -69,7 +69,7 @@ use std::sync::Arc;
 ///
 /// # Errors
 /// [`Unavailable`] if there is no such GPU, or it cannot be used.
-pub fn open(ordinal: u32, ownership: ContextOwnership) -> Result<Device, Unavailable> {
+pub fn open(ordinal: u32, ownership: DeviceOwnership) -> Result<Device, Unavailable> {
     let (backend, launches) = (BackendKind::Cuda, Arc::new(Launches::default()));
     let gpu = context::open(ordinal, ownership, &launches)
         .map_err(|error| Unavailable { backend, reason: error.to_string() })?;

@@ -18,7 +18,7 @@ pub struct Unavailable {
 
 /// Who owns the CUDA context of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ContextOwnership {
+pub enum DeviceOwnership {
     /// This program: driver resources are released with the device.
     Owned,
     /// Another library that uses the same device: its context is retained and never released, and threads keep their

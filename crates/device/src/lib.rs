@@ -23,7 +23,7 @@ pub use allocator::return_large_blocks;
 pub use buffer::{Buffer, Memory};
 pub use caches::CacheSizes;
 pub use capabilities::{Capabilities, Isa};
-pub use device::{ContextOwnership, Device, Unavailable};
+pub use device::{Device, DeviceOwnership, Unavailable};
 pub use error::DeviceError;
 pub use grid::SharedMut;
 pub use host::HostBuffer;

@@ -2,7 +2,7 @@
 
 use super::table::CudaImplementations;
 use device::cuda::KernelSource;
-use device::{ContextOwnership, Device, Unavailable};
+use device::{Device, DeviceOwnership, Unavailable};
 use facts::BackendKind;
 use ops::{Backend, Implementations};
 
@@ -39,7 +39,7 @@ impl Backend for NvidiaGpus {
         BackendKind::Cuda
     }
 
-    fn open(&self, ordinal: u32, ownership: ContextOwnership) -> Result<Device, Unavailable> {
+    fn open(&self, ordinal: u32, ownership: DeviceOwnership) -> Result<Device, Unavailable> {
         device::cuda::open(ordinal, ownership)
     }
 

@@ -11,7 +11,7 @@ pub(super) struct Input {
 }
 
 /// The result of a search: the text before a marker, and the index of the marker that follows it.
-pub(super) struct MarkerSearch {
+pub(super) struct MarkerSplit {
     pub(super) text: String,
     pub(super) marker: Option<usize>,
 }
@@ -58,7 +58,7 @@ impl Input {
 
     /// Takes the text before the earliest marker, and the marker. Without one it takes everything except an end that
     /// may be the start of a marker. No marker may be a prefix of another one.
-    pub(super) fn until(&mut self, markers: &[&str]) -> MarkerSearch {
+    pub(super) fn until(&mut self, markers: &[&str]) -> MarkerSplit {
         let rest = self.rest();
         for (at, byte) in rest.bytes().enumerate() {
             let matches = |marker: &str| {
@@ -67,11 +67,11 @@ impl Input {
             if let Some(marker) = markers.iter().position(|marker| matches(marker)) {
                 let text = self.take(at);
                 self.at += markers[marker].len();
-                return MarkerSearch { text, marker: Some(marker) };
+                return MarkerSplit { text, marker: Some(marker) };
             }
         }
         let partial = if self.ended { 0 } else { self.partial_marker(markers) };
-        MarkerSearch { text: self.take(self.rest().len() - partial), marker: None }
+        MarkerSplit { text: self.take(self.rest().len() - partial), marker: None }
     }
 
     /// Length of the longest end of the text that is the start of a marker.

@@ -7,7 +7,7 @@ use device::cuda::{
     Buffer, Bundle, Cuda, DeviceError, GpuArch, Kernel, KernelSource, Launch, SourcePart, Swizzle,
     TiledLayout, TmaElement,
 };
-use device::{ContextOwnership, Device};
+use device::{Device, DeviceOwnership};
 
 static BUNDLE: Bundle = Bundle::new(&[]);
 
@@ -37,7 +37,7 @@ mod threads;
 
 #[test]
 fn a_gpu_reports_errors_and_still_works() {
-    let device = match device::cuda::open(0, ContextOwnership::Owned) {
+    let device = match device::cuda::open(0, DeviceOwnership::Owned) {
         Ok(device) => device,
         Err(absent) => {
             let sentence = absent.to_string();
@@ -175,7 +175,7 @@ fn launches_that_do_not_fit(device: &Device, cuda: &Cuda) {
 
 /// Opening the same GPU again gives a separate context, like a second GPU.
 fn another_device(device: &Device, cuda: &Cuda) {
-    let second = device::cuda::open(0, ContextOwnership::Owned).unwrap();
+    let second = device::cuda::open(0, DeviceOwnership::Owned).unwrap();
     let foreign = Cuda::of(&second).unwrap().stream().allocate(64).unwrap();
     let add = kernel(device, cuda, "add", ADD);
     refused(launch(cuda, &add, &Launch::new([1, 1, 1], 32, 0), &foreign, 0), "device");

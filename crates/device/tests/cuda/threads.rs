@@ -4,7 +4,7 @@ use super::{machine, swap};
 use device::cuda::{
     Bundle, Cuda, DeviceError, GpuArch, Kernel, KernelSource, Launch, SourcePart, UPLOAD_BYTES,
 };
-use device::{ContextOwnership, Device};
+use device::{Device, DeviceOwnership};
 use std::path::PathBuf;
 use std::sync::Barrier;
 
@@ -46,7 +46,7 @@ fn launch(cuda: &Cuda, kernel: &Kernel, shape: &Launch) -> Result<(), DeviceErro
 #[test]
 fn share_kernels() {
     machine::launched("threads::share_kernels", || {
-        let device = device::cuda::open(0, ContextOwnership::Owned).unwrap();
+        let device = device::cuda::open(0, DeviceOwnership::Owned).unwrap();
         let cuda = Cuda::of(&device).unwrap();
         limits_are_never_lowered(&device, cuda);
         a_large_cluster_needs_no_shared_memory(&device, cuda);
@@ -61,7 +61,7 @@ fn share_kernels() {
 #[test]
 fn large_uploads_arrive_in_real_memory() {
     machine::launched("threads::large_uploads_arrive_in_real_memory", || {
-        let device = device::cuda::open(0, ContextOwnership::Owned).unwrap();
+        let device = device::cuda::open(0, DeviceOwnership::Owned).unwrap();
         let cuda = Cuda::of(&device).unwrap();
         // Below the size that several threads copy, that size, and above it with half a part at the end.
         for len in [5, 64 << 20, (64 << 20) + UPLOAD_BYTES / 2] {

@@ -3,7 +3,7 @@
 use super::selection::Preference;
 use super::{ChoiceTable, Execution, Problem};
 use crate::{Inputs, OpError, TensorMap};
-use device::{ContextOwnership, Device, Unavailable};
+use device::{Device, DeviceOwnership, Unavailable};
 use facts::BackendKind;
 
 /// A way to run ops on one kind of device. Adding a backend takes a crate that implements this trait and one line in the list of
@@ -15,7 +15,7 @@ pub trait Backend: Sync {
     ///
     /// # Errors
     /// [`Unavailable`] when the machine lacks what the backend needs.
-    fn open(&self, ordinal: u32, ownership: ContextOwnership) -> Result<Device, Unavailable>;
+    fn open(&self, ordinal: u32, ownership: DeviceOwnership) -> Result<Device, Unavailable>;
     /// Its variants of the op of this name; `None` without any.
     fn op(&self, op: &str) -> Option<&'static dyn Implementations>;
 }
@@ -99,7 +99,7 @@ impl Backends {
         self,
         kind: BackendKind,
         ordinal: u32,
-        ownership: ContextOwnership,
+        ownership: DeviceOwnership,
     ) -> Result<Device, Unavailable> {
         let Some(own) = self.0.iter().copied().find(|backend| backend.kind() == kind) else {
             let built: Vec<&str> = self.kinds().map(BackendKind::as_str).collect();

@@ -1,6 +1,6 @@
 //! A backend whose executions do not run the kernel that they name.
 
-use device::{ContextOwnership, Device, Unavailable};
+use device::{Device, DeviceOwnership, Unavailable};
 use facts::BackendKind;
 use ops::{Backend, Backends, Execution, Implementations, Inputs, OpError, Problem, TensorMap};
 use ops_cpu::Cpu;
@@ -32,7 +32,7 @@ pub(crate) fn cheating(instead: Instead) -> Device {
     let cheat = Cheat(Box::leak(Box::new(Attention { of, instead })));
     let cheat: &'static Cheat = Box::leak(Box::new(cheat));
     let list: &'static [&'static dyn Backend] = Box::leak(Box::new([cheat as &dyn Backend]));
-    Backends::new(list).open(BackendKind::Cpu, 0, ContextOwnership::Owned).unwrap()
+    Backends::new(list).open(BackendKind::Cpu, 0, DeviceOwnership::Owned).unwrap()
 }
 
 impl Backend for Cheat {
@@ -40,7 +40,7 @@ impl Backend for Cheat {
         BackendKind::Cpu
     }
 
-    fn open(&self, ordinal: u32, ownership: ContextOwnership) -> Result<Device, Unavailable> {
+    fn open(&self, ordinal: u32, ownership: DeviceOwnership) -> Result<Device, Unavailable> {
         Cpu.open(ordinal, ownership)
     }
 
