@@ -2,7 +2,7 @@
 //! them.
 
 use crate::Samples;
-use crate::allowance::Allowance;
+use crate::peer_budget::PeerBudget;
 use crate::run::Step;
 use crate::timing::REPLAYS;
 use facts::{BackendKind, SkippedTiming, Status};
@@ -15,7 +15,7 @@ use verify::{
 /// The peers of a run and their time limit.
 pub(crate) struct PeerTimer<'a, 'p> {
     pub(crate) peers: &'a mut Peers<'p>,
-    pub(crate) time: &'a mut Allowance,
+    pub(crate) time: &'a mut PeerBudget,
 }
 
 impl PeerTimer<'_, '_> {

@@ -1,7 +1,7 @@
 //! Calls installed kernels before their measurement, so that they are compiled while others are verified, and not while
 //! the machine waits to time something.
 
-use crate::allowance::Allowance;
+use crate::peer_budget::PeerBudget;
 use crate::run::{BenchPlan, SEED, bind, tasks};
 use crate::workloads::{OpWorkloads, WORKLOADS};
 use facts::BackendKind;
@@ -23,7 +23,7 @@ struct Team {
     op: &'static str,
     peers: Vec<Peer>,
     session: Session,
-    time: Allowance,
+    time: PeerBudget,
 }
 
 impl PrecompiledPeers {
@@ -41,7 +41,7 @@ impl PrecompiledPeers {
                 for nth in 0..SHARES {
                     let (mut session, peers) = (all.session.concurrent()?, peers.clone());
                     session.tune(Tuning::compiling(nth, SHARES))?;
-                    teams.push(Team { op, peers, session, time: Allowance::of(all.budget, 1) });
+                    teams.push(Team { op, peers, session, time: PeerBudget::of(all.budget, 1) });
                 }
             }
         }

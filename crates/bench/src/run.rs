@@ -1,7 +1,7 @@
 //! One bench run: ceilings, then every workload that can be verified.
 
-use crate::allowance::Allowance;
 use crate::ceiling_check::{Limit, faster, hold};
+use crate::peer_budget::PeerBudget;
 use crate::peers::{
     PeerTimer, PeerTimings, PeerWorkload, ROUNDS, TimedPeer, have_peers, of_backend,
 };
@@ -118,7 +118,7 @@ pub fn run(
     let visited = |op: &&str| peers.as_ref().is_some_and(|peers| have_peers(peers, op));
     let visited: Vec<&str> = ops.iter().map(|(op, _)| *op).filter(visited).collect();
     let limit = peers.as_ref().and_then(|peers| peers.budget);
-    let mut time = Allowance::of(limit, visited.len());
+    let mut time = PeerBudget::of(limit, visited.len());
     let caches = CacheSizes::of(&device);
     let context = Context { device: &device, plan, standing, budget, ceilings: &before, caches };
     // The op with the most peers and calls is listed first and measured last, so that it gets the unused time of the

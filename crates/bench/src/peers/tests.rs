@@ -1,7 +1,7 @@
 //! Stand-ins that tune for longer than their time limit, called as the peers of a bench are.
 
 use super::{PeerTimer, PeerTimings, PeerWorkload, ROUNDS};
-use crate::allowance::Allowance;
+use crate::peer_budget::PeerBudget;
 use crate::workloads::qkv;
 use facts::BackendKind;
 use ops::{DType, Settings};
@@ -27,7 +27,7 @@ fn contests(functions: &[&str], limit: Duration) -> Ended {
     let (backend, budget) = (BackendKind::Cpu, Duration::from_millis(20));
     let mut peers = Peers { session: &mut session, peers: &peers, backend, budget: Some(limit) };
     let (begin, mut asked) = (Instant::now(), Vec::new());
-    let mut time = Allowance::of(Some(limit), 1);
+    let mut time = PeerBudget::of(Some(limit), 1);
     time.begin("attention");
     let mut guests = PeerTimer { peers: &mut peers, time: &mut time };
     let (op, settings) = (ops::op("attention").unwrap(), Settings::new());

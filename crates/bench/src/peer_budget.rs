@@ -12,7 +12,7 @@ const PART: f64 = 0.5;
 /// The remaining time of peers. Each op with peers gets an equal part, and its unused time goes to later ops.
 ///
 /// A call that exceeds its part is killed with its process, and its peer is not called again for this op.
-pub(crate) struct Allowance {
+pub(crate) struct PeerBudget {
     /// Seconds left for all remaining ops; infinite without a limit.
     all: f64,
     /// Number of remaining ops.
@@ -25,7 +25,7 @@ pub(crate) struct Allowance {
     out: BTreeSet<String>,
 }
 
-impl Allowance {
+impl PeerBudget {
     /// A limit for the peers of this many ops; `None` for no limit.
     pub(crate) fn of(limit: Option<Duration>, ops: usize) -> Self {
         let all = limit.map_or(f64::INFINITY, |limit| limit.as_secs_f64());
@@ -98,7 +98,7 @@ mod tests {
     #[test]
     fn ops_share_equally_and_get_unused_time() {
         let seconds = |seconds| Some(Duration::from_secs_f64(seconds));
-        let mut time = Allowance::of(seconds(12.0), 3);
+        let mut time = PeerBudget::of(seconds(12.0), 3);
         time.begin("rmsnorm");
         assert_eq!(time.left(), seconds(4.0));
         assert_eq!(time.part(Duration::from_secs(1)), seconds(1.5));
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn without_a_limit_nothing_ends() {
-        let mut time = Allowance::of(None, 2);
+        let mut time = PeerBudget::of(None, 2);
         for op in ["rmsnorm", "kda", "attention"] {
             time.begin(op);
             assert_eq!((time.left(), time.part(Duration::from_secs(9))), (None, None));
