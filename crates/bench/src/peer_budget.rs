@@ -1,44 +1,47 @@
-//! Time limit of all peers of a bench, by the wall clock: a bench takes as long as its own kernels, plus this limit.
+//! The wall-clock time for all peers (installed Python kernels) of a bench: a bench takes as long as firstlight's own kernels,
+//! plus this limit.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 use verify::{Peer, Session};
 
-/// Minimum time to start a call with: a compiled one takes less.
-const LEAST: Duration = Duration::from_secs(2);
-/// Share of the remaining time that one call may take: half, so that others have as much.
-const PART: f64 = 0.5;
+/// Minimum time limit of a call: with less it is not started. A call that is compiled already takes less.
+const MIN_CALL: Duration = Duration::from_secs(2);
+/// Share of the remaining time that one call may take: half, so that as much remains for the others.
+const CALL_SHARE: f64 = 0.5;
 
-/// The remaining time of peers. Each op with peers gets an equal part, and its unused time goes to later ops.
+/// The remaining time of peers. Each op with peers gets an equal share, and its unused time goes to later ops.
 ///
-/// A call that exceeds its part is killed with its process, and its peer is not called again for this op.
+/// A call that exceeds its limit is killed with its process, and its peer is not called again for this op.
 pub(crate) struct PeerBudget {
     /// Seconds left for all remaining ops; infinite without a limit.
     all: f64,
     /// Number of remaining ops.
-    waiting: usize,
-    /// The current op, with its seconds and the remaining ones.
+    ops: usize,
+    /// The current op.
     op: &'static str,
+    /// Its share in seconds.
     share: f64,
+    /// The seconds that are left of its share.
     left: f64,
     /// Peers whose call exceeded its limit.
-    out: BTreeSet<String>,
+    excluded: BTreeSet<String>,
 }
 
 impl PeerBudget {
-    /// A limit for the peers of this many ops; `None` for no limit.
+    /// A budget for the peers of this many ops; `None` for no limit.
     pub(crate) fn of(limit: Option<Duration>, ops: usize) -> Self {
         let all = limit.map_or(f64::INFINITY, |limit| limit.as_secs_f64());
-        Self { all, waiting: ops, op: "", share: 0.0, left: 0.0, out: BTreeSet::new() }
+        Self { all, ops, op: "", share: 0.0, left: 0.0, excluded: BTreeSet::new() }
     }
 
     /// Continues with the next op.
     pub(crate) fn begin(&mut self, op: &'static str) {
         self.op = op;
-        self.share = self.all / self.waiting.max(1) as f64;
+        self.share = self.all / self.ops.max(1) as f64;
         self.left = self.share;
-        self.waiting = self.waiting.saturating_sub(1);
-        self.out.clear();
+        self.ops = self.ops.saturating_sub(1);
+        self.excluded.clear();
     }
 
     /// Time left for the peers of this op; `None` without a limit.
@@ -46,23 +49,22 @@ impl PeerBudget {
         Duration::try_from_secs_f64(self.left).ok()
     }
 
-    /// Time limit of one call, which reserves `kept` for peers called before it, and as much for the others as it
-    /// takes.
-    pub(crate) fn part(&self, kept: Duration) -> Option<Duration> {
-        let part = (self.left - kept.as_secs_f64()) * PART;
+    /// Time limit of one call: half of the remaining time without `reserved`, which is for timing the peers called before.
+    pub(crate) fn call_limit(&self, reserved: Duration) -> Option<Duration> {
+        let part = (self.left - reserved.as_secs_f64()) * CALL_SHARE;
         Duration::try_from_secs_f64(part.max(0.0)).ok()
     }
 
     /// Why a peer is not called: the remaining time, without what is reserved for others, is too short.
-    pub(crate) fn refuses(&self, peer: &Peer, kept: Duration) -> Option<String> {
-        if self.out.contains(&peer.name) {
+    pub(crate) fn refusal(&self, peer: &Peer, reserved: Duration) -> Option<String> {
+        if self.excluded.contains(&peer.name) {
             return Some("an earlier call took all of its time".to_owned());
         }
-        let spent = self.part(kept).is_some_and(|part| part < LEAST);
+        let spent = self.call_limit(reserved).is_some_and(|part| part < MIN_CALL);
         spent.then(|| format!("the {:.0} s for the peers of {} were spent", self.share, self.op))
     }
 
-    /// Calls a session with the limit `time`, and subtracts the time it took.
+    /// Calls a session with the limit `time`, and subtracts the time that it took.
     pub(crate) fn spend<R>(
         &mut self,
         time: Option<Duration>,
@@ -70,24 +72,24 @@ impl PeerBudget {
         ask: impl FnOnce(&mut Session) -> R,
     ) -> R {
         let begin = Instant::now();
-        let asked = session.within(time, ask);
+        let result = session.within(time, ask);
         let took = begin.elapsed().as_secs_f64();
         (self.left, self.all) = ((self.left - took).max(0.0), (self.all - took).max(0.0));
-        asked
+        result
     }
 
     /// Runs work whose time is shared by all ops, such as restarting the process.
-    pub(crate) fn spend_of_all<R>(&mut self, work: impl FnOnce() -> R) -> R {
+    pub(crate) fn spend_shared<R>(&mut self, work: impl FnOnce() -> R) -> R {
         let begin = Instant::now();
-        let done = work();
+        let result = work();
         self.all = (self.all - begin.elapsed().as_secs_f64()).max(0.0);
         self.left = self.left.min(self.all);
-        done
+        result
     }
 
     /// Excludes a peer for the rest of this op.
-    pub(crate) fn is_out(&mut self, name: &str) {
-        self.out.insert(name.to_owned());
+    pub(crate) fn exclude(&mut self, name: &str) {
+        self.excluded.insert(name.to_owned());
     }
 }
 
@@ -101,29 +103,29 @@ mod tests {
         let mut time = PeerBudget::of(seconds(12.0), 3);
         time.begin("rmsnorm");
         assert_eq!(time.left(), seconds(4.0));
-        assert_eq!(time.part(Duration::from_secs(1)), seconds(1.5));
-        assert_eq!(time.part(Duration::from_secs(8)), seconds(0.0));
+        assert_eq!(time.call_limit(Duration::from_secs(1)), seconds(1.5));
+        assert_eq!(time.call_limit(Duration::from_secs(8)), seconds(0.0));
         // No peer was called, so the other ops get the time.
         time.begin("kda");
         assert_eq!(time.left(), seconds(6.0));
         let peer = &Peer::listed(&["fla.chunk_kda".to_owned()])[0];
-        assert_eq!(time.refuses(peer, Duration::from_secs(2)), None);
+        assert_eq!(time.refusal(peer, Duration::from_secs(2)), None);
         let spent = "the 6 s for the peers of kda were spent";
-        assert_eq!(time.refuses(peer, Duration::from_secs(3)).as_deref(), Some(spent));
-        time.is_out(&peer.name);
+        assert_eq!(time.refusal(peer, Duration::from_secs(3)).as_deref(), Some(spent));
+        time.exclude(&peer.name);
         let out = "an earlier call took all of its time";
-        assert_eq!(time.refuses(peer, Duration::ZERO).as_deref(), Some(out));
+        assert_eq!(time.refusal(peer, Duration::ZERO).as_deref(), Some(out));
         time.begin("attention");
         assert_eq!(time.left(), seconds(12.0));
-        assert_eq!(time.refuses(peer, Duration::ZERO), None, "out of one op alone");
+        assert_eq!(time.refusal(peer, Duration::ZERO), None, "a peer is excluded from one op only");
     }
 
     #[test]
-    fn without_a_limit_nothing_ends() {
+    fn time_is_unlimited_without_a_limit() {
         let mut time = PeerBudget::of(None, 2);
         for op in ["rmsnorm", "kda", "attention"] {
             time.begin(op);
-            assert_eq!((time.left(), time.part(Duration::from_secs(9))), (None, None));
+            assert_eq!((time.left(), time.call_limit(Duration::from_secs(9))), (None, None));
         }
     }
 }

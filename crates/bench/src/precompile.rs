@@ -97,12 +97,12 @@ impl Team {
             if self.time.spend(self.time.left(), session, load).is_err() {
                 return;
             }
-            let mut drawn = SampledCall::of(op, given, SEED);
+            let mut sampled = SampledCall::of(op, given, SEED);
             for peer in &self.peers {
                 let time = self.time.left();
                 // Only the bench's own check counts.
                 let _ = self.time.spend(time, session, |session| {
-                    admit_peer(session, peer, &call, &mut drawn, plan.backend)
+                    admit_peer(session, peer, &call, &mut sampled, plan.backend)
                 });
             }
         }
