@@ -49,7 +49,7 @@ mod tests {
         let lengths = [
             torch_builds::builds().len(),
             torch_series::all().len(),
-            cuda_drivers::floors().len(),
+            cuda_drivers::minimum_drivers().len(),
             cuda_images::images().len(),
             gpu_codes::cuda().len(),
             indexes::indexes().len(),
