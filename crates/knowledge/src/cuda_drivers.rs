@@ -74,9 +74,10 @@ impl Reach {
     }
 }
 
-/// Sort key of a CUDA release for a driver; the smallest is preferred. If the driver reports a limit, releases up to it come
-/// first, the newest first; then newer ones, the oldest first, because minor version compatibility also runs them. Without a
-/// limit, the oldest release of the newest supported major version; without a driver, of CUDA 12, which most drivers run.
+/// Sort key of a CUDA release for a driver; the smallest key is preferred. If the driver reports a limit, releases up to it
+/// come first, the newest first; then newer ones, the oldest first, which may run by minor version compatibility. Without a
+/// limit, the oldest release of the newest supported major version comes first; without a driver, the oldest of CUDA 12, which
+/// most drivers support.
 pub fn preference(cuda: Minor, reach: Option<Reach>) -> (u32, u32) {
     let number = |minor: Minor| minor.0.saturating_mul(100).saturating_add(minor.1);
     match reach.map(|reach| (reach.major, reach.limit)) {
