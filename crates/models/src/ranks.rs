@@ -143,7 +143,7 @@ impl Ranks {
         let part = Model { ranks: Some(self.clone()), ..part };
         let engine = open(part, device, opening.storage, opening.capacity)?;
         // Waits until all ranks have opened it.
-        self.sum(&mut [0.0])?;
+        self.all_reduce(&mut [0.0])?;
         Ok(engine)
     }
 
@@ -153,7 +153,7 @@ impl Ranks {
     /// This rank's own, or [`ModelError::Call`] of another rank's.
     fn alike<T>(&self, done: Result<T, ModelError>) -> Result<T, ModelError> {
         let mut all = [if done.is_ok() { 1.0 } else { 0.0 }];
-        self.sum(&mut all)?;
+        self.all_reduce(&mut all)?;
         match done {
             Ok(_) if (all[0] as usize) < self.place.ranks => {
                 Err(ModelError::fault("another rank could not do its part"))
@@ -217,7 +217,7 @@ impl Ranks {
     ///
     /// # Errors
     /// [`ModelError::Rank`] naming the one that has ended; [`ModelError::Call`] naming one that failed.
-    pub(crate) fn sum(&self, values: &mut [f32]) -> Result<(), ModelError> {
+    pub(crate) fn all_reduce(&self, values: &mut [f32]) -> Result<(), ModelError> {
         let mut star = self.star();
         if self.place.rank > 0 {
             star.tell_all(Kind::Values, &bytes_of(values))?;

@@ -106,7 +106,7 @@ fn inboxes(
         let to = handles.chunks_mut(IPC_HANDLE_BYTES).nth(place.rank).into_iter().flatten();
         to.zip(handle).for_each(|(to, byte)| *to = f32::from(*byte));
     }
-    ranks.sum(&mut handles)?;
+    ranks.all_reduce(&mut handles)?;
     let mut opened = Vec::new();
     let of = handles.as_chunks::<IPC_HANDLE_BYTES>().0.iter().enumerate().map(|(rank, handle)| {
         if rank == place.rank {
@@ -119,7 +119,7 @@ fn inboxes(
     });
     let of = of.collect::<Option<Vec<_>>>();
     let mut reached = [if of.is_some() && handle.is_ok() { 1.0 } else { 0.0 }];
-    ranks.sum(&mut reached)?;
+    ranks.all_reduce(&mut reached)?;
     let all = reached[0] as usize == place.ranks;
     Ok(of.filter(|_| all).map(|of| (Inboxes { of, turns, rank: place.rank }, opened)))
 }
