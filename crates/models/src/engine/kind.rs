@@ -90,7 +90,9 @@ pub fn open(
     engine.check(storage, &model.architecture)?;
     let Architecture { place, stage, .. } = &model.architecture;
     if place.ranks * stage.ranks > 1 && model.ranks.is_none() {
-        return Err(ModelError::fault("a part of a model is opened with the other ranks"));
+        return Err(ModelError::fault(
+            "a part of a model needs the connections to the other ranks",
+        ));
     }
     (engine.open)(model, device, storage, capacity)
 }

@@ -77,7 +77,7 @@ fn missing_rank_is_named() {
         let led = Ranks::lead(&listener, 2, SECRET, Duration::from_millis(within), ended);
         led.unwrap_err().to_string()
     };
-    assert_eq!(lead(unknown(), 1), "rank 1 did not come in time");
+    assert_eq!(lead(unknown(), 1), "rank 1 did not join in time");
     let gone: RankEnded = Box::new(|rank, _| (rank == 1).then(|| "exit status: 2".to_owned()));
     assert_eq!(lead(gone, 60_000), "rank 1 has ended: exit status: 2");
 }
@@ -105,12 +105,12 @@ fn abandoned_step_leaves_ranks_ready() {
     assert_eq!(sum, [11.0]);
     lead.order(&Order::Reset(3)).unwrap();
     let error = lead.all_reduce(&mut [1.0]).unwrap_err().to_string();
-    assert_eq!(error, "rank 1 cannot go on: there are no tokens");
+    assert_eq!(error, "rank 1 cannot continue: there are no tokens");
     lead.order(&Order::Reset(4)).unwrap();
     lead.all_reduce(&mut sum).unwrap();
     assert_eq!(sum, [22.0]);
     let other = others.into_iter().map(|other| other.join().unwrap()).last().unwrap();
-    assert_eq!(other, ("rank 0 has given the step up".to_owned(), [22.0]));
+    assert_eq!(other, ("rank 0 has abandoned the step".to_owned(), [22.0]));
 }
 
 #[test]
