@@ -70,7 +70,7 @@ pub struct Footprint {
     /// Activations and logits of the largest step, and other buffers of the engine.
     pub workspace: u64,
     /// Maximum memory of captured graphs and their shared tensors.
-    pub recorded: u64,
+    pub graphs: u64,
     capacity: Capacity,
 }
 
@@ -135,7 +135,7 @@ impl Footprint {
             states: architecture.state_bytes(holding).saturating_mul(sequences as u64),
             caches: architecture.cache_bytes(holding).saturating_mul(pooled),
             workspace: activations.saturating_add(logits),
-            recorded: 0,
+            graphs: 0,
             capacity,
         }
     }
@@ -149,13 +149,13 @@ impl Footprint {
 
     /// Adds the captured graphs of an engine.
     #[must_use]
-    pub fn with_recorded(self, recorded: u64) -> Self {
-        Self { recorded, ..self }
+    pub fn with_graphs(self, graphs: u64) -> Self {
+        Self { graphs, ..self }
     }
 
     /// Peak memory, reached in the largest step: loading needs no extra copy of the weights.
     pub fn peak(&self) -> u64 {
-        [self.states, self.caches, self.workspace, self.recorded]
+        [self.states, self.caches, self.workspace, self.graphs]
             .into_iter()
             .fold(self.weights, u64::saturating_add)
     }
@@ -164,13 +164,13 @@ impl Footprint {
     pub fn summary(&self) -> String {
         let [peak, weights, states, caches, workspace] =
             [self.peak(), self.weights, self.states, self.caches, self.workspace].map(byte_count);
-        let mut told = format!(
+        let mut summary = format!(
             "{peak}: weights {weights}, states {states}, caches {caches}, workspace {workspace}"
         );
-        if self.recorded > 0 {
-            told += &format!(", recorded steps {}", byte_count(self.recorded));
+        if self.graphs > 0 {
+            summary += &format!(", CUDA graphs {}", byte_count(self.graphs));
         }
-        told
+        summary
     }
 
     /// Refuses a model that does not fit.

@@ -51,15 +51,16 @@ pub(super) fn join(
         )));
     }
     let communicator = Arc::new(Communicator::new(nccl, cuda, id, [place.rank, place.ranks])?);
-    let (room, more) = sequence_parallel::room(of, tokens).unzip();
+    let (max_tokens, more) = sequence_parallel::receive_buffers_size(of, tokens).unzip();
     let more = more.unwrap_or(0);
     let (inboxes, opened) = inboxes(ranks, cuda, more)?
         .map_or((None, Vec::new()), |(inboxes, opened)| (Some(inboxes), opened));
-    let owners = room.zip(inboxes.as_ref()).map(|(tokens, inboxes)| -> Result<_, ModelError> {
-        let areas = inboxes.of.iter().map(|of| of.part(inbox_size(place.ranks), more));
-        let areas = areas.collect::<Result<_, _>>()?;
-        Ok(Arc::new(ReceiveBuffers::new(cuda, areas, place.rank, [tokens, of.hidden])?))
-    });
+    let owners =
+        max_tokens.zip(inboxes.as_ref()).map(|(tokens, inboxes)| -> Result<_, ModelError> {
+            let areas = inboxes.of.iter().map(|of| of.part(inbox_size(place.ranks), more));
+            let areas = areas.collect::<Result<_, _>>()?;
+            Ok(Arc::new(ReceiveBuffers::new(cuda, areas, place.rank, [tokens, of.hidden])?))
+        });
     let owners = owners.transpose()?;
     Ok(ConnectedGpus { communicator, inboxes, owners, _opened: Arc::new(opened) })
 }
@@ -70,8 +71,8 @@ pub(super) fn bytes(of: &Architecture, tokens: usize) -> u64 {
     if !(2..=PEERS).contains(&ranks) {
         return 0;
     }
-    let more =
-        sequence_parallel::room(of, tokens).map_or(0, |(_, bytes)| bytes + ReceiveBuffers::TURNS);
+    let more = sequence_parallel::receive_buffers_size(of, tokens)
+        .map_or(0, |(_, bytes)| bytes + ReceiveBuffers::FLAG_VALUE_BYTES);
     (inbox_size(ranks) + Inboxes::TURNS + more) as u64
 }
 
