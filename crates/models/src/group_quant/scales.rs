@@ -12,7 +12,7 @@ impl IntegerValues<'_> {
     ///
     /// # Errors
     /// As [`IntegerValues::numbers`], and when a scale is NaN or infinite.
-    pub(crate) fn factors(
+    pub(crate) fn scales_and_zeros(
         &self,
         rows: Range<usize>,
         scales: &mut [f32],
@@ -51,7 +51,7 @@ impl IntegerValues<'_> {
         Ok(())
     }
 
-    /// [`Self::factors`] of consecutive rows of the whole weight, with all of its columns.
+    /// [`Self::scales_and_zeros`] of consecutive rows of the whole weight, with all of its columns.
     fn factors_of_run(
         &self,
         rows: Range<usize>,
@@ -76,7 +76,7 @@ impl IntegerValues<'_> {
                 return Ok(());
             }
             IntegerSource::Blocks(placed) => {
-                gguf::factors(placed, (self.shards, self.read), rows, (scales, zeros))?;
+                gguf::scales_and_zeros(placed, (self.shards, self.read), rows, (scales, zeros))?;
                 return self.finite(scales, self.path());
             }
             IntegerSource::File { scales, zeros, packing, .. } => (scales, zeros, *packing),
@@ -148,7 +148,7 @@ impl IntegerValues<'_> {
     /// in GGUF files.
     ///
     /// # Errors
-    /// As [`IntegerValues::factors`], and when an offset is NaN or infinite.
+    /// As [`IntegerValues::scales_and_zeros`], and when an offset is NaN or infinite.
     pub(crate) fn offsets(
         &self,
         rows: Range<usize>,
@@ -156,7 +156,7 @@ impl IntegerValues<'_> {
         offsets: &mut [f32],
     ) -> Result<(), ModelError> {
         let IntegerSource::Blocks(placed) = &self.of.held else {
-            self.factors(rows, scales, offsets)?;
+            self.scales_and_zeros(rows, scales, offsets)?;
             let middle = self.of.middle() as f32;
             let both = offsets.iter_mut().zip(&*scales);
             both.for_each(|(offset, scale)| *offset = scale * (*offset + middle));
