@@ -11,8 +11,8 @@ pub(super) const PAIR: Pair = Pair {
     name: "bundled_libraries",
     rule: "missing-cuda-library",
     found: Detection::Files(Severity::Error, OPS),
-    says: "libcurand.so.10: cannot open shared object file",
-    opens: &[OPS],
+    message: "libcurand.so.10: cannot open shared object file",
+    loads: &[OPS],
     build: |twin| {
         let random = Library::named("libcurand.so.10").exports(&["curandCreateGenerator"]);
         let fortran = Library::named("libgfortran-040039e1.so.5.0.0").exports(&["_gfortran_stop"]);

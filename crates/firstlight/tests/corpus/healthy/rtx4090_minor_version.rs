@@ -8,7 +8,7 @@ pub(super) const PAIR: Pair = Pair {
     name: "rtx4090_minor_version",
     rule: "driver-too-old",
     found: Detection::Files(Severity::Error, "torch/version.py"),
-    says: "CUDA driver version is insufficient for CUDA runtime version",
+    message: "CUDA driver version is insufficient for CUDA runtime version",
     build: |twin| {
         let version = twin.pick("2.9.1+cu130", "2.9.1+cu129");
         World::on("rtx4090").python("3.10").uv().torch(

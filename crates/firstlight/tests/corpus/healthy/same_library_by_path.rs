@@ -12,8 +12,8 @@ pub(super) const PAIR: Pair = Pair {
     name: "same_library_by_path",
     rule: "library-path-shadows",
     found: Detection::Files(Severity::Error, OPS),
-    opens: &[OPS],
-    says: "undefined symbol: cudaMallocAsync, version libcudart.so.12",
+    loads: &[OPS],
+    message: "undefined symbol: cudaMallocAsync, version libcudart.so.12",
     build: |twin| {
         let cudart = |symbol: &str| Library::named("libcudart.so.12").exports(&[symbol]);
         let own = cudart("cudaMallocAsync@libcudart.so.12");

@@ -12,7 +12,7 @@ pub(super) const PAIR: Pair = Pair {
     name: "stable_abi",
     rule: "extension-other-torch",
     found: Detection::Files(Severity::Error, FLASH),
-    says: "",
+    message: "",
     build: |twin| {
         let c10 = Library::named("libc10.so");
         World::on("h200")

@@ -12,8 +12,8 @@ pub(super) const PAIR: Pair = Pair {
     name: "torch_s_own_nccl",
     rule: "cuda-library-too-old",
     found: Detection::Files(Severity::Error, NCCL),
-    says: "undefined symbol: ncclAlltoAll",
-    opens: &[TORCH],
+    message: "undefined symbol: ncclAlltoAll",
+    loads: &[TORCH],
     build: |twin| {
         let nccl = |symbols: &[&str]| Library::named("libnccl.so.2").exports(symbols);
         let (old, new) = (nccl(&["ncclSend"]), nccl(&["ncclSend", "ncclAlltoAll"]));

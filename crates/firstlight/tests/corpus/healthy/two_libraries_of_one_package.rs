@@ -15,8 +15,8 @@ pub(super) const PAIR: Pair = Pair {
     name: "two_libraries_of_one_package",
     rule: "cuda-library-too-old",
     found: Detection::Files(Severity::Error, CUDA),
-    says: "undefined symbol: ncclCommWindowRegister",
-    opens: &[OPS],
+    message: "undefined symbol: ncclCommWindowRegister",
+    loads: &[OPS],
     build: |twin| {
         let newer = Library::named("libnccl.so.2").exports(&["ncclInit", "ncclCommWindowRegister"]);
         let here = match twin.pick(true, false) {

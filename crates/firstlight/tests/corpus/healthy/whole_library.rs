@@ -11,8 +11,8 @@ pub(super) const PAIR: Pair = Pair {
     name: "whole_library",
     rule: "damaged-files",
     found: Detection::Files(Severity::Error, OPS),
-    says: "",
-    opens: &[OPS],
+    message: "",
+    loads: &[OPS],
     build: |twin| {
         let world = World::on("a10").dist("own_ops", "1.0", &[OPS]);
         match twin.pick(true, false) {
