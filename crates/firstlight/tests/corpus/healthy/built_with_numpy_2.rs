@@ -1,4 +1,4 @@
-//! A module built with NumPy 2's headers, and NumPy 2. Twin: the module has the messages of NumPy 1's headers.
+//! A module built with NumPy 2's headers, and NumPy 2. Broken twin: the module has the messages of NumPy 1's headers.
 
 use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::library::Library;

@@ -1,4 +1,4 @@
-//! A manylinux wheel with its libraries in a `.libs` folder. Twin: auditwheel left out CUDA's libraries.
+//! A manylinux wheel with its libraries in a `.libs` folder. Broken twin: auditwheel left out CUDA's libraries.
 
 use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::library::Library;

@@ -1,4 +1,4 @@
-//! conda's libstdc++ is newer than the system's and has the versions that conda's extension needs. Twin: an older libstdc++.
+//! conda's libstdc++ is newer than the system's and has the versions that conda's extension needs. Broken twin: an older libstdc++.
 
 use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::library::Library;

@@ -1,4 +1,4 @@
-//! A library of NVIDIA's that finds another by its path. Twin: that one is removed, and Triton's copy remains, which is on no
+//! A library of NVIDIA's that finds another by its path. Broken twin: that one is removed, and Triton's copy remains, which is on no
 //! search path.
 
 use crate::judge::{Detection, PAIR as BLANK, Pair};

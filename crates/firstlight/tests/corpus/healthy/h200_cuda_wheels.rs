@@ -1,4 +1,4 @@
-//! PyPI's torch on an H200 with all its CUDA packages, found by RUNPATH. Twin: without cuBLAS.
+//! PyPI's torch on an H200 with all its CUDA packages, found by RUNPATH. Broken twin: without cuBLAS.
 
 use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::library::Library;

@@ -1,4 +1,4 @@
-//! A library that Python code opens on import, as in torchtext and torchaudio, built for the installed torch. Twin: built for
+//! A library that Python code opens on import, as in torchtext and torchaudio, built for the installed torch. Broken twin: built for
 //! another torch.
 
 use crate::judge::{Detection, PAIR as BLANK, Pair};

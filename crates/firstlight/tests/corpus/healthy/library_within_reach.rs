@@ -1,4 +1,4 @@
-//! An extension that finds the wheel's library by its RUNPATH. Twin: the RUNPATH is wrong, so the loader does not find the
+//! An extension that finds the wheel's library by its RUNPATH. Broken twin: the RUNPATH is wrong, so the loader does not find the
 //! installed library.
 
 use crate::judge::{Detection, PAIR as BLANK, Pair};

@@ -1,4 +1,4 @@
-//! An extension with a newer libcudart of the major version that it was built with. Twin: an older one, which lacks a required
+//! An extension with a newer libcudart of the major version that it was built with. Broken twin: an older one, which lacks a required
 //! symbol.
 
 use crate::judge::{Detection, PAIR as BLANK, Pair};

@@ -1,4 +1,4 @@
-//! An extension that needs a symbol of an indirect dependency, which the loader finds by the extension's RPATH. Twin: the
+//! An extension that needs a symbol of an indirect dependency, which the loader finds by the extension's RPATH. Broken twin: the
 //! dependency lacks the symbol.
 
 use crate::judge::{Detection, PAIR as BLANK, Pair};

@@ -1,4 +1,4 @@
-//! torch for CUDA 12.9 on a driver of CUDA 12.4, which runs it by minor version compatibility. Twin: torch for CUDA 13.
+//! torch for CUDA 12.9 on a driver of CUDA 12.4, which runs it by minor version compatibility. Broken twin: torch for CUDA 13.
 
 use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::world::World;

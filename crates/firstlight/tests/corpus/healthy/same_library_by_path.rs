@@ -1,4 +1,4 @@
-//! LD_LIBRARY_PATH points to the file that the wheel would also find without it. Twin: it points to another copy.
+//! LD_LIBRARY_PATH points to the file that the wheel would also find without it. Broken twin: it points to another copy.
 
 use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::library::Library;

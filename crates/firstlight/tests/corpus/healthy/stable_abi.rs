@@ -1,4 +1,4 @@
-//! An extension of the stable ABI (abi3, aoti_torch_*), which runs with every torch that exports its symbols. Twin: a torch
+//! An extension of the stable ABI (abi3, aoti_torch_*), which runs with every torch that exports its symbols. Broken twin: a torch
 //! that lacks one of them.
 
 use crate::judge::{Detection, PAIR as BLANK, Pair};

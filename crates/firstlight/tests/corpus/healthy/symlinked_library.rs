@@ -1,4 +1,4 @@
-//! uv's link mode symlink: every file of site-packages is a link into a cache, and `$ORIGIN` is the link's folder. Twin: the
+//! uv's link mode symlink: every file of site-packages is a link into a cache, and `$ORIGIN` is the link's folder. Broken twin: the
 //! cache was cleaned.
 
 use crate::judge::{Detection, PAIR as BLANK, Pair};

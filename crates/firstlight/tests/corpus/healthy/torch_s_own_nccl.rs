@@ -1,4 +1,4 @@
-//! torch with the NCCL it was built with. Twin: the package for CUDA 11, which installs an older file of the same path.
+//! torch with the NCCL it was built with. Broken twin: the package for CUDA 11, which installs an older file of the same path.
 
 use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::library::Library;

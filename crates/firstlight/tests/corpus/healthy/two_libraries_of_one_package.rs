@@ -1,4 +1,4 @@
-//! A package whose module needs two libraries with similar names, and a newer NCCL. Twin: an older NCCL, which has to be
+//! A package whose module needs two libraries with similar names, and a newer NCCL. Broken twin: an older NCCL, which has to be
 //! found even though the other library is correct.
 
 use crate::judge::{Detection, PAIR as BLANK, Pair};

@@ -1,4 +1,4 @@
-//! A complete extension. Twin: a truncated copy.
+//! A complete extension. Broken twin: a truncated copy.
 
 use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::library::Library;
