@@ -85,8 +85,8 @@ pub(super) fn run(arguments: &Serve, output: &Output) -> anyhow::Result<Outcome>
     };
     let Room { capacity, step, .. } = room;
     // The other ranks exit with this command, whatever the engine's thread does.
-    let crew = RankProcesses::start(place.ranks, told.backend())?.map(Arc::new);
-    let own = crew.clone();
+    let other_ranks = RankProcesses::start(place.ranks, told.backend())?.map(Arc::new);
+    let own = other_ranks.clone();
     let build: EngineBuilder = Box::new(move || {
         let split = (own.as_deref(), &*folder);
         let loaded = loading::open_on(split, model, device, storage, (capacity, step));
