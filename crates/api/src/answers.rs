@@ -296,6 +296,6 @@ impl Answer {
         }
         let name = |token| tokenizer.bytes(token).and_then(|name| String::from_utf8(name).ok());
         let parser = self.parser.as_ref();
-        parser.is_some_and(|parser| name(token).is_some_and(|name| parser.has_mark(&name)))
+        parser.is_some_and(|parser| name(token).is_some_and(|name| parser.has_marker(&name)))
     }
 }

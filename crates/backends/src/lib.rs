@@ -1,4 +1,4 @@
-//! The list of backends, and functions that open devices.
+//! The list of backends, and functions that open their devices.
 
 use device::{Device, DeviceOwnership, Unavailable};
 use facts::BackendKind;
@@ -25,8 +25,8 @@ pub fn open_at(kind: BackendKind, ordinal: u32) -> Result<Device, Unavailable> {
     BACKENDS.open(kind, ordinal, DeviceOwnership::Owned)
 }
 
-/// The device of this number in a process where another library uses it too ([`DeviceOwnership::Borrowed`]). Calls with the same number
-/// return the same device.
+/// The device of this number in a process where another library uses the GPU too ([`DeviceOwnership::Borrowed`]). It is opened once:
+/// calls with the same number return the same device.
 ///
 /// # Errors
 /// As [`open_at`].
@@ -60,7 +60,7 @@ mod tests {
     use ops::OPS;
 
     #[test]
-    fn a_missing_backend_is_a_sentence() {
+    fn missing_backend_error_names_the_available_ones() {
         let error = open(BackendKind::Metal).unwrap_err();
         assert_eq!(
             error.to_string(),
@@ -73,7 +73,7 @@ mod tests {
         );
     }
 
-    /// A table under another op's name would get problems of another type.
+    /// The names of an op's variants are unique over all backends.
     #[test]
     fn every_backend_implements_every_op_with_distinct_names() {
         for op in OPS.iter().map(|op| op.spec().name) {

@@ -1,7 +1,7 @@
 //! Calls installed kernels before their measurement, so that they are compiled while others are verified, and not while
 //! the machine waits to time something.
 
-use crate::allowance::Allowance;
+use crate::peer_budget::PeerBudget;
 use crate::run::{BenchPlan, SEED, bind, tasks};
 use crate::workloads::{OpWorkloads, WORKLOADS};
 use facts::BackendKind;
@@ -23,7 +23,7 @@ struct OpPeers {
     op: &'static str,
     peers: Vec<Peer>,
     session: Session,
-    time: Allowance,
+    time: PeerBudget,
 }
 
 impl PrecompiledPeers {
@@ -41,7 +41,7 @@ impl PrecompiledPeers {
                 for nth in 0..SHARES {
                     let (mut session, peers) = (all.session.concurrent()?, peers.clone());
                     session.tune(Tuning::compiling(nth, SHARES))?;
-                    teams.push(OpPeers { op, peers, session, time: Allowance::of(all.budget, 1) });
+                    teams.push(OpPeers { op, peers, session, time: PeerBudget::of(all.budget, 1) });
                 }
             }
         }
@@ -97,12 +97,12 @@ impl OpPeers {
             if self.time.spend(self.time.left(), session, load).is_err() {
                 return;
             }
-            let mut drawn = SampledCall::of(op, given, SEED);
+            let mut sampled = SampledCall::of(op, given, SEED);
             for peer in &self.peers {
                 let time = self.time.left();
                 // Only the bench's own check counts.
                 let _ = self.time.spend(time, session, |session| {
-                    admit_peer(session, peer, &call, &mut drawn, plan.backend)
+                    admit_peer(session, peer, &call, &mut sampled, plan.backend)
                 });
             }
         }

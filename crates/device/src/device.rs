@@ -16,7 +16,7 @@ pub struct Unavailable {
     pub reason: String,
 }
 
-/// The owner of the process in which a device is opened.
+/// Who owns the CUDA context of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeviceOwnership {
     /// This program: driver resources are released with the device.

@@ -50,8 +50,8 @@ pub fn model(
     let config = Config::parse(&options.source, config)?;
     let described = Architecture::describe(&config)?;
     let layers = groups(&described);
-    let demands = ModelFamily::of(&config).and_then(|family| family.demands);
-    let kernels = kernels::needs(&layers, demands, machine, envs, findings);
+    let without_kernels = ModelFamily::of(&config).and_then(|family| family.without_kernels);
+    let kernels = kernels::needs(&layers, without_kernels, machine, envs, findings);
     let memory = memory::of(&config, &described, options, machine);
     let report = ModelReport {
         config: options.source.clone(),

@@ -43,7 +43,7 @@ pub(crate) fn wants<'a>(machine: &Machine, env: &'a PyEnv) -> Vec<DistRequiremen
         marker.as_ref().is_none_or(|marker| {
             let asked = extras.get(name).into_iter().flatten();
             let asked: Vec<&str> = asked.map(String::as_str).collect();
-            marker.judged(platform, &asked) == Some(true)
+            marker.evaluate(platform, &asked) == Some(true)
         })
     };
     for _ in 0..DEEPEST {

@@ -14,7 +14,8 @@ use report::{
 use serde::de::DeserializeOwned;
 use std::path::Path;
 
-/// The contents of a run folder; `bench -o` writes only tables, an interrupted run a part of them.
+/// The contents of a run folder. Files may be missing: `bench -o` writes only tables, and an interrupted run has only some
+/// files.
 pub(crate) struct RunFiles {
     name: String,
     pub(crate) manifest: Option<RunManifest>,
@@ -23,6 +24,7 @@ pub(crate) struct RunFiles {
     pub(crate) bench: Option<BenchReport>,
     pub(crate) model_speed: Option<ModelSpeedReport>,
     pub(crate) gpus: Option<GpusReport>,
+    /// Files that are missing or were changed after the run.
     edited: Vec<String>,
 }
 

@@ -61,7 +61,7 @@ pub(crate) const ENGINE: EngineKind = EngineKind {
     states: &[StateType::F32, StateType::Bf16],
     decode_steps_in_flight: decode::STEPS_IN_FLIGHT,
     extra: |of, capacity| share::bytes(of, longest(capacity)) + attend::bytes(of, capacity.tokens),
-    recorded: decode::RECORDED_BYTES + SMALL_BYTES as u64,
+    graph_bytes: decode::GRAPH_BYTES + SMALL_BYTES as u64,
     open: |model, device, _, capacity| Ok(Box::new(CudaEngine::new(model, device, capacity)?)),
 };
 

@@ -44,7 +44,7 @@ mod verify;
 use architectures::params::Param;
 pub use architectures::{
     Architecture, Capacity, Config, Footprint, LargestStep, SHAPES, ShardRank, StateType,
-    WeightStorage, in_fp8, in_integers, shape,
+    WeightStorage, shape, with_fp8_weights, with_int_weights,
 };
 use architectures::{Layer, Mixer, Rope, layers, params};
 pub use checkpoint::Checkpoint;

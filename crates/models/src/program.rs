@@ -96,7 +96,7 @@ impl<B: Backend> Program<B> {
         let layer = |of: &crate::Layer| {
             // The gate's multiplier is applied to the whole input of the feed-forward part and divided out of its
             // output.
-            let on_gates = of.mlp.as_ref().map_or(1.0, |mlp| mlp.factors[0]);
+            let on_gates = of.mlp.as_ref().map_or(1.0, |mlp| mlp.multipliers[0]);
             let mixer = match mixer(&of.mixer, load)? {
                 Some(mixer) => Some((load.norm(of.input_norm, 1)?, mixer)),
                 None => None,
@@ -116,7 +116,7 @@ impl<B: Backend> Program<B> {
         };
         let layers = of.layers.iter().map(layer).collect::<Result<_, ModelError>>()?;
         let end = || Ok::<_, ModelError>((load.norm(of.norm, 1)?, load.head(&of.head)?));
-        Ok(Self { layers, end: of.ends_here().then(end).transpose()? })
+        Ok(Self { layers, end: of.is_last_stage().then(end).transpose()? })
     }
 
     /// Runs all layers on the residual stream; returns the logits `[rows, vocabulary]` of the wanted rows.

@@ -138,7 +138,7 @@ impl Linear {
             }
         };
         let words = PanelsBf16::words(inputs, outputs);
-        let words = HostBuffer::by_runs_with(words, of_strip, Vec::new, pack);
+        let words = HostBuffer::from_runs_with(words, of_strip, Vec::new, pack);
         match failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
             Some(error) => Err(error),
             None => {
@@ -291,8 +291,8 @@ impl Linear {
             Epilogue::SwiGlu => 2,
         };
         // Not cleared: for a prompt, clearing costs a good part of the product's own time.
-        let unwritten = |width: &usize| HostBuffer::<f32>::unwritten(rows * width);
-        let mut parts: Vec<_> = widths.iter().map(unwritten).collect();
+        let uninit = |width: &usize| HostBuffer::<f32>::uninit(rows * width);
+        let mut parts: Vec<_> = widths.iter().map(uninit).collect();
         let shared: Vec<_> = parts.iter_mut().map(|part| SharedMut::new(part)).collect();
         let grid = self.outputs.div_ceil(strip) * runs;
         let tile = || vec![0f32; strip * ROWS.min(rows)];
@@ -333,7 +333,7 @@ impl Linear {
             None => device.launch_streaming(kernel, grid, tile, body),
         }
         // SAFETY: every block has run to its end, else `launch_streaming` panics; together they wrote all strips of all rows.
-        parts.into_iter().map(|part| unsafe { part.written() }).collect()
+        parts.into_iter().map(|part| unsafe { part.assume_init() }).collect()
     }
 }
 

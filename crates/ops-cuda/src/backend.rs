@@ -39,8 +39,8 @@ impl Backend for NvidiaGpus {
         BackendKind::Cuda
     }
 
-    fn open(&self, ordinal: u32, tenure: DeviceOwnership) -> Result<Device, Unavailable> {
-        device::cuda::open(ordinal, tenure)
+    fn open(&self, ordinal: u32, ownership: DeviceOwnership) -> Result<Device, Unavailable> {
+        device::cuda::open(ordinal, ownership)
     }
 
     fn op(&self, op_name: &str) -> Option<&'static dyn Implementations> {

@@ -5,7 +5,7 @@ use crate::bundle::BUNDLE;
 use crate::plan::{OPERANDS, OUTPUTS, Plan, SCRATCH, Step};
 use device::cuda::{
     Args, Buffer, ComputeCapability, Cuda, CudaCapabilities, DeviceError, GpuArch, Kernel,
-    KernelSource, Launch, MapElement, Stream, TiledLayout, TmaDescriptor,
+    KernelSource, Launch, Stream, TiledLayout, TmaDescriptor, TmaElement,
 };
 use half::{bf16, f16};
 use ops::{DType, Inputs, MAX_TENSORS, OutputSpec, Slots, Tensor};
@@ -23,11 +23,11 @@ pub(crate) fn int(value: usize) -> Result<i32, DeviceError> {
 }
 
 /// The TMA element type of a floating-point type.
-pub(crate) fn map_element(dtype: DType) -> MapElement {
+pub(crate) fn map_element(dtype: DType) -> TmaElement {
     match dtype {
-        DType::F16 => MapElement::F16,
-        DType::Bf16 => MapElement::Bf16,
-        _ => MapElement::F32,
+        DType::F16 => TmaElement::F16,
+        DType::Bf16 => TmaElement::Bf16,
+        _ => TmaElement::F32,
     }
 }
 

@@ -189,9 +189,9 @@ unsafe fn on_stream(
                 return Err(OpError::Device { op: name, error: DeviceError::Refused { what } });
             }
             // SAFETY: the caller's allocation has that many bytes.
-            let lent = unsafe { borrow_buffer(device, address, bytes) };
-            let lent = lent.map_err(|error| OpError::Device { op: name, error })?;
-            Ok(Some(Arc::new(lent)))
+            let borrowed = unsafe { borrow_buffer(device, address, bytes) };
+            let borrowed = borrowed.map_err(|error| OpError::Device { op: name, error })?;
+            Ok(Some(Arc::new(borrowed)))
         };
         Ok([lend(size.scratch, 0)?, lend(size.zeros, 1)?])
     };

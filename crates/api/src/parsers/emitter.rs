@@ -1,6 +1,6 @@
 //! Emits the events of an answer, and handles white space between its parts.
 
-use super::input::is_blank;
+use super::input::is_json_whitespace;
 use super::{Event, Ids};
 
 /// Collects events. White space next to calls and reasoning is a separator and is omitted from the text.
@@ -60,13 +60,13 @@ impl Emitter {
 
     pub(super) fn content(&mut self, text: &str) {
         self.blank.push_str(text);
-        let solid = self.blank.trim_end_matches(is_blank).len();
+        let solid = self.blank.trim_end_matches(is_json_whitespace).len();
         if solid == 0 {
             return;
         }
         let mut text: String = self.blank.drain(..solid).collect();
         if !self.content_begun && self.last != LastItem::Nothing {
-            text.drain(..text.len() - text.trim_start_matches(is_blank).len());
+            text.drain(..text.len() - text.trim_start_matches(is_json_whitespace).len());
         }
         self.content_begun = true;
         self.last = LastItem::Content;
@@ -79,10 +79,10 @@ impl Emitter {
     pub(super) fn reasoning(&mut self, text: &str) {
         let text = match self.reasoning_begun {
             true => text,
-            false => text.trim_start_matches(is_blank),
+            false => text.trim_start_matches(is_json_whitespace),
         };
         self.reasoning_blank.push_str(text);
-        let solid = self.reasoning_blank.trim_end_matches(is_blank).len();
+        let solid = self.reasoning_blank.trim_end_matches(is_json_whitespace).len();
         if solid == 0 {
             return;
         }

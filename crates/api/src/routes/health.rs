@@ -1,6 +1,6 @@
 //! `GET /health` and `/ping`: 200 while requests are accepted, 503 otherwise.
 
-use super::{Answer, HttpMethod, Route};
+use super::{Handler, HttpMethod, Route};
 use crate::app::App;
 use crate::error::ErrorShape;
 use crate::reply;
@@ -15,7 +15,13 @@ pub(super) const PING: Route = at(HttpMethod::Get, "/ping");
 pub(super) const PING_BY_POST: Route = at(HttpMethod::Post, "/ping");
 
 const fn at(method: HttpMethod, path: &'static str) -> Route {
-    Route { method, path, open: true, errors: ErrorShape::OpenAi, answer: Answer::Now(answer) }
+    Route {
+        method,
+        path,
+        without_key: true,
+        errors: ErrorShape::OpenAi,
+        handler: Handler::Immediate(answer),
+    }
 }
 
 fn answer(app: &App) -> Response {

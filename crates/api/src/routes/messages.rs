@@ -1,6 +1,6 @@
 //! `POST /v1/messages` and `/v1/messages/count_tokens`: Anthropic's Messages.
 
-use super::{Answer, Generation, HttpMethod, ResponseFuture, Route, chat, generated, run_blocking};
+use super::{Generation, ResponseFuture, HttpMethod, ResponseFuture, Route, chat, generated, run_blocking};
 use crate::app::{App, Line, RejectedRequest};
 use crate::error::{ApiError, ErrorShape};
 use crate::fields::Fields;
@@ -16,17 +16,17 @@ use std::sync::Arc;
 pub(super) const ROUTE: Route = Route {
     method: HttpMethod::Post,
     path: "/v1/messages",
-    open: false,
+    without_key: false,
     errors: ErrorShape::Anthropic,
-    answer: Answer::FromBody(|app, fields, line| generated(app, fields, line, read)),
+    handler: Handler::FromBody(|app, fields, line| generated(app, fields, line, read)),
 };
 
 pub(super) const COUNT: Route = Route {
     method: HttpMethod::Post,
     path: "/v1/messages/count_tokens",
-    open: false,
+    without_key: false,
     errors: ErrorShape::Anthropic,
-    answer: Answer::FromBody(count),
+    handler: Handler::FromBody(count),
 };
 
 fn read(app: &Arc<App>, fields: Fields) -> Result<Generation, ApiError> {

@@ -1,6 +1,6 @@
 //! `GET /metrics`, for Prometheus.
 
-use super::{Answer, HttpMethod, Route};
+use super::{Handler, HttpMethod, Route};
 use crate::app::App;
 use crate::error::ErrorShape;
 use crate::reply;
@@ -10,9 +10,9 @@ use axum::response::Response;
 pub(super) const ROUTE: Route = Route {
     method: HttpMethod::Get,
     path: "/metrics",
-    open: false,
+    without_key: false,
     errors: ErrorShape::OpenAi,
-    answer: Answer::Now(answer),
+    handler: Handler::Immediate(answer),
 };
 
 const FORMAT: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";

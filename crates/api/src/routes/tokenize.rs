@@ -1,6 +1,6 @@
 //! `POST /tokenize`: the tokens of a text or of a conversation, as in vLLM.
 
-use super::{Answer, HttpMethod, ResponseFuture, Route, run_blocking};
+use super::{Handler, HttpMethod, ResponseFuture, Route, run_blocking};
 use crate::app::{App, Line, RejectedRequest};
 use crate::error::{ApiError, ErrorShape};
 use crate::fields::Fields;
@@ -14,9 +14,9 @@ use std::sync::Arc;
 pub(super) const ROUTE: Route = Route {
     method: HttpMethod::Post,
     path: "/tokenize",
-    open: false,
+    without_key: false,
     errors: ErrorShape::OpenAi,
-    answer: Answer::FromBody(answer),
+    handler: Handler::FromBody(answer),
 };
 
 fn answer(app: Arc<App>, fields: Fields, mut line: Line) -> ResponseFuture {

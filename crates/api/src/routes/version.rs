@@ -1,6 +1,6 @@
 //! `GET /version`.
 
-use super::{Answer, HttpMethod, Route};
+use super::{Handler, HttpMethod, Route};
 use crate::app::App;
 use crate::error::ErrorShape;
 use crate::reply;
@@ -10,9 +10,9 @@ use serde_json::json;
 pub(super) const ROUTE: Route = Route {
     method: HttpMethod::Get,
     path: "/version",
-    open: false,
+    without_key: false,
     errors: ErrorShape::OpenAi,
-    answer: Answer::Now(answer),
+    handler: Handler::Immediate(answer),
 };
 
 fn answer(app: &App) -> Response {

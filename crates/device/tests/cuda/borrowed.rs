@@ -1,7 +1,7 @@
 //! GPUs, streams and memory that belong to another library of the same process, with a fake driver.
 
 use super::machine;
-use device::cuda::{Bundle, Cuda, DeviceError, GpuArch, KernelSource, Launch, Part};
+use device::cuda::{Bundle, Cuda, DeviceError, GpuArch, KernelSource, Launch, SourcePart};
 use device::{Device, DeviceOwnership};
 use libloading::{Library, Symbol};
 use std::ffi::c_void;
@@ -57,7 +57,7 @@ fn launch(device: &Device, stream: Option<usize>) -> Result<(), DeviceError> {
     let arch = GpuArch::of(cuda.capabilities().compute);
     let source = KernelSource::new(
         "borrowed",
-        &[Part::Text(r#"extern "C" __global__ void borrowed(float* x, int count) {}"#)],
+        &[SourcePart::Text(r#"extern "C" __global__ void borrowed(float* x, int count) {}"#)],
         arch,
     );
     let kernel = cuda.kernel(&source, &Bundle::new(&[]))?;

@@ -2,7 +2,7 @@
 
 use super::{machine, swap};
 use device::cuda::{
-    Bundle, Cuda, DeviceError, GpuArch, Kernel, KernelSource, Launch, Part, UPLOAD_BYTES,
+    Bundle, Cuda, DeviceError, GpuArch, Kernel, KernelSource, Launch, SourcePart, UPLOAD_BYTES,
 };
 use device::{Device, DeviceOwnership};
 use std::path::PathBuf;
@@ -32,7 +32,7 @@ fn at_once<R: Send>(work: impl Fn(u32) -> R + Sync) -> Vec<R> {
 /// A source that was not requested before.
 fn source(device: &Device, name: &'static str, nth: u32) -> KernelSource {
     let arch = GpuArch::of(Cuda::of(device).unwrap().capabilities().compute);
-    let parts: &'static [Part] = Box::leak(Box::new([Part::Text(ADD)]));
+    let parts: &'static [SourcePart] = Box::leak(Box::new([SourcePart::Text(ADD)]));
     KernelSource::new(name, parts, arch).define("NTH", nth)
 }
 

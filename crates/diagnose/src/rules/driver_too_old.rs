@@ -101,7 +101,7 @@ fn newer_packages<'a>(machine: &Machine, env: &'a PyEnv, reach: u32) -> Vec<Newe
 
 fn judge_package(machine: &Machine, newer: &NewerCuda<'_>) -> Option<Finding> {
     let driver = machine.driver.as_ref()?;
-    let floor = cuda_drivers::floor(newer.cuda)?;
+    let floor = cuda_drivers::minimum_driver(newer.cuda)?;
     let name = driver.version().map_or("the driver".to_owned(), |v| format!("driver {}", v.value));
     let title = format!(
         "{name} cannot run CUDA {}, which {} in {} needs",
@@ -159,7 +159,7 @@ fn judge(
     if cuda.0 <= reach.major {
         return None;
     }
-    let floor = cuda_drivers::floor(cuda.0)?;
+    let floor = cuda_drivers::minimum_driver(cuda.0)?;
     let name = driver.version().map_or("the driver".to_owned(), |v| format!("driver {}", v.value));
     let title = format!(
         "{name} cannot run CUDA {}, which torch {} in {} was built with",

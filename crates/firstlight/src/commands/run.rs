@@ -12,7 +12,7 @@ use crate::hub;
 use crate::loading::{self, Loaded};
 use crate::output::Output;
 use crate::phases::{self, Phases};
-use crate::stages::Team;
+use crate::stages::ModelRanks;
 use device::Device;
 use listener::{GenerationRecord, Listener};
 use measured::{Recomputation, RunTimes, Started};
@@ -35,12 +35,12 @@ pub(super) fn run(arguments: &Run, output: &Output) -> anyhow::Result<Outcome> {
     }
     let output = &output.quiet(arguments.quiet);
     let asked = prompts::read(arguments)?;
-    let team = Team::of(arguments.split, arguments.stages, arguments.backend)?;
-    let Some(team) = team else { return Ok(Outcome::Good) };
+    let model_ranks = ModelRanks::of(arguments.split, arguments.stages, arguments.backend)?;
+    let Some(model_ranks) = model_ranks else { return Ok(Outcome::Good) };
     let choice = backend::begin(arguments.backend);
     let folder = hub::locate(&arguments.named)?;
     let model = Model::read(&folder)?.with_scan_states(arguments.states.held())?;
-    let model = team.part(model)?;
+    let model = model_ranks.part(model)?;
     phases.done("config and weight headers");
     let tokenizer = prompts::read_tokenizer(arguments, &folder, model.architecture.vocabulary)?;
     let prompts = prompts::prompts(&asked, arguments, &folder, tokenizer.as_ref())?;
@@ -86,8 +86,8 @@ pub(super) fn run(arguments: &Run, output: &Output) -> anyhow::Result<Outcome> {
     phases.done("waiting for the device to open");
     told.notice(output);
     let chunk = chunk_of(&device)?;
-    let crew = team.crew(told.backend())?;
-    let split = (crew.as_ref(), &*folder);
+    let other_ranks = model_ranks.other_ranks(told.backend())?;
+    let split = (other_ranks.as_ref(), &*folder);
     let Loaded { mut engine, predicted_bytes, read_bytes } =
         loading::open_on(split, model, device, dtype, (capacity, step_of(chunk)))?;
     let load_seconds = phases.done("loading the weights").as_secs_f64();

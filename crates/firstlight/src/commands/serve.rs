@@ -18,7 +18,7 @@ use crate::rank_processes::{RankProcesses, first_of};
 use crate::source_tree;
 use crate::stopping;
 use crate::tokenizer;
-use api::{ServerExit, Texts};
+use api::{ServerExit, TextProcessor};
 use lines::{Lines, Listening};
 use models::{Model, Pooler, Tokenizer};
 use serving::{EngineBuilder, EngineError, MetricLabels, Service, ServiceLimits};
@@ -86,8 +86,8 @@ pub(super) fn run(arguments: &Serve, output: &Output) -> anyhow::Result<Outcome>
     };
     let EngineSizes { capacity, step, .. } = room;
     // The other ranks exit with this command, whatever the engine's thread does.
-    let crew = RankProcesses::start(place.ranks, told.backend())?.map(Arc::new);
-    let own = crew.clone();
+    let other_ranks = RankProcesses::start(place.ranks, told.backend())?.map(Arc::new);
+    let own = other_ranks.clone();
     let build: EngineBuilder = Box::new(move || {
         let split = (own.as_deref(), &*folder);
         let loaded = loading::open_on(split, model, device, storage, (capacity, step));
@@ -177,7 +177,11 @@ fn pooler(folder: &Path, settings: Option<&str>) -> anyhow::Result<Result<Pooler
     Ok(Ok(made))
 }
 
-fn texts(folder: &Path, vocabulary: usize, pooler_config: Option<&str>) -> anyhow::Result<Texts> {
+fn texts(
+    folder: &Path,
+    vocabulary: usize,
+    pooler_config: Option<&str>,
+) -> anyhow::Result<TextProcessor> {
     let tokenizer = Tokenizer::read(folder).map_err(|error| {
         let hint = "put the tokenizer published with the weights into the same folder";
         Failure::hinted(error.to_string(), hint)
@@ -186,7 +190,7 @@ fn texts(folder: &Path, vocabulary: usize, pooler_config: Option<&str>) -> anyho
     let template = render_templates::by_this_program(folder).map_err(|error| error.to_string());
     let stop_ids = models::stop_ids(folder, Some(&tokenizer))?;
     let pooler = pooler(folder, pooler_config)?;
-    Ok(Texts { tokenizer, template, stop_ids, pooler })
+    Ok(TextProcessor { tokenizer, template, stop_ids, pooler })
 }
 
 fn listen(host: &str, port: u16) -> anyhow::Result<TcpListener> {

@@ -9,7 +9,7 @@ use super::weights::CudaProjection;
 use crate::program::{Input, RmsNorm};
 use crate::{Architecture, ModelError, Ranks};
 use device::cuda::{
-    Buffer, Communicator, Cuda, NCCL_ID_BYTES, Nccl, PeerBuffer, SHARED_HANDLE_BYTES, Stream,
+    Buffer, Communicator, Cuda, IPC_HANDLE_BYTES, NCCL_ID_BYTES, Nccl, PeerBuffer, Stream,
 };
 use ops::linear::{Epilogue, LinearCall, NormPrologue, OutputType};
 use ops::{DType, OpError, Tensor};
@@ -51,15 +51,16 @@ pub(super) fn join(
         )));
     }
     let communicator = Arc::new(Communicator::new(nccl, cuda, id, [place.rank, place.ranks])?);
-    let (room, more) = sequence_parallel::room(of, tokens).unzip();
+    let (max_tokens, more) = sequence_parallel::receive_buffers_size(of, tokens).unzip();
     let more = more.unwrap_or(0);
     let (inboxes, opened) = inboxes(ranks, cuda, more)?
         .map_or((None, Vec::new()), |(inboxes, opened)| (Some(inboxes), opened));
-    let owners = room.zip(inboxes.as_ref()).map(|(tokens, inboxes)| -> Result<_, ModelError> {
-        let areas = inboxes.of.iter().map(|of| of.part(inbox_size(place.ranks), more));
-        let areas = areas.collect::<Result<_, _>>()?;
-        Ok(Arc::new(ReceiveBuffers::new(cuda, areas, place.rank, [tokens, of.hidden])?))
-    });
+    let owners =
+        max_tokens.zip(inboxes.as_ref()).map(|(tokens, inboxes)| -> Result<_, ModelError> {
+            let areas = inboxes.of.iter().map(|of| of.part(inbox_size(place.ranks), more));
+            let areas = areas.collect::<Result<_, _>>()?;
+            Ok(Arc::new(ReceiveBuffers::new(cuda, areas, place.rank, [tokens, of.hidden])?))
+        });
     let owners = owners.transpose()?;
     Ok(ConnectedGpus { communicator, inboxes, owners, _opened: Arc::new(opened) })
 }
@@ -70,8 +71,8 @@ pub(super) fn bytes(of: &Architecture, tokens: usize) -> u64 {
     if !(2..=PEERS).contains(&ranks) {
         return 0;
     }
-    let more =
-        sequence_parallel::room(of, tokens).map_or(0, |(_, bytes)| bytes + ReceiveBuffers::TURNS);
+    let more = sequence_parallel::receive_buffers_size(of, tokens)
+        .map_or(0, |(_, bytes)| bytes + ReceiveBuffers::FLAG_VALUE_BYTES);
     (inbox_size(ranks) + Inboxes::TURNS + more) as u64
 }
 
@@ -100,27 +101,26 @@ fn inboxes(
     let (own, turns) = (own?, turns?);
     stream.synchronize()?;
     // All-gathers the handles, one byte per value, as a sum: each rank contributes only its own.
-    let mut handles = vec![0.0; place.ranks * SHARED_HANDLE_BYTES];
-    let handle = cuda.share(&own);
+    let mut handles = vec![0.0; place.ranks * IPC_HANDLE_BYTES];
+    let handle = cuda.ipc_handle(&own);
     if let Ok(handle) = &handle {
-        let to = handles.chunks_mut(SHARED_HANDLE_BYTES).nth(place.rank).into_iter().flatten();
+        let to = handles.chunks_mut(IPC_HANDLE_BYTES).nth(place.rank).into_iter().flatten();
         to.zip(handle).for_each(|(to, byte)| *to = f32::from(*byte));
     }
-    ranks.sum(&mut handles)?;
+    ranks.all_reduce(&mut handles)?;
     let mut opened = Vec::new();
-    let of =
-        handles.as_chunks::<SHARED_HANDLE_BYTES>().0.iter().enumerate().map(|(rank, handle)| {
-            if rank == place.rank {
-                return Some(Arc::clone(&own));
-            }
-            let peer = cuda.open_shared(handle.map(|byte| byte as u8), bytes).ok()?;
-            let buffer = Arc::clone(peer.buffer());
-            opened.push(peer);
-            Some(buffer)
-        });
+    let of = handles.as_chunks::<IPC_HANDLE_BYTES>().0.iter().enumerate().map(|(rank, handle)| {
+        if rank == place.rank {
+            return Some(Arc::clone(&own));
+        }
+        let peer = cuda.open_ipc_handle(handle.map(|byte| byte as u8), bytes).ok()?;
+        let buffer = Arc::clone(peer.buffer());
+        opened.push(peer);
+        Some(buffer)
+    });
     let of = of.collect::<Option<Vec<_>>>();
     let mut reached = [if of.is_some() && handle.is_ok() { 1.0 } else { 0.0 }];
-    ranks.sum(&mut reached)?;
+    ranks.all_reduce(&mut reached)?;
     let all = reached[0] as usize == place.ranks;
     Ok(of.filter(|_| all).map(|of| (Inboxes { of, turns, rank: place.rank }, opened)))
 }

@@ -43,7 +43,7 @@ impl<B: Backend> LayerMixer<B> for GroupedAttention<B> {
     fn mix(&self, run: &mut B::Run<'_>, x: Input<'_>) -> Result<(), MixerError> {
         let Attention { heads, kv_heads, head_dim: dim, scale, window, .. } = self.of;
         let kv = [kv_heads, dim];
-        let [on_input, on_output] = self.of.factors;
+        let [on_input, on_output] = self.of.multipliers;
         let x = x.times(on_input);
         let queries: &[usize] = &[heads, dim];
         let (mut q, gate, mut k, v) = if self.of.gated {

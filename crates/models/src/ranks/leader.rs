@@ -183,7 +183,7 @@ impl Engine for LeaderEngine {
         let copy = self.copies;
         self.copies += 1;
         self.ranks.order(&Order::Save { sequence, copy })?;
-        let own = self.ranks.alike(self.engine.save(sequence))?;
+        let own = self.ranks.agree(self.engine.save(sequence))?;
         let (tokens, bytes) = (own.tokens(), own.bytes() * self.count());
         let dropped = Arc::clone(&self.dropped);
         Ok(SavedSequence::new(tokens, bytes, SequenceCopy { own, copy, dropped }))
@@ -192,7 +192,7 @@ impl Engine for LeaderEngine {
     fn restore(&mut self, saved: &SavedSequence, to: usize) -> Result<(), ModelError> {
         let SequenceCopy { own, copy, .. } = saved.copy()?;
         self.ranks.order(&Order::Restore { copy: *copy, to })?;
-        self.ranks.alike(self.engine.restore(own, to))
+        self.ranks.agree(self.engine.restore(own, to))
     }
 }
 
@@ -280,16 +280,16 @@ pub fn follow<E: From<ModelError>>(
             }
             (Order::Save { sequence, copy }, Some(engine)) => {
                 // If saving fails on some rank, all ranks continue without the copy.
-                if let Ok(saved) = ranks.alike(engine.save(sequence)) {
+                if let Ok(saved) = ranks.agree(engine.save(sequence)) {
                     copies.insert(copy, saved);
                 }
                 Ok(())
             }
             (Order::Restore { copy, to }, Some(engine)) => {
-                let gone = || Err(ModelError::rank(0, "wants a copy that is not there"));
+                let gone = || Err(ModelError::rank(0, "requested a copy that does not exist"));
                 let restored = copies.get(&copy).map_or_else(gone, |own| engine.restore(own, to));
                 // On failure rank 0 resets the slot by its next order.
-                let _ = ranks.alike(restored);
+                let _ = ranks.agree(restored);
                 Ok(())
             }
             (Order::Forget(dropped), Some(_)) => {
@@ -302,7 +302,7 @@ pub fn follow<E: From<ModelError>>(
             Err(error @ ModelError::Device(_)) => return Err(error.into()),
             // Rank 0 has ended and cannot receive an error.
             Err(ModelError::Rank { .. }) => {}
-            // The error occurs on all ranks alike, or rank 0 is waiting for this rank.
+            // The error occurs on all ranks, or rank 0 is waiting for this rank.
             Err(error) => ranks.refuse(&error)?,
         }
     }

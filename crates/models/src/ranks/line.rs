@@ -1,4 +1,4 @@
-//! A connection between two processes: frames over TCP on the loopback interface.
+//! A connection between two processes: frames over TCP.
 
 use std::io::{Error, ErrorKind, Read, Result, Write};
 use std::net::TcpStream;
@@ -27,7 +27,7 @@ pub(super) struct Frame {
 /// Size of a frame's header: its kind, its order, and its length.
 const HEAD: usize = 1 + 4 + 8;
 
-/// Maximum size of a frame; the sum over a chunk's tokens is far smaller.
+/// Maximum size of a frame; the residual stream of a chunk's tokens is far smaller.
 const MOST: u64 = 1 << 32;
 
 /// Time within which a joining process has to identify itself.

@@ -38,7 +38,7 @@ impl Scheduler<'_> {
             self.admit_alone(alone);
             return Ok(());
         }
-        let mut promised = self.blocks_needed(ActiveRequest::unread);
+        let mut promised = self.blocks_needed(ActiveRequest::pending_tokens);
         while let Some(first) = self.waiting.front()
             && self.running.len() < self.slots
         {

@@ -62,7 +62,7 @@ impl Linear {
             }
         };
         let words = outputs.div_ceil(PANEL) * form.words(inputs);
-        let words = HostBuffer::by_runs_with(words, of_panel, Default::default, pack);
+        let words = HostBuffer::from_runs_with(words, of_panel, Default::default, pack);
         if let Some(error) = failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
             return Err(error);
         }

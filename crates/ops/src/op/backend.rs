@@ -15,7 +15,7 @@ pub trait Backend: Sync {
     ///
     /// # Errors
     /// [`Unavailable`] when the machine lacks what the backend needs.
-    fn open(&self, ordinal: u32, tenure: DeviceOwnership) -> Result<Device, Unavailable>;
+    fn open(&self, ordinal: u32, ownership: DeviceOwnership) -> Result<Device, Unavailable>;
     /// Its variants of the op of this name; `None` without any.
     fn op(&self, op: &str) -> Option<&'static dyn Implementations>;
 }
@@ -99,14 +99,14 @@ impl Backends {
         self,
         kind: BackendKind,
         ordinal: u32,
-        tenure: DeviceOwnership,
+        ownership: DeviceOwnership,
     ) -> Result<Device, Unavailable> {
         let Some(own) = self.0.iter().copied().find(|backend| backend.kind() == kind) else {
             let built: Vec<&str> = self.kinds().map(BackendKind::as_str).collect();
             let reason = format!("this build has only {}", built.join(", "));
             return Err(Unavailable { backend: kind, reason });
         };
-        Ok(own.open(ordinal, tenure)?.with_extension(OpenedBy { all: self, own }))
+        Ok(own.open(ordinal, ownership)?.with_extension(OpenedBy { all: self, own }))
     }
 
     /// Names and backends of an op's variants, those of the preferred backend first.

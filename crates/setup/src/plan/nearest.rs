@@ -81,7 +81,8 @@ fn changes(request: &PlanRequest, target: &PlanTarget) -> Vec<(String, PlanReque
             add(format!("allow any {name}, not only {specifiers}"), changed);
         }
     }
-    if let Some(newest) = cuda_drivers::floors().last().filter(|_| target.driver.is_some()) {
+    if let Some(newest) = cuda_drivers::minimum_drivers().last().filter(|_| target.driver.is_some())
+    {
         let updated = PlanTarget { driver: None, cuda_limit: None, ..target.clone() };
         let change = format!("update the driver to {} or newer", branch((newest.cuda, 0)));
         all.push((change, request.clone(), updated));

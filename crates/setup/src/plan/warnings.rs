@@ -5,7 +5,7 @@ use super::problem::Problem;
 use super::search::Stack;
 use super::torch::Torch;
 use facts::{Fact, PackageOrigin};
-use knowledge::cuda_drivers::floor;
+use knowledge::cuda_drivers::minimum_driver;
 use knowledge::indexes::Trust;
 use knowledge::{dotted, minor_of};
 
@@ -113,7 +113,7 @@ fn of_libraries(
         "{} {} needs CUDA {cuda}, which needs driver {} or newer",
         problem.items[pick.item].name(),
         release.text,
-        floor(cuda)?.driver
+        minimum_driver(cuda)?.driver
     );
     Some(Fact::new(text, pick.source.clone()))
 }
@@ -121,7 +121,7 @@ fn of_libraries(
 /// The driver that this CUDA needs, if the target's driver is not known.
 fn driver(problem: &Problem, torch: &Torch) -> Option<Fact<String>> {
     let cuda = torch.cuda().filter(|_| problem.reach.is_none() && !problem.target.tegra)?;
-    let row = floor(cuda.0)?;
+    let row = minimum_driver(cuda.0)?;
     let text = format!("CUDA {} needs driver {} or newer", dotted(cuda), row.driver);
     Some(Fact::new(text, row.source.to_string()))
 }

@@ -40,8 +40,8 @@ impl Backend for FaultyVariant {
         BackendKind::Cpu
     }
 
-    fn open(&self, ordinal: u32, tenure: DeviceOwnership) -> Result<Device, Unavailable> {
-        Cpu.open(ordinal, tenure)
+    fn open(&self, ordinal: u32, ownership: DeviceOwnership) -> Result<Device, Unavailable> {
+        Cpu.open(ordinal, ownership)
     }
 
     fn op(&self, op: &str) -> Option<&'static dyn Implementations> {

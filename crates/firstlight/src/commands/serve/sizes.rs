@@ -101,7 +101,7 @@ impl EngineSizes {
                         "copies to RAM need {} more GPU memory than is free",
                         byte_count(staging)
                     ),
-                    "take --swap-space 0, or fewer or shorter requests",
+                    "use --swap-space 0, or fewer or shorter requests",
                 )),
             };
         }
@@ -277,7 +277,7 @@ impl Needs<'_> {
         }
         let hint = match would.as_slice() {
             [] => format!(
-                "not even one token fits in {}: take --dtype bf16, a smaller model, or a device with more memory",
+                "not even one token fits in {}: use --dtype bf16, a smaller model, or a device with more memory",
                 byte_count(free)
             ),
             would => format!("the largest that fit: {}", would.join(", or ")),
