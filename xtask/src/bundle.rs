@@ -1,4 +1,4 @@
-//! Builds the bundle of compiled kernels: installs the tools from the Python registry, compiles, and checks the binaries.
+//! Builds the bundle of compiled kernels: installs the tools from PyPI, compiles the kernels, and checks the cubins.
 
 mod cubin;
 mod gate;
@@ -13,8 +13,8 @@ use std::process::Command;
 
 /// The committed bundle, which the build embeds.
 const COMMITTED: &str = "crates/ops-cuda/src/bundle.bin";
-/// Maximum size of the bundle in bytes: every binary and every clone contains it.
-const MOST_BYTES: u64 = (3 << 20) + (768 << 10);
+/// Maximum size of the bundle in bytes, since every binary and every clone of the repository contains it.
+const MAX_BYTES: u64 = (3 << 20) + (768 << 10);
 /// The remedy for a bundle that differs from its sources.
 const HINT: &str = "hint: run `cargo xtask bundle` and commit it";
 
@@ -60,8 +60,8 @@ pub(crate) fn make(root: &Path, asked: BundleMode, program: Option<&Path>) -> an
     steps.run("gate", || gate::check(&folder, &tools.nvdisasm))?;
     let (made, committed) = (folder.join("bundle.bin"), root.join(COMMITTED));
     let bytes = fs::metadata(if asked == BundleMode::Make { &made } else { &committed })?.len();
-    if bytes > MOST_BYTES {
-        bail!("the bundle is {bytes} bytes, more than {MOST_BYTES}\nhint: list fewer shapes");
+    if bytes > MAX_BYTES {
+        bail!("the bundle is {bytes} bytes, more than {MAX_BYTES}\nhint: list fewer shapes");
     }
     match asked {
         BundleMode::Make => {

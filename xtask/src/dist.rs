@@ -50,9 +50,9 @@ pub(crate) const PLATFORMS: &[Platform] = &[
 ];
 
 /// Maximum size of a program in bytes.
-const MOST_BYTES: usize = 30_000_000;
+const MAX_BYTES: usize = 30_000_000;
 /// Maximum size of a wheel in bytes.
-const MOST_OF_A_WHEEL: u64 = 45_000_000;
+const MAX_WHEEL_BYTES: u64 = 45_000_000;
 
 /// Arguments of `cargo xtask wheel`.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -184,12 +184,12 @@ impl Dist<'_> {
         }
         // A given program is a test build, so the size of its release build is estimated.
         if !own && platform.triple == "x86_64-unknown-linux-gnu" {
-            size::Sections::of(&bytes)?.hold(MOST_BYTES as u64)?;
+            size::Sections::of(&bytes)?.hold(MAX_BYTES as u64)?;
         }
         if own {
             needs.hold()?;
-            if bytes.len() > MOST_BYTES {
-                bail!("the program has {} bytes; wanted {MOST_BYTES} or fewer", bytes.len());
+            if bytes.len() > MAX_BYTES {
+                bail!("the program has {} bytes; wanted {MAX_BYTES} or fewer", bytes.len());
             }
         }
         let runner = build::runner(self, platform, here);
@@ -233,8 +233,8 @@ impl Dist<'_> {
         };
         wheel::write(&wheel, &package, &tag, &files, self.time)?;
         let weight = fs::metadata(&wheel)?.len();
-        if own && weight > MOST_OF_A_WHEEL {
-            bail!("the wheel has {weight} bytes; wanted {MOST_OF_A_WHEEL} or fewer");
+        if own && weight > MAX_WHEEL_BYTES {
+            bail!("the wheel has {weight} bytes; wanted {MAX_WHEEL_BYTES} or fewer");
         }
         let bill = self.output.join(format!("{stem}.cdx.json"));
         let document = sbom::of(self.root, platform.triple, &self.version, self.time)?;

@@ -14,7 +14,7 @@ use crate::cargo;
 use crate::registry;
 use crate::steps::output;
 use anyhow::{Context, bail};
-use build::Place;
+use build::EnvironmentFolder;
 use judge::{Doctor, Reality, Verdict};
 use list::{Edit, Environment};
 use record::Record;
@@ -96,7 +96,7 @@ pub(crate) fn run(root: &Path, asked: &RealityRequest) -> anyhow::Result<()> {
             target.join("debug/firstlight")
         }
     };
-    let empty = Place::new(&work, "empty", uv.clone());
+    let empty = EnvironmentFolder::new(&work, "empty", uv.clone());
     output(
         Command::new(&uv)
             .args(["venv", "--quiet", "--clear", "--no-project", "--python", "python3"])
@@ -110,7 +110,7 @@ pub(crate) fn run(root: &Path, asked: &RealityRequest) -> anyhow::Result<()> {
         if asked.known && !kept(&tools, &environment.name).exists() {
             continue;
         }
-        let mut place = Place::new(&tools.work, &environment.name, tools.uv.clone());
+        let mut place = EnvironmentFolder::new(&tools.work, &environment.name, tools.uv.clone());
         let done = one(environment, &mut place, &tools, asked, &mut rows);
         if !asked.keep {
             place.remove()?;
@@ -151,7 +151,7 @@ fn names(list: &[Environment]) -> Vec<String> {
 /// Builds, imports and judges an environment and its variants.
 fn one(
     environment: &Environment,
-    place: &mut Place,
+    place: &mut EnvironmentFolder,
     tools: &Tools,
     asked: &RealityRequest,
     rows: &mut Vec<Value>,
@@ -204,7 +204,7 @@ fn one(
 /// Judges rebuilt environments by the recorded results of their imports, for a newer build of the doctor.
 fn rejudge(
     environment: &Environment,
-    place: &mut Place,
+    place: &mut EnvironmentFolder,
     tools: &Tools,
     asked: &RealityRequest,
     rows: &mut Vec<Value>,
@@ -240,7 +240,12 @@ fn rejudge(
 }
 
 /// Runs the doctor and returns a row with its findings and the verdict.
-fn judged(name: &str, reality: &Reality, place: &Place, tools: &Tools) -> anyhow::Result<Value> {
+fn judged(
+    name: &str,
+    reality: &Reality,
+    place: &EnvironmentFolder,
+    tools: &Tools,
+) -> anyhow::Result<Value> {
     let (findings, seconds) = tools.doctor.findings(place)?;
     let milli = |seconds: f64| (seconds * 1e3).round() / 1e3;
     Ok(json!({
@@ -285,7 +290,7 @@ fn kept(tools: &Tools, name: &str) -> PathBuf {
 
 /// Imports all modules or `only` these, and optionally opens every library.
 fn reality(
-    place: &Place,
+    place: &EnvironmentFolder,
     tools: &Tools,
     only: Option<&[(String, String)]>,
     libraries: bool,
@@ -330,7 +335,7 @@ fn row(
     names: &[String],
     pristine: &Value,
     now: &Value,
-    place: &Place,
+    place: &EnvironmentFolder,
     tools: &Tools,
     asked: &RealityRequest,
     rows: &mut Vec<Value>,
@@ -385,7 +390,7 @@ fn row(
 fn fixed(
     environment: &Environment,
     watched: &[(String, String)],
-    place: &Place,
+    place: &EnvironmentFolder,
     tools: &Tools,
 ) -> anyhow::Result<Value> {
     let before = table::listing(&place.venv)?;

@@ -4,7 +4,7 @@ use anyhow::{Context, bail};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Runs steps in order, prints their names and durations.
+/// Runs steps in order, and prints their names and durations.
 pub(crate) struct Steps {
     taken: Vec<(String, Duration)>,
 }

@@ -93,8 +93,8 @@ fn unsupported_calls_are_reported_one_by_one() {
     let folder = tempdir().unwrap();
     let text = answers("refused", doctor(folder.path(), true, &[("FAKE_NVML_REFUSE", "1")]));
     for words in [
-        "NVML does not tell all of the driver: nvmlSystemGetCudaDriverVersion_v2: Not Supported",
-        "NVML does not tell all of GPU 1: nvmlDeviceGetName: Not Supported",
+        "NVML refused queries of the driver: nvmlSystemGetCudaDriverVersion_v2: Not Supported",
+        "NVML refused queries of GPU 1: nvmlDeviceGetName: Not Supported",
         "nvmlDeviceGetCudaComputeCapability: Not Supported",
         "the processes on GPU 0 cannot be listed",
         // The GPU memory is then reported as host memory, as on a GB10.

@@ -4,7 +4,7 @@
 use crate::choice::{Choice, Lists, mask_words, masks};
 use crate::{ModelError, Sampling};
 use device::Device;
-use ops::sampling::{CONTROLS, MOST_TOP, SamplingCall, SamplingOptions};
+use ops::sampling::{CONTROLS, MAX_TOP_LOGPROBS, SamplingCall, SamplingOptions};
 use ops::{Tensor, TensorMap, Typed};
 
 /// The log-probability of a token, and the most likely tokens.
@@ -18,7 +18,7 @@ pub struct TokenLogprobs {
 
 /// Number of most likely tokens requested from the op. GPUs have a built-in kernel for this number.
 pub(crate) fn likeliest(vocabulary: usize) -> usize {
-    MOST_TOP.min(vocabulary)
+    MAX_TOP_LOGPROBS.min(vocabulary)
 }
 
 /// A mask for each token that allows only that token.

@@ -3,8 +3,8 @@
 mod aligned;
 mod backend;
 mod execution;
+mod fast_math;
 mod floats;
-mod quick;
 mod stream;
 mod table;
 mod transpose;

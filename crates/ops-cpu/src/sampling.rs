@@ -7,7 +7,7 @@ use crate::{CpuTable, CpuVariant};
 use device::Isa;
 use ops::sampling::SamplingProblem;
 
-/// The bisection for one instruction set.
+/// The bisection variant for one instruction set.
 macro_rules! bisect {
     ($isa:ident, $name:literal) => {
         CpuVariant {

@@ -1,4 +1,4 @@
-//! A variant of an op, and a macro that lists variants whose schemes are generic over instruction sets and storage types.
+//! A variant of an op, and a macro that lists variants whose modules are generic over instruction sets and storage types.
 
 use device::{Capabilities, Device};
 use ops::{Inputs, TensorMap};
@@ -13,21 +13,21 @@ pub(crate) struct CpuVariant<P: 'static> {
     pub(crate) run: fn(&P, Inputs<'_>, &Device, &mut TensorMap),
 }
 
-/// Lists variants over host memory, best first: each is a scheme for one instruction set. A scheme has `why_not` for a problem, and
-/// `run` for any [`ops::Element`].
+/// Lists variants, best first: each is the code of a module, compiled for one instruction set. The module has `why_not` for a problem
+/// and `run` for any [`ops::Element`].
 macro_rules! variants {
-    ($op:literal: $($scheme:ident $isa:ident $name:literal,)*) => {
+    ($op:literal: $($module:ident $isa:ident $name:literal,)*) => {
         &[$($crate::CpuVariant {
             name: $name,
             why_not: |problem, here| {
-                here.lacks(device::Isa::$isa).or_else(|| $scheme::why_not(problem))
+                here.lacks(device::Isa::$isa).or_else(|| $module::why_not(problem))
             },
             run: |problem, inputs, device, outputs| {
                 let kernel = concat!($op, ".", $name);
                 let run = match problem.dtype {
-                    ops::DType::Bf16 => $scheme::run::<half::bf16>,
-                    ops::DType::F16 => $scheme::run::<half::f16>,
-                    _ => $scheme::run::<f32>,
+                    ops::DType::Bf16 => $module::run::<half::bf16>,
+                    ops::DType::F16 => $module::run::<half::f16>,
+                    _ => $module::run::<f32>,
                 };
                 run(device::Isa::$isa, kernel, problem, inputs, device, outputs);
             },

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 const PARTS: &[Part] = &[source!("memory_test.cu")];
 
 /// Errors that are described for each pattern.
-const MOST: usize = 16;
+const MAX_REPORTED: usize = 16;
 /// Errors that are described in total.
 const EXAMPLES: usize = 8;
 /// Size of an allocation: all free memory need not be contiguous.
@@ -42,7 +42,7 @@ arguments! {
 }
 
 fn source(arch: GpuArch) -> KernelSource {
-    KernelSource::new("memory_test", PARTS, arch).define("MOST", MOST)
+    KernelSource::new("memory_test", PARTS, arch).define("MOST", MAX_REPORTED)
 }
 
 /// For the bundle.
@@ -78,7 +78,7 @@ fn run(
     let here = cuda.capabilities();
     let stream = cuda.stream();
     let kernel = cuda.kernel(&source(GpuArch::of(here.compute)), &BUNDLE)?;
-    let nothing = [0; 8 * (1 + 3 * MOST)];
+    let nothing = [0; 8 * (1 + 3 * MAX_REPORTED)];
     let found = stream.upload(&nothing)?;
     test.free_bytes = cuda.free_bytes();
     let chunks = take(test.free_bytes, |bytes| stream.allocate(bytes))?;
@@ -146,7 +146,7 @@ fn take(
 fn note(test: &mut MemoryTest, pattern: &str, found: &[u64]) {
     let count = found[0];
     test.errors += count;
-    let told = found[1..].chunks_exact(3).take(count.min(MOST as u64) as usize);
+    let told = found[1..].chunks_exact(3).take(count.min(MAX_REPORTED as u64) as usize);
     let room = EXAMPLES - test.examples.len();
     test.examples.extend(told.take(room).map(|word| {
         let (address, written, read) = (word[0], word[1], word[2]);
@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn reports_a_wrong_word_by_address_and_bits() {
-        let mut found = vec![0; 1 + 3 * MOST];
+        let mut found = vec![0; 1 + 3 * MAX_REPORTED];
         let mut test = MemoryTest::default();
         note(&mut test, "0x00", &found);
         assert_eq!(test, MemoryTest::default());

@@ -15,13 +15,13 @@ mod requirements;
 
 pub use chain::chain;
 pub(crate) use chain::{PersistentChain, plan_alone};
-pub(crate) use experts::{Experts, MOST_LOGITS};
+pub(crate) use experts::{Experts, MAX_LOGITS};
 pub(crate) use form::{Weights, bundled, scan_launch, scan_source, unfit, warps_of_stream, x_of};
 pub(crate) use record::{Down, Linear, Norm, Scan, Up};
 
 use crate::Planner;
 use device::cuda::{Args, Buffer, CudaCapabilities, DeviceError};
-use form::{MOST_COLUMNS, SUM_STAGES};
+use form::{MAX_COLUMNS, SUM_STAGES};
 use record::{Kind, Record};
 use requirements::KernelRequirements;
 use std::sync::Arc;
@@ -42,8 +42,8 @@ pub(crate) fn no_room(
     here: &CudaCapabilities,
 ) -> Option<String> {
     let of_block = 2 * (columns / 2).div_ceil(here.multiprocessors.max(1) as usize);
-    if of_block > MOST_COLUMNS {
-        return Some(format!("finishes up to {MOST_COLUMNS} columns of a block, not {of_block}"));
+    if of_block > MAX_COLUMNS {
+        return Some(format!("finishes up to {MAX_COLUMNS} columns of a block, not {of_block}"));
     }
     let stages = of_block.div_ceil(weights.rows_of_stage(inputs)) << usize::from(swiglu);
     if stages > SUM_STAGES {

@@ -20,7 +20,7 @@ pub(super) struct Step {
 /// Operand numbers of a plan: inputs and outputs in the order of the op's table, then scratch memory.
 pub(super) const OUTPUTS: usize = MAX_TENSORS;
 pub(super) const SCRATCH: usize = 2 * MAX_TENSORS;
-/// Most operands of a plan.
+/// Maximum number of operands of a plan.
 pub(super) const OPERANDS: usize = 4 * MAX_TENSORS;
 
 /// Alignment of pieces of scratch memory, bytes.
@@ -136,7 +136,7 @@ impl Plan {
         call: &C,
         workspace: Workspace<'_>,
     ) -> Result<BoundPlan<'_>, OpError> {
-        let given = call.given();
+        let given = call.call_tensors();
         self.over(&given.inputs, &given.outputs, workspace)
     }
 

@@ -10,8 +10,8 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
-/// Most plans of a generation. Each prompt length has a separate attention plan, so the cache has to be bounded.
-const MOST: usize = 4096;
+/// Maximum number of plans of a generation. Each prompt length has a separate attention plan, so the cache has to be bounded.
+const MAX_PLANS: usize = 4096;
 
 /// The plans of one device, and memory for one of them at a time, in stream order.
 #[derive(Debug, Default)]
@@ -39,7 +39,7 @@ impl Plans {
     /// # Errors
     /// [`OpError`] naming what is wrong with the call, why no variant takes it, or what the driver refused.
     pub fn of<C: Typed>(&mut self, call: &C, device: &Device) -> Result<&Arc<Plan>, OpError> {
-        self.find(&call.given(), device)
+        self.find(&call.call_tensors(), device)
     }
 
     fn find<F: Family>(
@@ -60,7 +60,7 @@ impl Plans {
         make: impl FnOnce() -> Result<Plan, OpError>,
     ) -> Result<&Arc<Plan>, OpError> {
         let made = &mut self.made;
-        self.kept.find(self.key.words(), MOST, || {
+        self.kept.find(self.key.words(), MAX_PLANS, || {
             let plan = make()?;
             *made += 1;
             Ok(Arc::new(plan))
@@ -77,7 +77,7 @@ impl Plans {
         device: &Device,
         stream: &Stream,
     ) -> Result<(), OpError> {
-        let given = call.given();
+        let given = call.call_tensors();
         let plan = Arc::clone(self.find(&given, device)?);
         let workspace = self.workspace(plan.workspace_size(), stream)?;
         plan.over(&given.inputs, &given.outputs, workspace)?.enqueue(stream)
@@ -95,7 +95,7 @@ impl Plans {
         device: &Device,
         stream: &Stream,
     ) -> Result<PlannedLaunches, OpError> {
-        let given = call.given();
+        let given = call.call_tensors();
         let plan = Arc::clone(self.find(&given, device)?);
         let workspace = self.workspace(plan.workspace_size(), stream)?;
         let now = plan.over(&given.inputs, &given.outputs, workspace)?.now();

@@ -21,7 +21,7 @@ pub fn plan_stage<C: Typed>(
     let Some(cuda) = Cuda::of(device) else {
         return Ok(Err("is for GPUs".to_owned()));
     };
-    let given = call.given();
+    let given = call.call_tensors();
     let problem = C::Family::parse(given.inputs, &given.options)?;
     if let Some(reason) = of.why_not(&problem, cuda.capabilities()) {
         return Ok(Err(reason));

@@ -1,11 +1,11 @@
-//! The ops: one folder each, with its contract and its float64 reference. Backends implement them ([`Backend`]).
+//! The ops, one folder each, with their contracts and float64 references. Backends implement them ([`Backend`]).
 //!
 //! A typed call has a field for each tensor and option of its op: [`attention::AttentionCall`] and the others ([`Typed`]).
 //!
 //! A call by names takes four steps: [`Op::bind`] checks tensors and settings and yields a [`Call`];
-//! [`Call::reference`] computes the answer in float64 from the formulas; [`Call::select`] chooses a variant for a
-//! device and says why it refused each other one; [`Call::prepare`] makes an [`Execution`] that can be poisoned,
-//! launched and read.
+//! [`Call::reference`] computes the outputs in float64 from the formulas; [`Call::select`] chooses a variant for a
+//! device and returns why each other one was refused; [`Call::prepare`] makes an [`Execution`], which fills its
+//! outputs with NaN, launches, and reads them.
 
 mod dtype;
 mod error;

@@ -10,7 +10,7 @@ pub use backend::{Backend, Backends, Implementations};
 pub use call::Call;
 pub use selection::{Chosen, Preference, Selection, choose};
 pub use typed::{CallTensors, Key, Options, RecurrentCall, States, TokenRangeCall, Typed};
-pub(crate) use typed::{given, place};
+pub(crate) use typed::{call_tensors, place};
 
 use crate::inputs::Slots;
 use crate::{DType, Inputs, OpError, OpSpec, OutputSpec, Settings, TensorMap};

@@ -5,7 +5,7 @@ mod problem;
 mod reference;
 
 pub use call::{SamplingCall, SamplingOptions};
-pub use problem::{CONTROLS, IN_PROMPT, MOST_TOP, NONE, SamplingProblem};
+pub use problem::{CONTROLS, IN_PROMPT, MAX_TOP_LOGPROBS, NONE, SamplingProblem};
 
 use crate::{Family, Inputs, OpError, OpSpec, TensorMap};
 

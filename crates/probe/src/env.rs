@@ -122,7 +122,7 @@ fn read(options: &EnvOptions, candidate: Candidate) -> PyEnv {
         }
         None => {
             if let Some(dist) = dists.iter().find(|dist| Dist::normalise(&dist.name) == "torch") {
-                problems.push(format!("{} is there, but torch/version.py is not", dist.path));
+                problems.push(format!("{} exists, but torch/version.py does not", dist.path));
             }
             None
         }

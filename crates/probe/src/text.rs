@@ -16,8 +16,8 @@ pub(crate) fn count_cpu_list(text: &str) -> Option<u32> {
 
 /// The CPU numbers; `None` for other texts, or for more than any machine has.
 pub(crate) fn cpu_list(text: &str) -> Option<std::collections::BTreeSet<u32>> {
-    const MOST: u32 = 1 << 16;
-    count_cpu_list(text).filter(|count| *count <= MOST)?;
+    const MAX_CPUS: u32 = 1 << 16;
+    count_cpu_list(text).filter(|count| *count <= MAX_CPUS)?;
     let mut cores = std::collections::BTreeSet::new();
     for part in text.trim().split(',') {
         let (first, last) = part.split_once('-').unwrap_or((part, part));

@@ -65,7 +65,7 @@ class Numpy:
 
     number = device
 
-    def side_by_side(self, array):
+    def is_contiguous(self, array):
         return array.flags.c_contiguous
 
     def contiguous(self, array):
@@ -204,7 +204,7 @@ class Torch:
             raise NotImplementedError("a meta tensor has no memory: `_route` takes it to torch's dispatcher")
         raise TypeError(f"tensors on {tensor.device} are not taken: those on cpu and cuda are")
 
-    def side_by_side(self, tensor):
+    def is_contiguous(self, tensor):
         return tensor.is_contiguous()
 
     def contiguous(self, tensor):

@@ -37,7 +37,7 @@ def mask(batch_size, kv_length, q_length=None, q_offset=0, cache_position=None, 
     def whole():
         return _original.mask(kwargs.get("config"), {**kwargs, **given, "mask_function": mask_function})
 
-    if kwargs.get("use_vmap", False) or not _original.takes_short_masks(kwargs.get("config")):
+    if kwargs.get("use_vmap", False) or not _original.passes_masks_through(kwargs.get("config")):
         return whole()
     plain, compiling = mask_function is causal_mask_function, _compiling()
     both = not plain and mask_function is _bidirectional()

@@ -7,18 +7,18 @@ import weakref
 from functools import lru_cache
 
 # The original attention of each enabled model, by the id of its configuration, which is not hashable.
-_BEFORE = {}
+_ORIGINALS = {}
 
 
 def remember(config, implementation):
     """Records a model's original attention."""
     key = id(config)
-    _BEFORE[key] = weakref.ref(config, lambda _: _BEFORE.pop(key, None)), implementation
+    _ORIGINALS[key] = weakref.ref(config, lambda _: _ORIGINALS.pop(key, None)), implementation
 
 
 def forget(config):
     """Drops what ``remember`` recorded."""
-    _BEFORE.pop(id(config), None)
+    _ORIGINALS.pop(id(config), None)
 
 
 def implementation(config):
@@ -33,7 +33,7 @@ def _key(config):
 
 
 def _implementation(key, module):
-    found = _BEFORE.get(key, (None, None))[1]
+    found = _ORIGINALS.get(key, (None, None))[1]
     return found if found in ("sdpa", "eager") else "sdpa" if _supports(module, "_supports_sdpa") else "eager"
 
 
@@ -46,8 +46,9 @@ def _supports(module, flag):
     return bool(flags) and all(flags)
 
 
-def takes_short_masks(config):
-    """Whether a model passes masks through without reading them. Models with flash attention do, because its masks have no query dimension."""
+def passes_masks_through(config):
+    """Whether a model passes masks to attention without reading them. Models with flash attention do, because its masks have no query
+    dimension."""
     return config is not None and _flag(config.__class__.__module__, "_supports_flash_attn")
 
 
@@ -67,13 +68,13 @@ def attention(module):
     from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
     cls, config = type(module), getattr(module, "config", None)
-    home = _home_of_eager(cls.__module__, cls.__name__)
-    if home is not None and config is not None and implementation(config) == "eager":
-        return sys.modules[home].eager_attention_forward, True
+    eager_module = _eager_module(cls.__module__, cls.__name__)
+    if eager_module is not None and config is not None and implementation(config) == "eager":
+        return sys.modules[eager_module].eager_attention_forward, True
     return sdpa_attention_forward, False
 
 
-def _home_of_eager(module, name):
+def _eager_module(module, name):
     return _eager_of(module, name)
 
 
@@ -95,8 +96,8 @@ def reads(module, name):
 def _reads(module, cls, name):
     from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-    home = _home_of_eager(module, cls)
-    eager = _names(sys.modules[home].eager_attention_forward) if home else ()
+    eager_module = _eager_module(module, cls)
+    eager = _names(sys.modules[eager_module].eager_attention_forward) if eager_module else ()
     return name in _names(sdpa_attention_forward) or name in eager or "**" in eager
 
 
@@ -106,12 +107,12 @@ def attributes(module):
 
 
 def _attributes_of(module, cls):
-    home = _home_of_eager(module, cls)
-    return _attributes(sys.modules[home].eager_attention_forward) if home else ()
+    eager_module = _eager_module(module, cls)
+    return _attributes(sys.modules[eager_module].eager_attention_forward) if eager_module else ()
 
 
 # torch.compile runs these while tracing and treats the results as constants, because their arguments are constant.
-for _function in (_flag, _implementation, _home_of_eager, _reads, _attributes_of):
+for _function in (_flag, _implementation, _eager_module, _reads, _attributes_of):
     _function._dynamo_marked_constant = True
 
 
@@ -145,7 +146,7 @@ def depends_on_name(cls):
     return any(isinstance(value, str) and value == "sdpa" for value in texts)
 
 
-_USUAL = {"num_key_value_groups", "training", "is_causal", "scaling", "config", "head_dim", "layer_idx", "dropout", "attention_dropout"}
+_COMMON_ATTRIBUTES = {"num_key_value_groups", "training", "is_causal", "scaling", "config", "head_dim", "layer_idx", "dropout", "attention_dropout"}
 
 
 @lru_cache(maxsize=None)
@@ -157,4 +158,4 @@ def _attributes(function):
     for step, following in zip(steps, steps[1:]):
         if step.opname.startswith("LOAD_FAST") and step.argval == first and following.opname in ("LOAD_ATTR", "LOAD_METHOD"):
             found.append(following.argval)
-    return tuple(name for name in dict.fromkeys(found) if name not in _USUAL)
+    return tuple(name for name in dict.fromkeys(found) if name not in _COMMON_ATTRIBUTES)

@@ -102,9 +102,9 @@ def why(
     device = kind.device(first)
     # Like `ops.rms_norm`: each vector of the last dimension is a token with one group.
     insert = ("x", "gate") if op.name == "rmsnorm" and len(first.shape) != 4 else ()
-    room = _calls._Room(op)
-    _calls._lay(op, room, kind, device, tensors, bounds, insert)
-    found = _library.library().fl_why(handle, room.address, len(op.inputs), device)
+    records = _calls._RecordBuffer(op)
+    _calls._write_inputs(op, records, kind, device, tensors, bounds, insert)
+    found = _library.library().fl_why(handle, records.address, len(op.inputs), device)
     if found is None:
         raise _library.refused()
     answer: Why = json.loads(found)

@@ -106,11 +106,11 @@ def _grouped(w, group):
     missing = -columns % group
     if missing:
         module = library_of(w).module
-        filling = w[..., :1].repeat(missing, -1) * 0 if module.__name__ == "numpy" else w.new_zeros((*w.shape[:-1], missing))
-        w = module.concatenate((w, filling), -1)
+        padding = w[..., :1].repeat(missing, -1) * 0 if module.__name__ == "numpy" else w.new_zeros((*w.shape[:-1], missing))
+        w = module.concatenate((w, padding), -1)
     return w.reshape(*w.shape[:-1], -1, group), columns
 
 
 def _ungrouped(grouped, columns):
     flat = grouped.reshape(*grouped.shape[:-2], -1)[..., :columns]
-    return flat if library_of(flat).side_by_side(flat) else library_of(flat).contiguous(flat)
+    return flat if library_of(flat).is_contiguous(flat) else library_of(flat).contiguous(flat)

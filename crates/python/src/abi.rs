@@ -3,7 +3,7 @@
 use ops::DType;
 use std::ops::Range;
 
-/// Most dimensions of a tensor.
+/// Maximum number of dimensions of a tensor.
 pub const RANK: usize = 6;
 
 /// The caller's tensor.

@@ -6,8 +6,8 @@ use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
 use std::sync::Arc;
 
-/// Most plans. If it is exceeded, all are dropped.
-const MOST: usize = 4096;
+/// Maximum number of plans; beyond it all are dropped.
+const MAX_PLANS: usize = 4096;
 
 /// Plans by the words of a call's records. Addresses count only by their alignment and by which outputs are also inputs.
 #[derive(Default)]
@@ -33,9 +33,9 @@ impl PlanCache {
         for (records, addresses) in raw.iter().zip(&mut self.addresses) {
             addresses.clear();
             for record in *records {
-                let there = record.dtype != 0;
-                addresses.push(if there { record.data } else { 0 });
-                self.plain &= !there || (record.data != 0 && record.host == 0);
+                let present = record.dtype != 0;
+                addresses.push(if present { record.data } else { 0 });
+                self.plain &= !present || (record.data != 0 && record.host == 0);
                 write(&mut self.words, record);
             }
         }
@@ -55,13 +55,13 @@ impl PlanCache {
         Some((plan, [inputs, outputs]))
     }
 
-    /// Adds the plan of the call of the last [`Known::find`], unless it was planned with integers in host memory, which may
+    /// Adds the plan of the call of the last [`PlanCache::find`], unless it was planned with integers in host memory, which may
     /// differ in the next call.
     pub(crate) fn keep(&mut self, plan: Arc<Plan>) {
         if !self.plain {
             return;
         }
-        if self.plans.len() >= MOST {
+        if self.plans.len() >= MAX_PLANS {
             self.plans.clear();
         }
         self.plans.insert(self.words.as_slice().into(), plan);

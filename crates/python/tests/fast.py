@@ -16,7 +16,7 @@ if fast is None or not hasattr(torch.Tensor, "__dlpack_c_exchange_api__"):
     print("no exchange interface: 0 passed, 0 failed")
     sys.exit()
 assert fast.api(object(), torch.Tensor, torch.nn.Parameter, torch.Tensor.is_neg) == 0 and fast.api() == 0, "no capsule"
-kind.side_by_side = lambda tensor: True  # no copies of strided tensors, although the CPU requires them
+kind.is_contiguous = lambda tensor: True  # no copies of strided tensors, although the CPU requires them
 assert kind.launch is not None and kind.exchange, "torch has the exchange interface from 2.10 on"
 NOT_PLAIN, NO_OP = -2, 0
 PASSED = 0
@@ -25,18 +25,18 @@ PASSED = 0
 def lay(name, tensors, insert=(), bounds=None, device=-1, outputs=None):
     """The result of a call that writes records but has no valid handle, and its record buffer."""
     op, thread = _library.op(name), _calls._thread()
-    room = _calls._Room(op)
-    room.buffer[:] = bytes([7]) * len(room.buffer)  # earlier values must not be read
-    arguments = kind.exchange, room.address, op.inputs, op.outputs, len(op.inputs), op.count, thread.address
-    return kind.launch(arguments, NO_OP, tensors, outputs or {}, insert or None, bounds, device), room
+    records = _calls._RecordBuffer(op)
+    records.buffer[:] = bytes([7]) * len(records.buffer)  # earlier values must not be read
+    arguments = kind.exchange, records.address, op.inputs, op.outputs, len(op.inputs), op.count, thread.address
+    return kind.launch(arguments, NO_OP, tensors, outputs or {}, insert or None, bounds, device), records
 
 
 def same(name, tensors, insert=(), bounds=None):
     """Compares the records of an op's inputs, written by both paths."""
     global PASSED
     op = _library.op(name)
-    slow = _calls._Room(op)
-    _calls._lay(op, slow, kind, -1, tensors, bounds, insert)
+    slow = _calls._RecordBuffer(op)
+    _calls._write_inputs(op, slow, kind, -1, tensors, bounds, insert)
     said, quick = lay(name, tensors, insert, bounds)
     assert said == 1 and "handle 0" in str(_library.refused()), (name, said)
     for tensor, array in tensors.items():
@@ -45,7 +45,7 @@ def same(name, tensors, insert=(), bounds=None):
             assert int.from_bytes(quick.buffer[at + 8 : at + 12], "little") == 0, tensor
             continue
         rank = len(array.shape) if tensor not in insert else max(3, len(array.shape) + 1)
-        read = lambda room: _library.RECORDS[rank].unpack_from(room.buffer, at)
+        read = lambda records: _library.RECORDS[rank].unpack_from(records.buffer, at)
         assert read(slow) == read(quick), (tensor, read(slow), read(quick))
     PASSED += 1
 
@@ -93,7 +93,7 @@ def run(name, inputs, settings=(), want=("o",), out=None, shapes=None, bounds=No
             outputs = _calls._launch(op, handle, kind, first, -1, settings, inputs, given, bounds, want, shapes, ())
             outputs = [outputs[tensor] for tensor in want]
         else:
-            outputs = _calls._examined(op, handle, kind, first, inputs, given, bounds, want, shapes, ())
+            outputs = _calls._checked_call(op, handle, kind, first, inputs, given, bounds, want, shapes, ())
             outputs = [outputs] if len(want) == 1 else list(outputs)
         found.append(outputs + [array for array in (given or {}).values() if array is not None])
     assert len(found[0]) == len(found[1]) and all(torch.equal(*pair) for pair in zip(*found)), name

@@ -1,7 +1,8 @@
 """Tests firstlight's layers in Hugging Face's ``kernels`` package, without a network: ``python hub_kernels.py PAGE``.
 
-``use_kernels`` of transformers, ``kernelize`` of other modules, this package's folder as a local kernel, and the programs of the book's
-page whose comment names this file. Requires the version of ``kernels`` that transformers requires. It prints a line for each case and ends with 1 if one fails.
+Tests ``use_kernels`` of transformers, ``kernelize`` of other modules, this package's folder as a local kernel, and the programs in the
+book's PAGE whose comment names this file. Requires the version of ``kernels`` that transformers requires. Prints a line per case and exits
+with status 1 if one fails.
 """
 
 import os
@@ -40,7 +41,7 @@ MODELS = {
 
 
 def refuse_network(*_):
-    raise OSError("a test without a network asked for it")
+    raise OSError("this test must not use the network")
 
 
 socket.socket.connect = refuse_network
@@ -75,10 +76,10 @@ def models():
         logits, text = outputs(model)
         ours.forget()
         model.set_use_kernels(True, firstlight.kernels.config())
-        found, said = outputs(model)
+        found, generated = outputs(model)
         report = ours.report()
         missing = [layer for layer in wanted if not report["firstlight"].get(layer)]
-        check(f"{name} with use_kernels", error(found, logits) < 1e-4 and torch.equal(said, text), error(found, logits))
+        check(f"{name} with use_kernels", error(found, logits) < 1e-4 and torch.equal(generated, text), error(found, logits))
         check(f"  runs on firstlight: {', '.join(wanted)}", not missing, (missing, report))
 
 
@@ -145,7 +146,7 @@ def other_modules():
             found, report = model(x), ours.report()
         fine = error(found, wanted) < 1e-5 and report["firstlight"] == {"Norm": 1}
         check(f"kernelize by {source}", fine, (error(found, wanted), report))
-        check("  another formula runs as before", any(why.startswith("Halved: its formula") for why in report["as_before"]), report)
+        check("  a layer with another formula is not replaced", any(why.startswith("Halved: its formula") for why in report["as_before"]), report)
 
 
 def layers():
@@ -160,7 +161,7 @@ def layers():
         found = "nothing was raised"
     except AttributeError as why:
         found = str(why)
-    check("a layer that is not there", "no attribute 'Nothing'" in found, found)
+    check("a missing layer raises AttributeError", "no attribute 'Nothing'" in found, found)
 
 
 def enabled():

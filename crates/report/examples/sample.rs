@@ -1,6 +1,6 @@
-//! Prints a report made of invented data, to be looked at: `cargo run -p report --example sample > sample.html`.
-//! With `md`, `doctor`, `parity`, `bench` or `summary` as its argument it prints that instead; `incomplete` and
-//! `doctor-only` print the page of such a run.
+//! Prints a report of invented data: `cargo run -p report --example sample > sample.html`. With the argument `md`,
+//! `doctor`, `parity`, `bench` or `summary` it prints that instead; `incomplete` and `doctor-only` print the page of
+//! such a run.
 
 #![allow(clippy::print_stdout, reason = "an example prints")]
 
@@ -32,7 +32,7 @@ fn main() {
     print!("{text}");
 }
 
-/// Numbers that look alike on every run and come from nothing.
+/// A deterministic pseudo-random number.
 fn invented(seed: u64, low: f64, high: f64) -> f64 {
     let mixed = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 11;
     low * (high / low).powf(mixed as f64 / (1u64 << 53) as f64)

@@ -1,4 +1,4 @@
-//! Figures of other people's reports, kept to be compared with: `baselines.csv`, each row with its source.
+//! Published figures of other projects, for comparison: `baselines.csv`, each row with its source.
 
 use crate::plot::Band;
 use facts::{BaselineReport, BaselineRow, BenchReport, BenchRow, ReportedFigure};
@@ -6,13 +6,13 @@ use std::collections::BTreeMap;
 
 const TABLE: &str = include_str!("baseline/baselines.csv");
 
-/// The unit of rates; other units are how many times as fast as something.
+/// The unit of rates; figures in other units are speedups.
 pub(crate) const RATE: &str = "TFLOP/s";
 
-/// The peer that speeds are held against.
+/// The peer that speedups are relative to.
 pub(crate) const BASIS: &str = "torch.sdpa.efficient";
 
-/// A line of the table.
+/// A row of the table.
 struct Figure {
     name: String,
     op: String,
@@ -46,13 +46,13 @@ fn figure(row: &csv::StringRecord) -> Option<Figure> {
 }
 
 impl Figure {
-    /// Whether every size that it names is the same there.
+    /// Whether the baseline has this op and each size that it names has this value.
     fn fits(&self, op: &str, shape: &BTreeMap<String, u64>) -> bool {
         self.op == op && self.shape.iter().all(|(name, size)| shape.get(name) == Some(size))
     }
 }
 
-/// The baselines of an op at these sizes as bands of a picture; none where any size that a baseline names is another one.
+/// The baselines of an op at these sizes, as bands of a chart; empty if a size that a baseline names differs.
 pub(crate) fn bands(op: &str, shape: &BTreeMap<String, u64>) -> Vec<Band> {
     let rates = table().into_iter().filter(|figure| figure.reported.unit == RATE);
     rates
@@ -82,7 +82,7 @@ pub struct BaselineShape {
     pub channels: Vec<u64>,
 }
 
-/// Every baseline by its name, with the shape it was measured at.
+/// All baselines by name, each with the shape it was measured at.
 pub fn baselines() -> BTreeMap<String, BaselineShape> {
     let mut known = BTreeMap::new();
     for Figure { name, op, shape, reported } in table() {
@@ -103,8 +103,8 @@ pub fn baselines() -> BTreeMap<String, BaselineShape> {
     known
 }
 
-/// A run's rows at the shape of a baseline beside what was reported there; without such rows `here` is empty, and without
-/// such a baseline there is none.
+/// A run's rows at the shape of a baseline, with the figures of that baseline. `here` is empty without such rows;
+/// `None` without such a baseline.
 pub fn baseline(report: &BenchReport, name: &str) -> Option<BaselineReport> {
     let figures: Vec<Figure> = table().into_iter().filter(|figure| figure.name == name).collect();
     let first = figures.first()?;

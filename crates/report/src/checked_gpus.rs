@@ -1,16 +1,16 @@
-//! What a check made of each GPU, beside the others: words that terminal and documents share.
+//! Comparison of the GPUs of a check, in text shared by terminal and documents.
 
 use crate::format;
 use facts::CompactSort;
 use facts::{GpuKind, GpuPart, GpusReport, MemoryTest};
 
-/// A line of the comparison: its name, and a value for each GPU.
+/// A row of the comparison: its name, and a value for each GPU.
 pub(crate) struct Line {
     pub(crate) name: String,
     pub(crate) values: Vec<String>,
 }
 
-/// What each GPU came to: checks, times beside its siblings', and the test of its memory.
+/// The results of each GPU: checks, times relative to those of its siblings, and the memory test.
 pub(crate) fn lines(report: &GpusReport) -> Vec<Line> {
     let line = |name: &str, value: &dyn Fn(&GpuPart) -> String| Line {
         name: name.to_owned(),
@@ -60,12 +60,12 @@ pub(crate) fn lines(report: &GpusReport) -> Vec<Line> {
     lines
 }
 
-/// A share of the siblings' value: `102.3 %`.
+/// A ratio to the siblings' value: `102.3 %`.
 pub(crate) fn of_siblings(ratio: f64) -> String {
     format!("{:.1} %", 100.0 * ratio)
 }
 
-/// What came of comparing the bits of each kind, a sentence each.
+/// One sentence per kind of GPU on the comparison of its bits.
 pub(crate) fn votes(report: &GpusReport) -> Vec<String> {
     report.kinds.iter().map(vote).collect()
 }
@@ -104,7 +104,7 @@ pub(crate) mod records {
     use facts::{BitDifference, CeilingKind, CeilingRatio, GpuSpeed, SCHEMA};
     use std::collections::BTreeMap;
 
-    /// So many GPUs, of which GPU 1 has other bits, is slow and has a bad word.
+    /// A report of `count` GPUs, of which GPU 1 has different bits, is slow and has a memory error.
     pub(crate) fn checked(count: u32) -> GpusReport {
         let part = |index| GpuPart {
             index,
@@ -163,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_vote_says_who_is_odd_and_what_was_left_out() {
+    fn votes_name_the_odd_gpu_and_omitted_checks() {
         let check = |count: u32, change: &dyn Fn(&mut GpuKind), expect: &str| {
             let mut report = records::checked(count);
             change(&mut report.kinds[0]);

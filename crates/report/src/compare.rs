@@ -1,9 +1,9 @@
-//! Two runs beside each other, and whether the newer one may pass a gate.
+//! Compares two runs, and decides whether the newer one may pass a gate.
 //!
-//! A difference of two medians is called a change only where it is larger than the tolerance, which stands for what clocks
-//! and neighbours do between runs, and where the medians' confidence intervals are apart, which stands for what happens
-//! within a run. What cannot be told from the samples is called unclear, and so is what two runs say of each other when one
-//! of them shared its machine.
+//! A difference of two medians is a change only if it exceeds the tolerance, which covers clocks and other load that
+//! differ between runs, and if the medians' confidence intervals do not overlap, which covers variation within a run.
+//! If the samples do not decide it, the change is unclear; so is every time of a run that shared its machine with other
+//! load.
 
 mod document;
 mod doubts;
@@ -26,13 +26,13 @@ pub(crate) use parity::matters;
 pub(crate) use spread::tests::row;
 pub(crate) use words::{kernel, parity_lines, summary};
 
-/// The change of a median, in percent, that is taken for one where nothing else is said.
+/// Default tolerance: a median's change in percent that counts as a change.
 pub const TOLERANCE_PCT: f64 = 5.0;
 
-/// What is known of a run: a whole run folder, or the tables of a `bench -o`.
+/// The records of a run: a whole run folder, or the tables of a `bench -o`.
 #[derive(Debug, Clone, Copy)]
 pub struct ComparedRun<'a> {
-    /// How the user named it.
+    /// The name that the user gave.
     pub name: &'a str,
     /// Its manifest.
     pub manifest: Option<&'a RunManifest>,
@@ -40,13 +40,13 @@ pub struct ComparedRun<'a> {
     pub doctor: Option<&'a DoctorReport>,
     /// The parity matrix.
     pub parity: Option<&'a ParityReport>,
-    /// The measurements, with their samples where they were kept.
+    /// The measurements, with samples if they were recorded.
     pub bench: Option<&'a BenchReport>,
-    /// Files that are not what they were when the run ended.
+    /// Files that changed after the run ended.
     pub edited: &'a [String],
 }
 
-/// Holds a run against a base.
+/// Compares a run with a base.
 pub fn compare(base: &ComparedRun<'_>, run: &ComparedRun<'_>, tolerance_pct: f64) -> Comparison {
     let (parity, parity_same, parity_passed) = parity::changes(base.parity, run.parity);
     let doubts = UnreliableTimes::of(base, run);

@@ -1,26 +1,25 @@
-//! What the conditions of a run allow to be said of its times. The limits stand here, and every sentence names the figure.
+//! Disturbances of a run's times, with the limits above which they count.
 
 use crate::format;
 use facts::{
     BackendKind, BenchReport, BenchRow, CeilingDrift, CeilingKind, Conditions, RooflineBound,
 };
 
-/// A ceiling that moved by more than this share of itself while kernels were timed was not that of a quiet machine.
+/// Maximum change of a ceiling during the run, in percent, on a quiet machine.
 pub(crate) const MOVED_PCT: f64 = 10.0;
-/// Other processes may keep so much of the usable cores busy.
+/// Maximum share of the usable cores, in percent, that other processes may use.
 const OTHERS_PCT: f64 = 10.0;
-/// The hypervisor may give so much of the cores' time to other machines.
+/// Maximum share of the cores' time, in percent, that the hypervisor may steal.
 const STOLEN_PCT: f64 = 2.0;
-/// What holds a GPU's clocks down where something is wrong with its cooling or its power. A cap on the power alone is how a
-/// GPU at work runs.
+/// Throttle reasons that mean a fault of cooling or power. A power cap alone is normal under load.
 const ALARMS: [&str; 4] =
     ["SW_THERMAL_SLOWDOWN", "HW_THERMAL_SLOWDOWN", "HW_SLOWDOWN", "HW_POWER_BRAKE_SLOWDOWN"];
 
-/// Why the times of a backend may be another machine's fault, one sentence each; nothing where it was quiet.
+/// Reasons why a backend's times may be affected by other load, one sentence each; empty if there was none.
 pub(crate) fn disturbances(conditions: &Conditions) -> Vec<String> {
     let mut found = Vec::new();
     let meanwhile = &conditions.meanwhile;
-    // What others do on the cores is no matter of a GPU's kernels.
+    // Load on the cores does not affect kernels on a GPU.
     if conditions.backend == BackendKind::Cpu {
         let cores = f64::from(meanwhile.cores);
         if let Some(others) = &meanwhile.others_cores
@@ -78,7 +77,7 @@ fn moved(twice: &CeilingDrift) -> Option<String> {
     })
 }
 
-/// Whether the ceiling that a row is a share of moved while kernels were timed, so that the share proves nothing.
+/// Whether the ceiling of a row changed while kernels were timed, so that the row's share of it is not valid.
 pub(crate) fn ceiling_moved(bench: &BenchReport, row: &BenchRow) -> bool {
     let Some(conditions) = of(Some(bench), row.backend) else { return false };
     let moved = |twice: &&CeilingDrift| twice.moved_pct() > MOVED_PCT;
@@ -94,7 +93,7 @@ pub(crate) fn ceiling_moved(bench: &BenchReport, row: &BenchRow) -> bool {
     conditions.ceilings.iter().filter(moved).any(limits)
 }
 
-/// The conditions of a backend, where they were recorded.
+/// The conditions of a backend, if they were recorded.
 pub(crate) fn of(bench: Option<&BenchReport>, backend: BackendKind) -> Option<&Conditions> {
     bench?.conditions.iter().find(|conditions| conditions.backend == backend)
 }
@@ -108,7 +107,7 @@ pub(crate) fn all(bench: &BenchReport) -> Vec<String> {
     bench.conditions.iter().flat_map(of_backend).collect()
 }
 
-/// What was read before and after, as names and values for a table.
+/// The values before and after the run, as rows of a table.
 pub(crate) fn rows(conditions: &Conditions) -> Vec<[String; 4]> {
     let mut rows = Vec::new();
     let absent = || format::ABSENT.to_owned();
@@ -191,7 +190,8 @@ pub(crate) mod tests {
     use super::*;
     use facts::{CeilingKind, ConcurrentLoad, Fact, GpuMoment, Moment};
 
-    /// A backend that was timed while others kept so many of two cores busy, with a copy ceiling before and after.
+    /// Conditions of a backend that was timed while other processes used `others` of two cores, with the copy ceiling
+    /// before and after.
     pub(crate) fn conditions(
         backend: BackendKind,
         others: f64,
@@ -212,7 +212,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_quiet_run_says_nothing_and_a_busy_one_says_by_how_much() {
+    fn only_busy_runs_have_disturbances_with_figures() {
         let check = |conditions: Conditions, expect: &[&str]| {
             assert_eq!(disturbances(&conditions), expect);
         };
@@ -225,7 +225,7 @@ pub(crate) mod tests {
                 "the ceiling of the memory copy moved by 18.4 %: 53.40 GB/s before and 43.60 GB/s after the kernels",
             ],
         );
-        // The cores are not what a GPU's kernels run on.
+        // A GPU's kernels do not run on the cores.
         check(conditions(Cuda, 1.9, [4273.0, 4270.0]), &[]);
         let mut stolen = conditions(Cpu, 0.0, [1.0, 1.0]);
         stolen.meanwhile.stolen_pct = Some(Fact::new(7.4, "/proc/stat"));

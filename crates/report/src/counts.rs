@@ -1,4 +1,4 @@
-//! Parity rows counted, and shown as what they prove.
+//! Counts of parity rows by what they prove.
 
 use crate::document::{Prose, Tone};
 use crate::format;
@@ -6,7 +6,7 @@ use crate::verdict::evidence_gap;
 use facts::CompactSort;
 use facts::{BackendKind, ParityRow, Status};
 
-/// How many rows stand at each status. A row that says PASS without evidence is `unproven`, never a pass.
+/// Number of rows of each status. A row with status PASS but without evidence is `unproven`, never a pass.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     pub(crate) pass: usize,
@@ -45,13 +45,13 @@ impl Counts {
         self.pass + self.bad() + self.skip + self.not_applicable + self.not_run
     }
 
-    /// Rows that must not be taken for a pass and need a look.
+    /// Rows that are not passes and need attention.
     pub(crate) fn bad(self) -> usize {
-        // What ran instead of the kernel asked for proves nothing of it.
+        // If another kernel ran, the requested one is not proven.
         self.fail + self.fallback + self.unproven
     }
 
-    /// `400 passed, 2 failed, 6 were skipped and 4 do not apply here`; these four are always told apart.
+    /// `400 passed, 2 failed, 6 were skipped and 4 do not apply here`; these four are always reported separately.
     pub(crate) fn sentence(self) -> String {
         let verb = |number: usize, one: &str, many: &str| {
             format!("{number} {}", if number == 1 { one } else { many })
@@ -88,7 +88,7 @@ pub(crate) struct Group<'a> {
     pub(crate) counts: Counts,
     /// The rows, in the order of the run; never empty.
     pub(crate) rows: Vec<&'a ParityRow>,
-    /// The compared row whose error is the largest part of what is allowed.
+    /// The compared row with the largest ratio of error to tolerance.
     pub(crate) worst: Option<&'a ParityRow>,
     pub(crate) launches: u64,
 }
@@ -141,12 +141,12 @@ impl<'a> Group<'a> {
     }
 }
 
-/// A row's error as a part of what is allowed; `None` when nothing was compared.
+/// A row's ratio of error to tolerance; `None` if nothing was compared.
 fn share(row: &ParityRow) -> Option<f64> {
     row.rel_err.map(|error| error / row.tolerance)
 }
 
-/// `1.8e-3 / 5.0e-3`: the error that is the largest part of what is allowed, and what is allowed.
+/// `1.8e-3 / 5.0e-3`: the error with the largest ratio to its tolerance, and that tolerance.
 pub(crate) fn largest_error<'a>(rows: impl IntoIterator<Item = &'a ParityRow>) -> String {
     let compared = rows.into_iter().filter_map(|row| Some((share(row)?, row)));
     let largest = compared.max_by(|(a, _), (b, _)| a.total_cmp(b));
@@ -169,7 +169,7 @@ pub(crate) fn ops(rows: &[ParityRow]) -> Vec<&str> {
     ops
 }
 
-/// The status to show: a PASS without evidence is shown as such.
+/// The status to show; a PASS without evidence is shown as unproven.
 pub(crate) fn status(row: &ParityRow) -> (Tone, &'static str) {
     match row.status {
         Status::Pass if evidence_gap(row).is_some() => (Tone::Bad, "UNPROVEN"),
@@ -193,7 +193,7 @@ pub(crate) fn reason(row: &ParityRow) -> String {
     }
 }
 
-/// Rows that are not passes: failures first, then skips, then what does not apply; within each in the order of the run.
+/// Rows that are not passes: failures, skips, then those that do not apply; within each in the order of the run.
 pub(crate) fn not_passed(rows: &[ParityRow]) -> Vec<&ParityRow> {
     let rank = |row: &ParityRow| match status(row).1 {
         "FAIL" => 0,
@@ -208,7 +208,7 @@ pub(crate) fn not_passed(rows: &[ParityRow]) -> Vec<&ParityRow> {
     found
 }
 
-/// Rows that are no passes for one reason.
+/// Rows that are not passes, with a common reason.
 pub(crate) struct ExcludedRows<'a> {
     pub(crate) reason: String,
     /// Never empty.
@@ -216,7 +216,7 @@ pub(crate) struct ExcludedRows<'a> {
 }
 
 impl ExcludedRows<'_> {
-    /// How many rows of each op: `attention 10, kda 9`.
+    /// Number of rows of each op: `attention 10, kda 9`.
     pub(crate) fn ops(&self) -> String {
         let mut counts: Vec<(&str, usize)> = Vec::new();
         for row in &self.rows {
@@ -249,11 +249,10 @@ pub(crate) fn by_reason<'a>(
     found
 }
 
-/// A status whose count has a column: its head, its count, its tone.
+/// A status with a column: its head, its count, its tone.
 pub(crate) type CountColumn = (&'static str, fn(Counts) -> usize, Tone);
 
-/// Columns of counts. Those for fallbacks, passes without evidence and checks without time are there only where some row
-/// needs them.
+/// Columns of counts. Columns for fallbacks, unproven passes and checks without time exist only if a row needs them.
 pub(crate) fn count_columns(all: Counts) -> Vec<CountColumn> {
     let columns: [CountColumn; 7] = [
         ("PASS", |counts| counts.pass, Tone::Good),
@@ -270,7 +269,7 @@ pub(crate) fn count_columns(all: Counts) -> Vec<CountColumn> {
     columns.into_iter().filter(needed).collect()
 }
 
-/// A count as a cell: nought is a dash, so that the eye finds what is there.
+/// A count as a cell; 0 is a dash, so that other counts are easy to see.
 pub(crate) fn cell(number: usize, tone: Tone) -> Prose {
     match (number, tone) {
         (0, _) => Prose::from(format::ABSENT),

@@ -1,5 +1,5 @@
-//! Tables as CSV and back. A number is written with as many digits as bring the same number back; what was not measured
-//! is an empty cell, never a nought.
+//! Tables as CSV and back. Numbers have enough digits to be read back exactly; a value that was not measured is an
+//! empty cell, never 0.
 
 mod bench;
 mod branches;

@@ -1,70 +1,70 @@
-//! The document a section builds: headings, prose, tables, lists, figures. It says what is meant; `markdown` and `html`
-//! say how it looks.
+//! The document that a section builds: headings, prose, tables, lists, figures. It has the content and its meaning;
+//! `markdown` and `html` render it.
 
-/// What a status, a tile or a notice means to its reader.
+/// The meaning of a status, a tile or a notice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tone {
     /// Evidence that something works.
     Good,
     /// Something fails.
     Bad,
-    /// Something deserves a look.
+    /// Something needs attention.
     Warn,
     /// Neither good nor bad.
     Plain,
 }
 
-/// Where a link goes.
+/// The target of a link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Target {
     /// A file of the run folder, relative to it.
     File(String),
-    /// A place in this document.
+    /// An anchor in this document.
     Anchor(String),
     /// A public page.
     Web(String),
 }
 
-/// A piece of a line.
+/// A part of a line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Inline {
-    /// Words.
+    /// Text.
     Text(String),
-    /// Words that carry the sentence.
+    /// Emphasized text.
     Strong(String),
-    /// Something a machine wrote or reads: a path, a name, a version.
+    /// Code: a path, a name, a version.
     Code(String),
-    /// Words that lead somewhere.
+    /// A link.
     Link(String, Target),
     /// A status word.
     Chip(Tone, String),
-    /// Words of less weight, on a line of their own below the others of their cell.
+    /// Secondary text, on a separate line below the other text of its cell.
     Note(String),
 }
 
-/// A line of text built piece by piece.
+/// A line of text, built from parts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Prose(pub(crate) Vec<Inline>);
 
 impl Prose {
-    /// An empty line.
+    /// An empty line of text.
     pub(crate) fn new() -> Self {
         Self::default()
     }
 
-    /// Adds words.
+    /// Adds text.
     pub(crate) fn text(mut self, words: impl Into<String>) -> Self {
         self.0.push(Inline::Text(words.into()));
         self
     }
 
-    /// Adds words that carry the sentence.
+    /// Adds emphasized text.
     pub(crate) fn strong(mut self, words: impl Into<String>) -> Self {
         self.0.push(Inline::Strong(words.into()));
         self
     }
 
-    /// Adds something a machine wrote or reads.
+    /// Adds code.
     pub(crate) fn code(mut self, words: impl Into<String>) -> Self {
         self.0.push(Inline::Code(words.into()));
         self
@@ -76,13 +76,13 @@ impl Prose {
         self
     }
 
-    /// Adds words of less weight below.
+    /// Adds secondary text below.
     pub(crate) fn note(mut self, words: impl Into<String>) -> Self {
         self.0.push(Inline::Note(words.into()));
         self
     }
 
-    /// Adds a link to a file of the run folder, shown by its name.
+    /// Adds a link to a file of the run folder; its text is the file's name.
     pub(crate) fn file(mut self, path: impl Into<String>) -> Self {
         let path = path.into();
         self.0.push(Inline::Link(path.clone(), Target::File(path)));
@@ -95,14 +95,14 @@ impl Prose {
         self
     }
 
-    /// Adds a link to a public page, shown by its address.
+    /// Adds a link to a public page; its text is the URL.
     pub(crate) fn web(mut self, address: impl Into<String>) -> Self {
         let address = address.into();
         self.0.push(Inline::Link(address.clone(), Target::Web(address)));
         self
     }
 
-    /// The words without their markup.
+    /// The text without markup.
     pub(crate) fn plain(&self) -> String {
         self.0
             .iter()
@@ -124,30 +124,30 @@ impl<T: Into<String>> From<T> for Prose {
     }
 }
 
-/// How a table column is set.
+/// Alignment of a table column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Align {
-    /// Words.
+    /// Text.
     Left,
     /// Numbers.
     Right,
 }
 
-/// A table. Its caption names the file the numbers came from.
+/// A table. Its caption names the file that the numbers are from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Table {
-    /// What it shows and from which file.
+    /// The content, and the file that it is from.
     pub(crate) caption: Prose,
     /// Heads of the columns.
     pub(crate) columns: Vec<(String, Align)>,
-    /// Rows of as many cells as there are columns.
+    /// Rows with one cell per column.
     pub(crate) rows: Vec<Vec<Prose>>,
-    /// Whether its cells may be broken anywhere, so that its first columns fit a telephone.
+    /// Whether cells may be wrapped anywhere, so that the first columns fit a phone.
     pub(crate) narrow: bool,
 }
 
 impl Table {
-    /// An empty table; a column whose head starts with `>` is set to the right.
+    /// An empty table; a column whose head starts with `>` is right-aligned.
     pub(crate) fn new(caption: impl Into<Prose>, columns: &[impl AsRef<str>]) -> Self {
         let columns = columns
             .iter()
@@ -171,20 +171,20 @@ impl Table {
 pub(crate) struct Tile {
     /// The number.
     pub(crate) value: String,
-    /// What it counts.
+    /// The unit or noun of the number.
     pub(crate) label: String,
-    /// Where it came from.
+    /// Its source.
     pub(crate) source: Prose,
-    /// What it means.
+    /// Its meaning.
     pub(crate) tone: Tone,
 }
 
-/// A picture drawn by us.
+/// A chart.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Figure {
     /// Anchor.
     pub(crate) id: String,
-    /// What it shows and from which file.
+    /// The content, and the file that it is from.
     pub(crate) caption: Prose,
     /// An `<svg>` element, already escaped.
     pub(crate) svg: String,
@@ -197,25 +197,25 @@ pub(crate) enum Block {
     Heading { id: String, words: Prose },
     /// A paragraph.
     Paragraph(Prose),
-    /// A notice that must not be overlooked.
+    /// A notice.
     Notice(Tone, Prose),
     /// An unordered list.
     List(Vec<Prose>),
-    /// Lines to be copied or read as they stand.
+    /// Preformatted lines, for example commands.
     Code(Vec<String>),
     /// A table.
     Table(Table),
     /// Headline numbers.
     Tiles(Vec<Tile>),
-    /// Pictures that belong side by side.
+    /// Charts in a row.
     Figures(Vec<Figure>),
-    /// Something long that opens when asked.
+    /// Content that is collapsed at first.
     Details { summary: Prose, blocks: Vec<Block> },
-    /// One finding or another unit with an edge of its own.
+    /// A card, for example one finding.
     Card { tone: Tone, id: String, title: Prose, blocks: Vec<Block> },
 }
 
-/// A section: an anchor, a title and what stands in it.
+/// A section: an anchor, a title and its content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Section {
     /// Anchor.
@@ -231,17 +231,17 @@ pub(crate) struct Section {
 pub(crate) struct Document {
     /// Title.
     pub(crate) title: String,
-    /// Machine and time, under the title.
+    /// Machine and time, below the title.
     pub(crate) subtitle: Prose,
-    /// What came of it, under both.
+    /// The verdict, below both.
     pub(crate) verdict: Option<(Tone, Prose)>,
-    /// What must be known before anything is read, such as that the run is incomplete.
+    /// Notices before all sections, for example that the run is incomplete.
     pub(crate) banner: Option<(Tone, Prose)>,
     /// Sections in order.
     pub(crate) sections: Vec<Section>,
 }
 
-/// An anchor from words: lower case letters, digits and single hyphens.
+/// An anchor from text: lower-case ASCII alphanumerics and single hyphens.
 pub(crate) fn slug(words: &str) -> String {
     let mut out = String::new();
     for letter in words.chars() {

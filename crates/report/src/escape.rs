@@ -1,4 +1,4 @@
-//! Text that came from outside (package names, paths, error messages) made safe for HTML, Markdown and terminals.
+//! Escapes untrusted text (package names, paths, error messages) for HTML, Markdown and terminals.
 
 /// Text for an HTML element or a quoted attribute. Control characters, which HTML does not allow, are shown as U+FFFD.
 pub(crate) fn html(text: &str) -> String {
@@ -18,10 +18,10 @@ pub(crate) fn html(text: &str) -> String {
     out
 }
 
-/// Words in a Markdown line. Line ends become spaces: a table cell or a heading is one line.
+/// Text in a Markdown line. Line breaks become spaces, because a table cell or a heading is one line.
 ///
-/// An underscore between two letters or digits is left alone, because GitHub's Markdown does not read it as emphasis and
-/// `avx512_bf16` should stay readable in the source.
+/// An underscore between two alphanumeric characters is not escaped, because GitHub's Markdown does not read it as
+/// emphasis and `avx512_bf16` should stay readable in the source.
 pub(crate) fn markdown(text: &str) -> String {
     let letters: Vec<char> = text.chars().collect();
     let mut out = String::with_capacity(text.len());
@@ -42,8 +42,8 @@ pub(crate) fn markdown(text: &str) -> String {
     out
 }
 
-/// A Markdown code span: its fence is longer than any run of backticks inside. A pipe is escaped, because a table row is
-/// cut at pipes before code spans are looked for.
+/// A Markdown code span: its fence is longer than any run of backticks inside. Pipes are escaped, because table rows
+/// are split at pipes before code spans are parsed.
 pub(crate) fn markdown_code(text: &str) -> String {
     let text: String =
         text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect();
@@ -64,8 +64,9 @@ pub(crate) fn longest_run(text: &str, wanted: char) -> usize {
     longest
 }
 
-/// A path of the run folder as a relative reference: bytes outside RFC 3986's unreserved set and `/` are percent-encoded,
-/// so that no file name can turn into a scheme, a query or markup. A path that leaves the folder is made to stay in it.
+/// A path in the run folder as a relative reference: bytes other than RFC 3986's unreserved characters and `/` are
+/// percent-encoded, so that no file name can become a scheme, a query or markup. A path that leaves the folder is
+/// changed to one inside it.
 pub(crate) fn href(path: &str) -> String {
     let mut out = String::with_capacity(path.len());
     for part in path.split('/').filter(|part| !matches!(*part, "" | "." | "..")) {
@@ -84,7 +85,7 @@ pub(crate) fn href(path: &str) -> String {
     out
 }
 
-/// An address that may stand in a link: http or https, without anything that could end the link early.
+/// A URL that may be linked: http or https, without characters that could end the link early.
 pub(crate) fn web(address: &str) -> Option<&str> {
     let safe = address.starts_with("https://") || address.starts_with("http://");
     let clean = !address.chars().any(|letter| {
@@ -95,7 +96,7 @@ pub(crate) fn web(address: &str) -> Option<&str> {
     (safe && clean).then_some(address)
 }
 
-/// Text for a terminal: control characters are shown as escapes, so that a file's words cannot move the cursor.
+/// Text for a terminal: control characters are shown as escapes, so that untrusted text cannot move the cursor.
 pub(crate) fn terminal(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for letter in text.chars() {
@@ -111,7 +112,7 @@ pub(crate) fn terminal(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn each_output_has_its_own_rules() {
+    fn each_format_escapes_its_special_characters() {
         let check = |escape: fn(&str) -> String, cases: &[(&str, &str)]| {
             for (input, expect) in cases {
                 assert_eq!(escape(input), *expect, "{input:?}");
@@ -152,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn only_plain_web_addresses_become_links() {
+    fn only_valid_web_addresses_become_links() {
         let check =
             |address, expect| assert_eq!(super::web(address).is_some(), expect, "{address}");
         check("https://github.com/pytorch/pytorch/issues/1", true);

@@ -1,4 +1,4 @@
-//! The checks of a fleet's ranks as a document of its own.
+//! The checks of a fleet's ranks as a separate document.
 
 use crate::document::{Block, Document, Prose, Section, Table, Tone};
 use crate::format;
@@ -10,18 +10,17 @@ use facts::{
 };
 use std::collections::BTreeMap;
 
-/// The ranks of a fleet beside each other; its content is a [`FleetReport`] as JSON.
+/// The file with the results of a fleet's ranks: a [`FleetReport`] as JSON.
 pub const FLEET_FILE: &str = "fleet.json";
 
-/// Rows of a table that are shown; the file has all.
+/// Maximum rows of a table that are shown; the file has all.
 const LISTED: usize = 100;
 
 /// `report.md` and `report.html` of a fleet. The same input gives the same bytes.
 pub fn fleet_report(fleet: &FleetReport, manifest: &RunManifest) -> Documents {
     let section = |id, title, blocks| Section { id, title, blocks };
     let banner = (manifest.state == RunState::Incomplete).then(|| {
-        let words =
-            " A rank was lost or the check is still running: nothing below stands for the whole (";
+        let words = " A rank was lost or the check is still running: nothing below is complete (";
         let words = Prose::new().strong("Incomplete.").text(words).file(MANIFEST_FILE).text(").");
         (Tone::Bad, words)
     });
@@ -65,7 +64,7 @@ pub(crate) fn sentence(fleet: &FleetReport) -> String {
         format::count(fleet.findings.len(), "finding"),
     );
     if broke > 0 {
-        words += &format!("; {} did not come to an end", format::count(broke, "rank"));
+        words += &format!("; {} did not finish", format::count(broke, "rank"));
     }
     if unread > 0 {
         words += &format!("; {} of the stacks not read", format::count(unread as usize, "file"));
@@ -102,7 +101,7 @@ fn findings(fleet: &FleetReport) -> Vec<Block> {
 
 fn ranks(fleet: &FleetReport) -> Vec<Block> {
     let heads = ["Rank", "Host", "Verdict", ">Passed", ">Failed", ">Timed", "Folder"];
-    let mut table = Table::new(from_file("What each rank's check came to"), &heads);
+    let mut table = Table::new(from_file("The result of each rank's check"), &heads);
     for rank in fleet.ranks.iter().take(LISTED) {
         let RankPart { host, verdict, passed, failed, timed, folder, broke, .. } = rank;
         let verdict = match broke {
@@ -253,9 +252,7 @@ fn pending(fleet: &FleetReport) -> Vec<Block> {
         }
     }
     if left.is_empty() {
-        return vec![Block::Paragraph(Prose::from(
-            "No rank that came to its end left anything out.",
-        ))];
+        return vec![Block::Paragraph(Prose::from("No rank that finished omitted anything."))];
     }
     let line = |((what, why), ranks): ((&str, &str), Vec<u32>)| {
         Prose::from(format!("{}: {what}: {why}", numbers(&ranks)))
@@ -345,12 +342,12 @@ mod tests {
     }
 
     #[test]
-    fn the_report_names_who_is_not_as_the_others_are() {
+    fn report_names_ranks_that_differ() {
         let text = fleet_report(&report(), &manifest(RunState::Complete)).markdown;
         for words in [
             "# firstlight: fleet of 3 ranks",
             "Slurm on 3 hosts",
-            "3 ranks, 1 finding between them: 15 checks passed, 0 failed; 1 rank did not come to an end.",
+            "3 ranks, 1 finding between them: 15 checks passed, 0 failed; 1 rank did not finish.",
             "rank 1 (node-1) has another nccl than most ranks",
             "ranks 0-1: Xid 79",
             "| `nccl` | rank 1 | 2 | 7 | `bbbbbbbbbbbb` |",
@@ -365,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_compared_is_said_and_never_the_same() {
+    fn missing_comparisons_are_reported() {
         let bare =
             FleetReport { stack_compared: 0, stack: Vec::new(), findings: Vec::new(), ..report() };
         let text = fleet_report(&bare, &manifest(RunState::Complete)).markdown;

@@ -1,4 +1,4 @@
-//! Numbers for people. Every function is total: NaN and infinities are printed as such.
+//! Formats numbers for people. NaN and infinities are formatted as such.
 
 pub(crate) use facts::byte_count as bytes;
 
@@ -30,7 +30,7 @@ pub(crate) fn duration(millis: f64) -> String {
     if !millis.is_finite() || millis < 0.0 {
         return format!("{millis} ms");
     }
-    // Each limit is where rounding would print the next unit's first value.
+    // Each limit is the first value that rounding would print as one of the next unit.
     if millis < 0.9995 {
         format!("{} µs", significant(millis * 1e3, 3))
     } else if millis < 999.5 {
@@ -46,7 +46,7 @@ pub(crate) fn duration(millis: f64) -> String {
     }
 }
 
-/// A number with this many significant digits and no exponent; whole digits are never rounded away.
+/// A number with this many significant digits and no exponent; integer digits are never rounded away.
 pub(crate) fn significant(value: f64, digits: u32) -> String {
     if !value.is_finite() {
         return format!("{value}");
@@ -57,7 +57,7 @@ pub(crate) fn significant(value: f64, digits: u32) -> String {
     let decimals =
         |value: f64| (digits as i32 - 1 - value.abs().log10().floor() as i32).clamp(0, 12) as usize;
     let first = format!("{value:.*}", decimals(value));
-    // Rounding can carry into a new digit: 9.996 with three digits is 10.0, not 10.00.
+    // Rounding can add a digit: 9.996 with three digits is 10.0, not 10.00.
     match first.parse::<f64>() {
         Ok(rounded) if rounded != 0.0 => format!("{value:.*}", decimals(rounded)),
         _ => first,
@@ -75,7 +75,7 @@ pub(crate) fn error(value: f64) -> String {
     }
 }
 
-/// An error that may not exist: an absent one is a dash, never a nought.
+/// An optional error; a dash if there is none.
 pub(crate) fn error_or_dash(value: Option<f64>) -> String {
     value.map_or_else(|| ABSENT.to_owned(), error)
 }
@@ -90,7 +90,7 @@ pub(crate) fn signed_percent(value: f64) -> String {
     format!("{value:+.1} %")
 }
 
-/// What stands for a value that is not there.
+/// Shown for a missing value.
 pub(crate) const ABSENT: &str = "–";
 
 /// A count with its noun: `1 row`, `2 rows`.
@@ -98,7 +98,7 @@ pub fn count(number: usize, noun: &str) -> String {
     format!("{number} {}", plural(number, noun))
 }
 
-/// The noun for this many.
+/// The noun in singular or plural.
 pub(crate) fn plural(number: usize, noun: &str) -> String {
     match (number, noun.strip_suffix('y')) {
         (1, _) => noun.to_owned(),
@@ -108,7 +108,7 @@ pub(crate) fn plural(number: usize, noun: &str) -> String {
     }
 }
 
-/// An RFC 3339 time in UTC without its letters: `2025-11-03 09:12:44 UTC`. Anything else is left as it stands.
+/// An RFC 3339 time in UTC without `T` and `Z`: `2025-11-03 09:12:44 UTC`. Other text is returned unchanged.
 pub(crate) fn time(rfc3339: &str) -> String {
     let parts = rfc3339.strip_suffix('Z').and_then(|rest| rest.split_once('T'));
     match parts {
@@ -120,7 +120,7 @@ pub(crate) fn time(rfc3339: &str) -> String {
     }
 }
 
-/// `0-4, 6-14` of rising numbers.
+/// `0-4, 6-14` for ascending numbers.
 pub(crate) fn ranges(numbers: &[u32]) -> String {
     let mut runs: Vec<(u32, u32)> = Vec::new();
     for number in numbers {
@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_read_as_people_write_them() {
+    fn numbers_are_formatted_for_people() {
         let check = |got: String, expect: &str| assert_eq!(got, expect);
         check(file_size(12_345), "12.3 kB");
         check(cache_size(48 << 10), "48 KiB");

@@ -1,26 +1,26 @@
-//! GPUs side by side: a row for each fact, a value for each GPU, and the paths between them as a matrix.
+//! GPUs side by side: a row for each fact, a value for each GPU, and the matrix of paths between them.
 
 use crate::format;
 use facts::{EccCounts, Fact, Gpu, GpuHealth, GpuVendor, Machine, NvLink, PciePath};
 
-/// What is said of an idle GPU whose PCIe link rests.
+/// Note on GPUs whose PCIe link is in a low-power state.
 pub(crate) const RESTING: &str =
     "An idle GPU lowers the generation of its PCIe link to save power; the number of lanes stays.";
-/// The words of the matrix of paths.
-pub(crate) const LEGEND: &str = "NV#: so many NVLinks. PIX: at most one PCIe bridge. PXB: several. PHB: the host's bridge. \
+/// Legend of the matrix of paths.
+pub(crate) const LEGEND: &str = "NV#: number of NVLinks. PIX: at most one PCIe bridge. PXB: several. PHB: the host's bridge. \
                                  NODE: host bridges of one NUMA node. SYS: from one NUMA node to another.";
 
 /// A fact of all GPUs.
 pub(crate) struct Row {
-    /// What it is, with its unit.
+    /// Its name and unit.
     pub(crate) name: &'static str,
     /// A value for each GPU in order.
     pub(crate) values: Vec<String>,
-    /// Where the first of them was read.
+    /// Source of the first value.
     pub(crate) source: String,
 }
 
-/// The NVIDIA GPUs of whose hardware something is known.
+/// NVIDIA GPUs with hardware facts.
 pub(crate) fn known(machine: &Machine) -> Vec<&Gpu> {
     let nvidia = machine.gpus.iter().filter(|gpu| gpu.vendor == GpuVendor::Nvidia);
     let gpus: Vec<&Gpu> = nvidia.collect();
@@ -60,7 +60,7 @@ fn watts(health: &GpuHealth) -> Value {
     })
 }
 
-/// Every fact that at least one GPU tells.
+/// Every fact that at least one GPU has.
 pub(crate) fn rows(gpus: &[&Gpu]) -> Vec<Row> {
     type Ask = fn(&Gpu) -> Value;
     let asked: [(&'static str, Ask); 19] = [
@@ -118,13 +118,13 @@ pub(crate) fn rows(gpus: &[&Gpu]) -> Vec<Row> {
     asked.iter().filter_map(row).collect()
 }
 
-/// Whether one of them has a PCIe link that rests.
+/// Whether a GPU's PCIe link is in a low-power state.
 pub(crate) fn resting(gpus: &[&Gpu]) -> bool {
     let links = gpus.iter().filter_map(|gpu| gpu.health.pcie.as_ref());
     links.into_iter().any(|link| link.value.generation_most > Some(link.value.generation))
 }
 
-/// The paths between GPUs: a line for each GPU, its own place marked with `X`; `None` where there is one alone.
+/// The paths between GPUs: a row for each GPU, with `X` on the diagonal; `None` for a single GPU.
 pub(crate) fn paths(machine: &Machine, gpus: &[&Gpu]) -> Option<Vec<Vec<String>>> {
     let paths = &machine.interconnect.paths.as_ref()?.value;
     let word = |one: u32, other: u32| {
@@ -142,7 +142,7 @@ pub(crate) fn paths(machine: &Machine, gpus: &[&Gpu]) -> Option<Vec<Vec<String>>
     (gpus.len() > 1).then(|| gpus.iter().map(line).collect())
 }
 
-/// What the machine has to reach other machines and the kernel's log has to say, a sentence each.
+/// Network ports and entries of the kernel's log, one sentence each.
 pub(crate) fn sentences(machine: &Machine) -> Vec<String> {
     let mut out = Vec::new();
     if let Some(modules) = &machine.interconnect.direct_modules {

@@ -1,10 +1,10 @@
-//! A document as one HTML page: inline style and pictures, no script, nothing fetched.
+//! A document as one HTML page: inline style and charts, no script, no requests.
 
 use crate::document::{Align, Block, Document, Figure, Inline, Prose, Table, Target, Tile, Tone};
 use crate::escape;
 
 const STYLE: &str = include_str!("html/page.css");
-/// Letters of code above which a table may break it.
+/// Characters of code above which a table may wrap it.
 const LONG_CODE: usize = 44;
 const MARK: &str = include_str!("html/mark.svg");
 
@@ -15,7 +15,7 @@ pub(crate) fn render(document: &Document) -> String {
     out.push_str("<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n");
     out.push_str("<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n");
     out.push_str("<meta name=\"color-scheme\" content=\"light dark\">\n");
-    // The page says itself that it asks for nothing: a browser refuses any request that slipped in.
+    // A Content-Security-Policy: browsers refuse any request.
     out.push_str(
         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; img-src data:\">\n",
     );
@@ -116,7 +116,8 @@ fn block(out: &mut String, part: &Block) {
     }
 }
 
-/// A table in a box that scrolls by itself, so that the page never does sideways; the box takes the keyboard's focus.
+/// A table in a box with its own scrollbar, so that the page does not scroll sideways; the box can have the keyboard
+/// focus.
 fn table(out: &mut String, table: &Table) {
     let label = escape::html(&table.caption.plain());
     out.push_str(&format!(
@@ -149,10 +150,11 @@ fn align_class(align: Align) -> &'static str {
     }
 }
 
-/// Words get room in proportion to their length, so that a narrow screen scrolls instead of breaking every word.
+/// Text columns have a width in proportion to their text, so that a narrow screen scrolls instead of wrapping every
+/// word.
 fn cell_class(align: Align, cell: &Prose) -> &'static str {
     match (align, cell.plain().chars().count()) {
-        // A number is not broken at its hyphen: 2.4e-3.
+        // A number is not wrapped at its hyphen: 2.4e-3.
         (Align::Right, 0..=10) => " class=\"n one\"",
         (Align::Right, _) => align_class(align),
         (Align::Left, 0..=12) => "",
@@ -188,7 +190,7 @@ fn inline(piece: &Inline) -> String {
     match piece {
         Inline::Text(words) => escape::html(words),
         Inline::Strong(words) => format!("<strong>{}</strong>", escape::html(words)),
-        // Short names stay on one line in a table; a path or a hash may break anywhere.
+        // Short names are not wrapped in a table; a path or a hash may be wrapped anywhere.
         Inline::Code(words) if words.chars().count() > LONG_CODE => {
             format!("<code class=\"long\">{}</code>", escape::html(words))
         }

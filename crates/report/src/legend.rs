@@ -1,10 +1,10 @@
-//! The letters of shapes in words.
+//! The meaning of the dimension names of shapes.
 
 use facts::BenchRow;
 use facts::CompactCollect;
 use std::collections::BTreeSet;
 
-/// Letters that mean the same in every op that has no row of its own for them.
+/// Dimension names with the same meaning in every op without a separate row.
 const COMMON: &[(&str, &str)] = &[
     ("B", "sequences"),
     ("T", "tokens of each sequence"),
@@ -56,7 +56,7 @@ const OPS: &[(&str, &[(&str, &str)])] = &[
     ("sampling", &[("R", "rows"), ("V", "vocabulary")]),
 ];
 
-/// What a letter of an op's shape counts.
+/// The meaning of a dimension name of an op.
 fn meaning(op: &str, letter: &str) -> Option<&'static str> {
     let of = |table: &[(&str, &'static str)]| {
         table.iter().find(|(known, _)| *known == letter).map(|(_, words)| *words)

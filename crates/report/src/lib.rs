@@ -1,7 +1,7 @@
-//! Facts to text: the runbook of a run as Markdown and as one self-contained HTML page, its tables as CSV, and what a
-//! terminal shows.
+//! Facts to text: the report of a run as Markdown and as one self-contained HTML page, its tables as CSV, and text for
+//! terminals.
 //!
-//! Invariant: `report` never measures, and neither reads nor writes a file. Every sentence with a number in it is computed
+//! Invariant: `report` never measures, and neither reads nor writes files. Every sentence with a number is computed
 //! from the records, so re-rendering a run folder whose CSV was edited changes the prose.
 //!
 //! A section is one file in `sections/` and one line in `SECTIONS`. A section builds a document

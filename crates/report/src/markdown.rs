@@ -3,20 +3,20 @@
 use crate::document::{Align, Block, Document, Inline, Prose, Table, Target, Tone};
 use crate::escape;
 
-/// What of a document is left out where it would be too long.
+/// Limits on the content of a document that would be too long.
 #[derive(Debug, Clone, Copy)]
 struct SizeLimits {
-    /// Rows of a table, items of a list, lines of code.
+    /// Maximum rows of a table, items of a list, lines of code.
     most: usize,
-    /// Whether what is folded, and each picture, is there at all.
+    /// Whether collapsed content and charts are included.
     folded: bool,
-    /// Whether sections are there that one looks up rather than reads.
+    /// Whether reference sections are included.
     reference: bool,
 }
 
 const ALL: SizeLimits = SizeLimits { most: usize::MAX, folded: true, reference: true };
 
-/// Sections that one looks up.
+/// Reference sections.
 const REFERENCE: [&str; 4] = ["environment", "gpus", "processes", "matrix"];
 
 /// The whole document.
@@ -24,15 +24,15 @@ pub(crate) fn render(document: &Document) -> String {
     render_in(document, ALL)
 }
 
-/// The document in so many lines: what is folded goes first, then what one looks up, then the ends of long tables and lists,
-/// each of which says how many of its rows are elsewhere.
+/// The document in at most `lines` lines: collapsed content is omitted first, then reference sections, then the ends of
+/// long tables and lists, each with the number of omitted rows.
 pub(crate) fn render_within(document: &Document, lines: usize) -> String {
     let brief = SizeLimits { folded: false, ..ALL };
     let cut = [usize::MAX, 60, 40, 24, 16, 10, 6, 4, 2, 1];
     let cut = cut.into_iter().map(|most| SizeLimits { most, folded: false, reference: false });
     let mut shortest = String::new();
-    for room in [ALL, brief].into_iter().chain(cut) {
-        shortest = render_in(document, room);
+    for limits in [ALL, brief].into_iter().chain(cut) {
+        shortest = render_in(document, limits);
         if shortest.lines().count() <= lines {
             return shortest;
         }
@@ -41,46 +41,46 @@ pub(crate) fn render_within(document: &Document, lines: usize) -> String {
     format!("{}\n\n*The rest is in [report.html](report.html).*\n", kept.join("\n"))
 }
 
-fn render_in(document: &Document, room: SizeLimits) -> String {
+fn render_in(document: &Document, limits: SizeLimits) -> String {
     let mut out = String::new();
     line(&mut out, &format!("# firstlight: {}", escape::markdown(&document.title)));
     line(&mut out, &prose(&document.subtitle));
     if let Some((tone, words)) = &document.verdict {
-        block(&mut out, &Block::Notice(*tone, words.clone()), room);
+        block(&mut out, &Block::Notice(*tone, words.clone()), limits);
     }
     if let Some((tone, words)) = &document.banner {
-        block(&mut out, &Block::Notice(*tone, words.clone()), room);
+        block(&mut out, &Block::Notice(*tone, words.clone()), limits);
     }
     for section in &document.sections {
         line(
             &mut out,
             &format!("## <a id=\"{}\"></a>{}", section.id, escape::markdown(section.title)),
         );
-        if !room.reference && REFERENCE.contains(&section.id) {
+        if !limits.reference && REFERENCE.contains(&section.id) {
             line(&mut out, &format!("In [report.html](report.html#{}).", section.id));
             continue;
         }
         for part in &section.blocks {
-            block(&mut out, part, room);
+            block(&mut out, part, limits);
         }
     }
     out
 }
 
-/// A line followed by an empty one.
+/// A line and an empty line.
 fn line(out: &mut String, words: &str) {
     out.push_str(words);
     out.push_str("\n\n");
 }
 
-fn block(out: &mut String, part: &Block, room: SizeLimits) {
+fn block(out: &mut String, part: &Block, limits: SizeLimits) {
     match part {
         Block::Heading { id, words } => {
             line(out, &format!("### <a id=\"{id}\"></a>{}", prose(words)))
         }
         Block::Paragraph(words) => line(out, &prose(words)),
         Block::Notice(tone, words) => {
-            // GitHub's alert syntax; elsewhere it is a block quote that starts with the word.
+            // GitHub's alert syntax; other renderers show a block quote that starts with the word.
             let word = match tone {
                 Tone::Bad => "CAUTION",
                 Tone::Warn => "WARNING",
@@ -89,21 +89,21 @@ fn block(out: &mut String, part: &Block, room: SizeLimits) {
             line(out, &format!("> [!{word}]\n> {}", prose(words)));
         }
         Block::List(items) => {
-            for item in items.iter().take(room.most) {
+            for item in items.iter().take(limits.most) {
                 out.push_str(&format!("- {}\n", prose(item)));
             }
-            more(out, items.len(), room, "- ");
+            more(out, items.len(), limits, "- ");
             out.push('\n');
         }
         Block::Code(lines) => {
             let longest =
                 lines.iter().map(|text| escape::longest_run(text, '`')).max().unwrap_or(0);
             let fence = "`".repeat((longest + 1).max(3));
-            let lines = lines.iter().take(room.most.max(LEAST));
+            let lines = lines.iter().take(limits.most.max(LEAST));
             let lines: Vec<String> = lines.map(|text| escape::terminal(text)).collect();
             line(out, &format!("{fence}text\n{}\n{fence}", lines.join("\n")));
         }
-        Block::Table(content) => table(out, content, room),
+        Block::Table(content) => table(out, content, limits),
         Block::Tiles(tiles) => {
             for tile in tiles {
                 let (value, label) = (escape::markdown(&tile.value), escape::markdown(&tile.label));
@@ -111,7 +111,7 @@ fn block(out: &mut String, part: &Block, room: SizeLimits) {
             }
             out.push('\n');
         }
-        Block::Figures(figures) if !room.folded => {
+        Block::Figures(figures) if !limits.folded => {
             if let Some(first) = figures.first() {
                 let link = format!("[report.html](report.html#{})", first.id);
                 let words = if figures.len() == 1 { "picture" } else { "pictures" };
@@ -120,58 +120,58 @@ fn block(out: &mut String, part: &Block, room: SizeLimits) {
         }
         Block::Figures(figures) => {
             for figure in figures {
-                // GitHub shows no inline SVG: the picture is in the page beside this file.
+                // GitHub shows no inline SVG; the chart is in the HTML page.
                 let link = format!("[report.html](report.html#{})", figure.id);
                 out.push_str(&format!("- Figure: {} Drawn in {link}.\n", prose(&figure.caption)));
             }
             out.push('\n');
         }
-        Block::Details { summary, .. } if !room.folded => {
+        Block::Details { summary, .. } if !limits.folded => {
             line(out, &format!("{}: in [report.html](report.html).", prose(summary)));
         }
         Block::Details { summary, blocks } => {
             line(out, &format!("<details><summary>{}</summary>", escape::html(&summary.plain())));
             for part in blocks {
-                block(out, part, room);
+                block(out, part, limits);
             }
             line(out, "</details>");
         }
         Block::Card { id, title, blocks, .. } => {
             line(out, &format!("### <a id=\"{id}\"></a>{}", prose(title)));
             for part in blocks {
-                block(out, part, room);
+                block(out, part, limits);
             }
         }
     }
 }
 
-/// Lines of a command that are never cut.
+/// Code blocks up to this length are not cut.
 const LEAST: usize = 12;
 
-/// Says how many rows are not here.
-fn more(out: &mut String, all: usize, room: SizeLimits, before: &str) {
-    if all > room.most {
-        let left = all - room.most;
+/// Adds the number of omitted rows.
+fn more(out: &mut String, all: usize, limits: SizeLimits, before: &str) {
+    if all > limits.most {
+        let left = all - limits.most;
         out.push_str(&format!(
             "{before}*{left} more: in the file named above, and in [report.html](report.html)*\n"
         ));
     }
 }
 
-fn table(out: &mut String, table: &Table, room: SizeLimits) {
+fn table(out: &mut String, table: &Table, limits: SizeLimits) {
     line(out, &format!("*Table:* {}", prose(&table.caption)));
     let row = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));
     out.push_str(&row(table.columns.iter().map(|(head, _)| escape::markdown(head)).collect()));
     let rule = |align: &Align| if *align == Align::Right { "---:" } else { "---" }.to_owned();
     out.push_str(&row(table.columns.iter().map(|(_, align)| rule(align)).collect()));
-    for cells in table.rows.iter().take(room.most) {
+    for cells in table.rows.iter().take(limits.most) {
         out.push_str(&row(cells.iter().map(prose).collect()));
     }
-    // A line behind the table would be taken for one of its rows.
-    if table.rows.len() > room.most {
+    // Without the empty line, the next line would be part of the table.
+    if table.rows.len() > limits.most {
         out.push('\n');
     }
-    more(out, table.rows.len(), room, "");
+    more(out, table.rows.len(), limits, "");
     out.push('\n');
 }
 

@@ -1,7 +1,7 @@
-//! Pictures of a bench run's sweeps, each an SVG file that stands alone.
+//! Charts of a bench run's sweeps, each a self-contained SVG file.
 //!
-//! Rows of one op belong to one picture when they differ in one dimension alone: the head dim for attention, the tokens for
-//! every other op. A series is firstlight's own kernels, whichever the selection chose at each size, or one peer.
+//! Rows of one op are one chart if they differ in one dimension only: the head dim for attention, the tokens for every
+//! other op. A series is firstlight's own kernels, with the variant that was selected at each size, or one peer.
 
 mod floors;
 mod png;
@@ -13,27 +13,27 @@ use facts::{BenchReport, BenchRow, Ceilings};
 use floors::floors;
 use std::collections::BTreeMap;
 
-/// One picture.
+/// One chart.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Picture {
-    /// File name without its extension: what is shown, at which shape, on which device.
+    /// File name without its extension: the content, the shape and the device.
     pub name: String,
-    /// The picture.
+    /// The chart.
     pub svg: String,
 }
 
 impl Picture {
-    /// The same as a PNG file, with the pixels that the SVG file names as its size.
+    /// The chart as a PNG file with the pixel size in the SVG.
     ///
     /// # Errors
-    /// One sentence: its SVG is none of ours.
+    /// One sentence, if the SVG was not made by this crate.
     pub fn png(&self) -> Result<Vec<u8>, String> {
-        png::drawn(&self.svg)
+        png::rasterize(&self.svg)
     }
 }
 
-/// The pictures of every sweep in a run; none for a run that measured each shape once. `device` is the name of the machine
-/// or GPU.
+/// The charts of all sweeps in a run; empty if each shape was measured once. `device` is the name of the machine or
+/// GPU.
 pub fn bench_pictures(report: &BenchReport, device: &str) -> Vec<Picture> {
     let mut sweeps: BTreeMap<Sweep, Vec<&BenchRow>> = BTreeMap::new();
     for row in &report.rows {
@@ -44,7 +44,7 @@ pub fn bench_pictures(report: &BenchReport, device: &str) -> Vec<Picture> {
     pictures.collect()
 }
 
-/// What the rows of a sweep have in common.
+/// The common properties of a sweep's rows.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Sweep {
     op: String,
@@ -55,7 +55,7 @@ struct Sweep {
     dtype: String,
 }
 
-/// Dimensions that a sweep of the op runs over, the one of the x axis first.
+/// Dimensions that a sweep of the op varies; the x axis first.
 fn axes(op: &str) -> &'static [&'static str] {
     match op {
         "attention" => &["D", "Dv"],
@@ -67,7 +67,7 @@ fn axes(op: &str) -> &'static [&'static str] {
 impl Sweep {
     fn of(row: &BenchRow) -> Self {
         let axes = axes(&row.op);
-        // Every size in a case's name is in its shape too.
+        // Every size in a case's name is also in its shape.
         let size = |part: &&str| {
             let digits = part.strip_prefix('d').unwrap_or(part);
             !digits.is_empty() && digits.chars().all(|letter| letter.is_ascii_digit())
@@ -84,7 +84,7 @@ impl Sweep {
 
     fn pictures(&self, rows: &[&BenchRow], ceilings: &[Ceilings], device: &str) -> Vec<Picture> {
         let x_name = axes(&self.op)[0];
-        // Rows of another value of the second axis (MLA has Dv apart from D) are no points of this curve.
+        // Rows with another value of the second axis (MLA has Dv different from D) are not part of this curve.
         let on_curve = |row: &&&BenchRow| {
             let sizes: Vec<_> =
                 axes(&self.op).iter().filter_map(|name| row.shape.get(*name)).collect();
@@ -150,7 +150,7 @@ impl Sweep {
         drawn
     }
 
-    /// `B=1 H=32`: every other dimension, key heads and keys only where they differ from those of the queries.
+    /// `B=1 H=32`: all other dimensions; key heads and keys only if they differ from those of the queries.
     fn shape_words(&self, between: &str) -> String {
         let join = if between == " " { "=" } else { "" };
         let size = |name: &str| self.shape.get(name);
@@ -169,7 +169,7 @@ impl Sweep {
     }
 }
 
-/// Lower-case words that every file system takes.
+/// A file name of lower-case words that is valid on every file system.
 fn file_name(parts: &[&str]) -> String {
     let mut name = String::new();
     for letter in parts.join("-").to_lowercase().chars() {
@@ -182,13 +182,13 @@ fn file_name(parts: &[&str]) -> String {
     name.trim_end_matches('-').to_owned()
 }
 
-/// The page's light colours, fixed: a file has no page around it.
+/// The page's light colours, because a file cannot inherit them from a page.
 const STYLE: &str = include_str!("pictures/standalone.css");
 
-/// White around a picture, in its own units.
+/// White margin around a chart, in its units.
 const MARGIN: f64 = 12.0;
 
-/// A picture of the report as a file of its own: its name space, its colours and white paper.
+/// A chart of the report as a self-contained file, with XML namespace, colours and a white background.
 fn standalone(svg: &str) -> String {
     let (head, rest) = svg.split_once('>').unwrap_or((svg, ""));
     let size = head.split("viewBox=\"0 0 ").nth(1).and_then(|rest| rest.split('"').next());
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sweep_gives_rates_and_gains_and_a_single_shape_nothing() {
+    fn sweep_has_charts_and_a_single_shape_has_none() {
         let attention = |dim: u64, peer, millis| {
             let shape = [("B", 1), ("H", 48), ("Tq", 8192), ("D", dim), ("Dv", dim)];
             row("attention", &format!("prefill-8192-d{dim}"), &shape, peer, millis)
@@ -296,7 +296,7 @@ mod tests {
             ]),
             [format!("{shape}-tflops-nvidia-h200"), format!("{shape}-speedup-nvidia-h200")]
         );
-        // Without the peer that speeds are held against there is no gain to show.
+        // Without the peer that speedups are relative to, there is no chart of speedups.
         assert_eq!(
             names(vec![attention(320, None, 1.0), attention(384, None, 1.5)]),
             [format!("{shape}-tflops-nvidia-h200")]
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn floors_are_what_the_ceilings_allow() {
+    fn floors_follow_from_the_ceilings() {
         let kda = row("kda", "prefill-2048", &[("T", 2048)], None, 2.0);
         let ceilings = |backend, bf16| Ceilings {
             backend,
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn the_baseline_is_drawn_at_its_own_shape_alone() {
+    fn baseline_is_drawn_only_at_its_shape() {
         let shape = |heads| {
             BTreeMap::from(
                 [("B", 1), ("H", heads), ("Tq", 8192), ("Tk", 8192)]

@@ -6,32 +6,31 @@ use facts::{
     BenchReport, DoctorReport, GpusReport, ModelSpeedReport, ParityReport, RunManifest, RunState,
 };
 
-/// The doctor's facts in a run folder; its content is a [`DoctorReport`] as JSON.
+/// The doctor's facts in a run folder: a [`DoctorReport`] as JSON.
 pub const FACTS_FILE: &str = "facts.json";
 /// The parity matrix in a run folder, as [`crate::parity_csv`] writes it.
 pub const PARITY_FILE: &str = "parity.csv";
 /// Ceilings and timings in a run folder, as [`crate::bench_csv`] writes them.
 pub const BENCH_FILE: &str = "bench.csv";
-/// How fast a model runs, in a run folder; its content is a [`ModelSpeedReport`] as JSON.
+/// The speed of a model in a run folder: a [`ModelSpeedReport`] as JSON.
 pub const MODEL_SPEED_FILE: &str = "models.json";
 /// The same as a table, as [`crate::model_speed_csv`] writes it.
 pub const MODEL_SPEED_TABLE: &str = "models.csv";
-/// Name of every timed sample in a run folder.
+/// The timed samples in a run folder.
 pub const SAMPLES_FILE: &str = "samples.csv";
-/// What else went on while kernels were timed, in a run folder; its content is a
-/// [`facts::ConditionsReport`] as JSON.
+/// The conditions while kernels were timed, in a run folder: a [`facts::ConditionsReport`] as JSON.
 pub const CONDITIONS_FILE: &str = "conditions.json";
-/// The GPUs of a check beside each other, in a run folder; its content is a [`GpusReport`] as JSON.
+/// The comparison of a check's GPUs in a run folder: a [`GpusReport`] as JSON.
 pub const GPUS_FILE: &str = "gpus.json";
-/// What was measured between those GPUs as a table, as [`crate::fabric_csv`] writes it.
+/// The measurements between those GPUs as a table, as [`crate::fabric_csv`] writes it.
 pub const FABRIC_TABLE: &str = "fabric.csv";
-/// The manifest in a run folder; its content is a [`RunManifest`] as JSON.
+/// The manifest in a run folder: a [`RunManifest`] as JSON.
 pub const MANIFEST_FILE: &str = "run.json";
 
-/// Everything a report is made from.
+/// All records of a report.
 #[derive(Debug, Clone, Copy)]
 pub struct Run<'a> {
-    /// What was run, from which source, and the artefacts.
+    /// Command, source and artefacts.
     pub manifest: &'a RunManifest,
     /// Machine, environments and findings.
     pub doctor: &'a DoctorReport,
@@ -39,9 +38,9 @@ pub struct Run<'a> {
     pub parity: Option<&'a ParityReport>,
     /// The measurements; `None` when nothing was timed.
     pub bench: Option<&'a BenchReport>,
-    /// How fast a model runs; `None` when none was timed.
+    /// The speed of a model; `None` if none was timed.
     pub model_speed: Option<&'a ModelSpeedReport>,
-    /// The GPUs that the check ran on; `None` where there was none, and in runs recorded before they were compared.
+    /// The GPUs of the check; `None` without a GPU, and in runs recorded before GPUs were compared.
     pub gpus: Option<&'a GpusReport>,
 }
 
@@ -50,7 +49,7 @@ pub struct Run<'a> {
 pub struct Documents {
     /// `report.md`.
     pub markdown: String,
-    /// `report.html`: one file, nothing fetched.
+    /// `report.html`: one file, no requests.
     pub html: String,
 }
 
@@ -60,12 +59,12 @@ pub fn run_report(run: &Run<'_>) -> Documents {
     Documents { markdown: brief(&document), html: crate::html::render(&document) }
 }
 
-/// `report.md`: at most 300 lines. Tables are cut where that is needed; the rest is in the files that they name.
+/// `report.md`: at most 300 lines. Tables are cut if necessary; the files that they name have the rest.
 pub fn markdown(run: &Run<'_>) -> String {
     brief(&document(run))
 }
 
-/// Lines of `report.md` that somebody still scrolls through.
+/// Maximum lines of `report.md`.
 const LINES: usize = 300;
 
 fn brief(document: &Document) -> String {
@@ -96,7 +95,7 @@ fn document(run: &Run<'_>) -> Document {
         };
         let words = Prose::new()
             .strong("Incomplete run.")
-            .text(format!(" It was interrupted or is still running: {reached}, artefacts may be missing, and nothing below stands for the whole ("))
+            .text(format!(" It was interrupted or is still running: {reached}, artefacts may be missing, and nothing below is complete ("))
             .file(MANIFEST_FILE)
             .text(").");
         (Tone::Bad, words)

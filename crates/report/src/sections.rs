@@ -30,7 +30,7 @@ pub(crate) use model::status as kernel_status;
 pub(crate) use pending::pending as pending_items;
 pub(crate) use summary::{verdict, why as verdict_reason};
 
-/// What a section makes of a run. One that has nothing to say is left out with its heading.
+/// Builds a section of a run's report. A section without content is omitted with its heading.
 pub(crate) type Build = fn(&Run<'_>) -> Vec<Block>;
 
 /// Name (also the anchor and the file's stem), title and builder.
@@ -59,7 +59,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn the_list_names_every_file_of_the_folder_once() {
+    fn sections_list_each_file_once() {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/sections");
         let files: BTreeSet<String> = std::fs::read_dir(folder)
             .unwrap()

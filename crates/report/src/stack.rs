@@ -1,8 +1,8 @@
-//! The lines people compare first: interpreter, torch, its CUDA, triton and flash_attn of one environment.
+//! The versions that are compared first: interpreter, torch, its CUDA, triton and flash_attn of one environment.
 
 use facts::PyEnv;
 
-/// `python`, `torch`, `cuda`, `triton` and `flash_attn` of an environment, each with where it was read.
+/// `python`, `torch`, `cuda`, `triton` and `flash_attn` of an environment, each with its source.
 pub(crate) fn five_lines(env: &PyEnv) -> [(&'static str, String, String); 5] {
     let python = match &env.interpreter.version {
         Some(version) => (version.value.clone(), version.source.clone()),
@@ -17,7 +17,7 @@ pub(crate) fn five_lines(env: &PyEnv) -> [(&'static str, String, String); 5] {
             };
             ((torch.version.clone(), torch.source.clone()), (cuda, torch.source.clone()))
         }
-        // The METADATA alone does not tell what torch was built for, and a label is not taken for it.
+        // METADATA has no CUDA version, and a local version label is not proof of it.
         (None, Some(dist)) => (
             (dist.version.clone(), dist.path.clone()),
             ("not known: no torch/version.py".to_owned(), dist.path.clone()),
@@ -45,7 +45,7 @@ fn installed(env: &PyEnv, names: &[&str]) -> (String, String) {
         .map_or_else(|| absent(env), |dist| (dist.version.clone(), dist.path.clone()))
 }
 
-/// Nothing of that name among the dist-info folders that were read.
+/// No dist-info folder has that name.
 fn absent(env: &PyEnv) -> (String, String) {
     let read = env.site_packages.first().unwrap_or(&env.root);
     ("not installed".to_owned(), read.clone())

@@ -1,12 +1,11 @@
-//! Text for terminals. The caller passes the width of a line and whether there is color: this crate does not read the
+//! Text for terminals. The caller passes the line width and whether to use colours: this crate does not read the
 //! environment.
 //!
-//! Every line fits the width except commands and addresses, which must survive being copied.
+//! Every line fits the width except commands and URLs, which must stay copyable.
 
 mod apply;
 mod baseline;
 mod bench;
-mod beside;
 mod branches;
 mod brief;
 mod compare;
@@ -20,6 +19,7 @@ mod model_speed;
 mod parity;
 mod plan;
 mod processes;
+mod side_by_side;
 mod summary;
 mod table;
 mod together;
@@ -42,7 +42,7 @@ pub use processes::processes;
 pub use summary::{summary, verdict};
 pub use together::{fabric, sustained};
 
-/// Names with a sentence each, the sentences wrapped beside them.
+/// Names with a sentence each; the sentences are wrapped in a second column.
 pub fn listing(rows: &[(&str, &str)], style: Style) -> String {
     let rows: Vec<(String, String)> =
         rows.iter().map(|(name, words)| ((*name).to_owned(), (*words).to_owned())).collect();
@@ -52,9 +52,9 @@ pub fn listing(rows: &[(&str, &str)], style: Style) -> String {
 /// How to write for a terminal, a pipe or a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Style {
-    /// Whether to use ANSI colours (`NO_COLOR` and "is it a terminal" are the caller's questions).
+    /// Whether to use ANSI colours (the caller checks `NO_COLOR` and whether the output is a terminal).
     pub color: bool,
-    /// Columns a line may take; at least 40 are used.
+    /// Maximum columns of a line; at least 40 are used.
     pub width: usize,
 }
 

@@ -1,10 +1,10 @@
-//! What GPUs do together: words that terminal and documents share.
+//! Measurements of several GPUs together, in text shared by terminal and documents.
 
 use crate::format;
 use facts::CompactSort;
 use facts::{Collective, CollectiveKind, FabricReport, GpuLoad, PeerCopy, SustainedReport};
 
-/// A matrix of copies: a line for each GPU that sends, a value for each that gets, its own place marked with `X`.
+/// A matrix of copies: a row for each sender, a value for each receiver, `X` on the diagonal.
 pub(crate) fn matrix(
     fabric: &FabricReport,
     value: impl Fn(&PeerCopy) -> Option<f64>,
@@ -21,14 +21,14 @@ pub(crate) fn matrix(
     fabric.gpus.iter().map(line).collect()
 }
 
-/// A rate, or what stands for none.
+/// A rate, or a dash.
 pub(crate) fn rate(value: Option<f64>) -> String {
     value.map_or(format::ABSENT.to_owned(), |value| format::significant(value, 3))
 }
 
-/// The collectives: a line for each size, its values in the order of [`CollectiveKind::ALL`].
+/// The collectives: a row for each size, with values in the order of [`CollectiveKind::ALL`].
 pub(crate) fn sizes(fabric: &FabricReport) -> Vec<(u64, Vec<Option<&Collective>>)> {
-    // Rows of ranks that do not divide a size are a little shorter.
+    // If the number of ranks does not divide a size, rows are a little shorter.
     let all = fabric.collectives.iter().filter(|it| it.kind == CollectiveKind::AllReduce);
     let mut sizes: Vec<u64> = all.map(|it| it.bytes).collect();
     sizes.compact_sort();
@@ -40,7 +40,7 @@ pub(crate) fn sizes(fabric: &FabricReport) -> Vec<(u64, Vec<Option<&Collective>>
     sizes.into_iter().map(line).collect()
 }
 
-/// What was measured between the GPUs, a sentence each.
+/// The measurements between the GPUs, one sentence each.
 pub(crate) fn sentences(fabric: &FabricReport) -> Vec<String> {
     let mut out = Vec::new();
     let rates = || fabric.copies.iter().filter_map(|copy| Some((copy, copy.gbps?)));
@@ -91,7 +91,7 @@ pub(crate) fn sentences(fabric: &FabricReport) -> Vec<String> {
     out
 }
 
-/// What all GPUs did under load, a sentence for each.
+/// One sentence on each GPU under load.
 pub(crate) fn loads(report: &SustainedReport) -> Vec<String> {
     let mut out: Vec<String> = report.gpus.iter().map(load).collect();
     if let Some(why) = &report.broke {
@@ -226,7 +226,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_measured_is_said_beside_what_the_links_allow() {
+    fn rates_are_compared_with_the_links() {
         let two = sentences(&records::fabric(2));
         let expect = [
             "A copy from GPU 1 to GPU 0 has 389 GB/s, 81.4 % of what 18 NVLinks of 26.6 GB/s carry.",
@@ -237,7 +237,7 @@ mod tests {
         assert_eq!(two, expect);
         let mut hung = FabricReport { broke: Some("it hung".into()), ..FabricReport::default() };
         assert_eq!(sentences(&hung), ["It did not come to its end: it hung."]);
-        // A wrong transfer has no rate.
+        // A transfer with wrong data has no rate.
         hung = records::fabric(3);
         let matrix = matrix(&hung, |copy| copy.gbps);
         assert_eq!(matrix[0], ["X", "390", "wrong"]);
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_load_is_a_sentence() {
+    fn each_load_has_a_sentence() {
         let mut report = records::sustained(1);
         let words =
             "GPU 0 keeps 650 TFLOP/s at 690 W, 1500 MHz, 64 °C at most; held down by sw power cap.";

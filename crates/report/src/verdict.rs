@@ -7,22 +7,22 @@ use facts::{
     Platform, RunState, Severity, Status,
 };
 
-/// What a run's evidence allows to be said, worst first. It is computed from counts; there is no word for "excellent".
+/// The verdict on a run, worst first. It is computed from counts; there is no word for "excellent".
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verdict {
-    /// The run did not reach its end.
+    /// The run is incomplete.
     Incomplete,
-    /// A check fails, a pass lacks its evidence, or a finding is an error.
+    /// A check failed, a pass lacks its evidence, or a finding is an error.
     Failing,
-    /// Nothing fails, and no kernel was held against the reference.
+    /// Nothing failed, and no kernel was compared with the reference.
     NotVerified,
-    /// A GPU is here and no check passed on it, whatever passed elsewhere.
+    /// There is a GPU, and no check passed on it.
     GpuNotVerified,
-    /// Kernels pass and none fails; something was skipped, not run, or warned about.
+    /// Kernels passed and none failed; something was skipped, not run, or has a warning.
     Partial,
-    /// Everything passed, and no GPU is visible to this process: only the processor's kernels were verified.
+    /// Everything passed, and this process sees no GPU: only the CPU kernels were verified.
     ProcessorOnly,
-    /// Every check that can run here ran and passed, on a GPU too, and nothing was left out.
+    /// Every check that can run here ran and passed, on a GPU too, and nothing was omitted.
     Verified,
 }
 
@@ -52,12 +52,12 @@ impl Verdict {
         }
     }
 
-    /// Whether nothing is known to be wrong with what was verified.
+    /// Whether no problem of the verified kernels is known.
     pub fn is_good(self) -> bool {
         !matches!(self, Self::Incomplete | Self::Failing | Self::NotVerified)
     }
 
-    /// The verdict in a few words.
+    /// The verdict as a phrase.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Incomplete => "incomplete",
@@ -81,7 +81,7 @@ impl Verdict {
     }
 }
 
-/// Whose kernels the checks of a run are about.
+/// The devices whose kernels a run checked.
 pub fn coverage(doctor: &DoctorReport, parity: Option<&ParityReport>) -> Coverage {
     let rows = parity.map_or(&[][..], |parity| &parity.rows);
     let proven = |row: &&ParityRow| {
@@ -126,7 +126,7 @@ pub(crate) fn scope(run: &Run<'_>) -> String {
     };
     let of_gpu = match gpu {
         GpuCoverage::Verified => "",
-        // A run without facts does not tell.
+        // Unknown in a run without facts.
         GpuCoverage::NoneVisible if machine.platform == Platform::Unknown => "",
         GpuCoverage::NoneVisible => "; no GPU is visible to this process",
         GpuCoverage::NotVerified => {
@@ -136,7 +136,7 @@ pub(crate) fn scope(run: &Run<'_>) -> String {
     format!("{verified}{of_gpu}.")
 }
 
-/// The GPUs on which checks passed, by the names that a check recorded.
+/// The GPUs on which checks passed, by recorded name.
 fn checked(report: Option<&GpusReport>) -> Option<String> {
     let passed = report?.gpus.iter().filter(|gpu| gpu.passed > 0);
     Some(counted(passed.map(|gpu| gpu.name.as_str()))).filter(|names| !names.is_empty())
@@ -162,7 +162,7 @@ fn counted<'a>(names: impl Iterator<Item = &'a str>) -> String {
     counts.iter().map(word).collect::<Vec<_>>().join(", ")
 }
 
-/// What a run is of, in a line: its GPUs and their driver, or that there is none.
+/// A run's GPUs and their driver in one line, or that there is no GPU.
 pub fn headline(machine: &Machine) -> String {
     let driver = machine.driver.as_ref().and_then(|driver| driver.version());
     let driver = driver.map(|version| format!(", driver {}", version.value)).unwrap_or_default();
@@ -179,8 +179,8 @@ impl std::fmt::Display for Verdict {
     }
 }
 
-/// What a row that says PASS lacks: a counted launch, an error, or an error within its tolerance. `None` for a row that
-/// proves its pass and for every other status.
+/// The missing evidence of a row with status PASS: a counted launch, an error, or an error within its tolerance. `None`
+/// for a proven pass and for every other status.
 pub fn evidence_gap(row: &ParityRow) -> Option<String> {
     if row.status != Status::Pass {
         return None;
@@ -188,7 +188,7 @@ pub fn evidence_gap(row: &ParityRow) -> Option<String> {
     match row.rel_err {
         _ if row.launches == 0 => Some("no launch was counted".to_owned()),
         None => Some("no error was computed".to_owned()),
-        // NaN compares false with everything: it is caught here as well.
+        // Comparisons with NaN are false, so it is detected here as well.
         Some(error) if error.is_nan() || error > row.tolerance => Some(format!(
             "its error {} is above the {} allowed",
             format::error(error),
@@ -204,7 +204,7 @@ mod tests {
     use facts::BackendKind;
 
     #[test]
-    fn a_pass_needs_a_launch_and_an_error_within_its_tolerance() {
+    fn pass_needs_a_launch_and_an_error_within_tolerance() {
         let check = |status, launches, rel_err, expect: Option<&str>| {
             let row = ParityRow {
                 op: "ssd".into(),

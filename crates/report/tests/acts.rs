@@ -1,4 +1,5 @@
-//! A report that can be acted on: commands for what is pending, doubts where the figures are, and no section without content.
+//! Reports that can be acted on: commands for pending entries, doubts next to the figures, and no section without
+//! content.
 
 mod fixture;
 
@@ -8,7 +9,7 @@ use facts::{
 use fixture::{Sample, small};
 use report::markdown;
 
-/// A sample whose ceilings of the processor moved while it was timed.
+/// A sample whose CPU ceilings changed while it was timed.
 fn moved(ceiling: CeilingKind) -> Sample {
     let mut sample = small();
     let backends: Vec<BackendKind> = sample.bench.rows.iter().map(|row| row.backend).collect();
@@ -25,7 +26,7 @@ fn moved(ceiling: CeilingKind) -> Sample {
     sample
 }
 
-/// The lines of a section, from its heading to the next one of its level.
+/// The lines of a section, from its heading to the next one of the same level.
 fn section<'a>(text: &'a str, title: &str) -> &'a str {
     let start =
         text.find(&format!("</a>{title}\n")).unwrap_or_else(|| panic!("no {title}: {text}"));
@@ -91,7 +92,7 @@ fn doubtful_times_are_in_the_summary_and_their_shares_are_not_shown() {
 #[test]
 fn shapes_have_a_legend() {
     let page = report::html(&small().run());
-    for words in ["The letters of the shapes", "B sequences", "T tokens of each sequence"] {
+    for words in ["Dimension names", "B sequences", "T tokens of each sequence"] {
         assert!(page.contains(words), "{words}: {page}");
     }
 }
@@ -169,7 +170,7 @@ fn changes_of_many_cases_of_a_kernel_share_a_line() {
         row.op, row.dtype, row.variant, row.backend
     );
     assert_eq!(text.matches(&line).count(), 2, "no `{line}` twice in {text}");
-    // Few cases are named.
+    // A few cases are named.
     let (text, failures) = shown(&rows(0..9), &rows(0..6));
     assert_eq!(failures, 3, "{text}");
     assert!(text.contains("case/8") && !text.contains(" cases "), "{text}");

@@ -1,4 +1,4 @@
-//! A run beside the figures of a field report (R3-09): every number and sentence follows from the rows.
+//! A run compared with the figures of a field report (R3-09): every number and sentence follows from the rows.
 
 mod fixture;
 
@@ -7,7 +7,7 @@ use fixture::{bench_row, small};
 use report::terminal::{self, Style};
 use report::{baseline, baselines};
 
-/// Rows at the report's shape: ours takes `millis`, and torch's efficient kernel 10 ms.
+/// Rows at the report's shape: firstlight takes `millis`, and torch's efficient kernel 10 ms.
 fn run(heads: u64, millis: f64) -> BenchReport {
     let row = |channels: u64, variant: &str, peer: Option<&str>, millis: f64| {
         let shape = [("B", 1), ("H", heads), ("Tq", 8192), ("Tk", 8192), ("D", channels)];
@@ -48,7 +48,7 @@ fn r3_09_a_field_report_is_kept_and_compared_by_data() {
     ] {
         assert!(text.contains(words), "{words}:\n{text}");
     }
-    // Other times, other sentences.
+    // Other times give other sentences.
     let text = shown(&run(48, 8.0));
     assert!(text.contains("here: firstlight 125 TFLOP/s, 1.25 times"), "{text}");
     // Rows of another shape are not compared.

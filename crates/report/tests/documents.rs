@@ -1,4 +1,4 @@
-//! Whole documents of a small run: their text, and what must hold of any of them.
+//! Documents of a small run: their text, and properties of all documents.
 
 mod fixture;
 mod page;
@@ -27,7 +27,7 @@ fn golden(name: &str, text: &str) {
     );
 }
 
-/// Every shape a run can have: whole, interrupted, doctor only, and with nothing in it.
+/// Every form that a run can have: complete, interrupted, doctor only, and empty.
 fn check_every_run(check: impl Fn(&str, &Run<'_>)) {
     let whole = small();
     check("whole", &whole.run());
@@ -54,7 +54,7 @@ fn check_every_run(check: impl Fn(&str, &Run<'_>)) {
 }
 
 #[test]
-fn the_texts_are_the_recorded_ones() {
+fn texts_equal_the_golden_files() {
     let sample = small();
     golden("report.md", &markdown(&sample.run()));
     golden("report.html", &html(&sample.run()));
@@ -68,12 +68,12 @@ fn the_texts_are_the_recorded_ones() {
 }
 
 #[test]
-fn the_same_run_gives_the_same_bytes() {
+fn documents_are_reproducible() {
     assert_eq!(run_report(&small().run()), run_report(&small().run()));
 }
 
 #[test]
-fn a_page_is_whole_and_asks_for_nothing() {
+fn page_is_well_formed_and_makes_no_requests() {
     check_every_run(|name, run| {
         let page = Page::read(&html(run)).unwrap_or_else(|error| panic!("{name}: {error}"));
         for tag in
@@ -89,17 +89,17 @@ fn a_page_is_whole_and_asks_for_nothing() {
         for word in ["@import", "url(", "javascript:\""] {
             assert!(!page.style.contains(word), "{name}: {word}");
         }
-        // A narrow screen, a dark one and paper: what a browser needs to be told for each.
+        // Media queries for a narrow screen, dark mode and print.
         for word in ["prefers-color-scheme: dark", "@media print", "@media (max-width"] {
             assert!(page.style.contains(word), "{name}: {word}");
         }
         assert!(page.attributes("content").any(|value| value.contains("width=device-width")));
         assert_eq!(page.count("svg"), page.attributes("viewBox").count(), "{name}: a fixed size");
         let scrolled = page.attributes("class").filter(|class| *class == "scroll").count();
-        assert_eq!(page.count("table"), scrolled, "{name}: a table wider than a telephone");
+        assert_eq!(page.count("table"), scrolled, "{name}: a table without a scroll box");
         let ids: Vec<&str> = page.attributes("id").collect();
         let unique: std::collections::BTreeSet<&&str> = ids.iter().collect();
-        assert_eq!(unique.len(), ids.len(), "{name}: an id stands twice");
+        assert_eq!(unique.len(), ids.len(), "{name}: an id is used twice");
         for reference in page.attributes("aria-labelledby").flat_map(str::split_whitespace) {
             assert!(ids.contains(&reference), "{name}: aria-labelledby {reference}");
         }
@@ -135,7 +135,7 @@ fn r4_17_every_artefact_is_linked_with_its_hash() {
 }
 
 #[test]
-fn words_from_outside_stay_words() {
+fn untrusted_text_is_escaped() {
     let sample = small();
     let page = html(&sample.run());
     for raw in
@@ -148,7 +148,7 @@ fn words_from_outside_stay_words() {
     {
         assert!(page.contains(shown), "{shown}");
     }
-    // A pipe in a name must not make another cell.
+    // A pipe in a name must not start another cell.
     let text = markdown(&sample.run());
     let mut columns = None;
     for line in text.lines() {
@@ -164,7 +164,7 @@ fn words_from_outside_stay_words() {
 }
 
 #[test]
-fn an_incomplete_run_says_so_everywhere() {
+fn incomplete_run_is_marked_in_all_documents() {
     let mut sample = small();
     assert!(!html(&sample.run()).contains("Incomplete run."));
     sample.manifest.state = RunState::Incomplete;
@@ -182,7 +182,7 @@ fn an_incomplete_run_says_so_everywhere() {
 
 #[test]
 fn counts_in_prose_are_counts_of_rows() {
-    // Every row in turn is given every status; the sentences must follow.
+    // Each row in turn gets each status; the sentences must follow.
     for at in 0..small().parity.rows.len() {
         for status in [Status::Pass, Status::Fail, Status::Skip, Status::NotApplicable] {
             let mut sample = small();
@@ -198,7 +198,7 @@ fn counts_in_prose_are_counts_of_rows() {
             let were = if skip == 1 { "was" } else { "were" };
             assert!(text.contains(&format!("{skip} {were} skipped and")), "{at} {status}");
             let page = html(&sample.run());
-            // In the tables of every check the status stands before the case.
+            // In the tables of checks the status is in the column before the case.
             let (_, page) = page.split_once("id=\"parity-all\"").expect("the tables are there");
             let page = page.replace(" class=\"w1\"", "").replace(" class=\"w2\"", "");
             let chips =
@@ -213,7 +213,7 @@ fn counts_in_prose_are_counts_of_rows() {
 }
 
 #[test]
-fn a_changed_csv_changes_the_prose() {
+fn edited_csv_changes_the_prose() {
     let check = |csv: String, from: &str, to: &str, before: &str, after: &str| {
         assert_eq!(csv.matches(from).count(), 1, "{from} in {csv}");
         let planted = csv.replace(from, to);
@@ -237,7 +237,7 @@ fn a_changed_csv_changes_the_prose() {
         "4 passed, 1 failed, 1 fell",
         "4 passed, 0 failed, 1 fell",
     );
-    // A failure that is merely called a pass is not believed.
+    // A failure whose status is changed to PASS is not accepted.
     check(
         parity.clone(),
         &line,
@@ -247,7 +247,7 @@ fn a_changed_csv_changes_the_prose() {
     );
     check(bench.clone(), "61.4", "88.8", "25.6 % to 61.4 %", "25.6 % to 88.8 %");
     check(bench.clone(), "180.25", "99.5", "180.2 GFLOP/s", "99.50 GFLOP/s");
-    // An installed kernel: how fast beside firstlight's own, and whether it is ready.
+    // An installed kernel: its speed compared with firstlight's own, and whether it is ready.
     let (two, slower) = (["2.00×", "3.00×"], bench.replace(",2.46,", ",3.69,"));
     let mut sample = small();
     assert!(markdown(&sample.run()).contains(two[0]));
@@ -274,7 +274,7 @@ fn a_changed_csv_changes_the_prose() {
 }
 
 #[test]
-fn a_failing_installed_kernel_is_not_firstlights_own() {
+fn failing_installed_kernel_is_not_counted_as_own() {
     let mut sample = small();
     sample.parity.rows.retain(|row| row.peer.is_some() || evidence_gap(row).is_none());
     sample.parity.rows.retain(|row| row.status != Status::Fail);
@@ -303,7 +303,7 @@ fn r4_19_the_verdict_follows_from_the_evidence() {
     };
     let all = small();
     check(&|_| (), Verdict::Verified);
-    // What passed on the processor says nothing of the GPU that is here, and a machine without one is told apart from that.
+    // Passes on the CPU do not verify the GPU, and a machine without a GPU has another verdict.
     let on_processor = |sample: &mut Sample| {
         sample.parity.rows.iter_mut().for_each(|row| row.backend = BackendKind::Cpu);
     };
@@ -336,7 +336,7 @@ fn r4_19_the_verdict_follows_from_the_evidence() {
 }
 
 #[test]
-fn the_first_screen_names_the_gpu_and_whose_kernels_were_verified() {
+fn verdict_names_the_gpu_and_the_verified_kernels() {
     let check = |change: &dyn Fn(&mut Sample), title: &str, scope: &str| {
         let mut sample = small();
         change(&mut sample);
@@ -382,7 +382,7 @@ fn the_first_screen_names_the_gpu_and_whose_kernels_were_verified() {
 }
 
 #[test]
-fn a_long_run_has_a_short_text_and_a_whole_page() {
+fn long_run_has_a_short_markdown_and_a_complete_page() {
     let mut sample = small();
     let (check, timing) = (sample.parity.rows[0].clone(), sample.bench.rows[0].clone());
     for at in 0..3000 {
@@ -401,7 +401,7 @@ fn a_long_run_has_a_short_text_and_a_whole_page() {
 }
 
 #[test]
-fn what_is_green_is_folded_and_what_is_empty_is_not_there() {
+fn passes_are_collapsed_and_empty_sections_omitted() {
     let mut sample = small();
     sample.parity.rows.retain(|row| row.status == Status::Pass && row.launches > 0);
     sample.doctor.model = None;
@@ -411,7 +411,7 @@ fn what_is_green_is_folded_and_what_is_empty_is_not_there() {
     let opened = before.matches("<details").count() - before.matches("</details>").count();
     assert_eq!(opened, 1, "folded");
     assert!(!after.is_empty());
-    // A picture of what fails stands open.
+    // A chart with failures is expanded.
     let failing = html(&small().run());
     let (before, _) = failing.split_once("id=\"figure-parity-attention\"").expect("a picture");
     assert_eq!(before.matches("<details").count(), before.matches("</details>").count());
@@ -422,13 +422,13 @@ fn what_is_green_is_folded_and_what_is_empty_is_not_there() {
     for id in ["bench", "parity", "installed", "model-speed"] {
         assert!(!alone.contains(&format!("href=\"#{id}\"")), "{id}");
     }
-    // The picture of a speed stands before its table.
+    // The chart of speeds is above its table.
     let speed = failing.split_once("id=\"bench\"").expect("a section").1;
     assert!(speed.find("<svg") < speed.find("<table"));
 }
 
 #[test]
-fn r4_18_a_dirty_tree_is_recorded_as_such() {
+fn r4_18_dirty_tree_is_recorded() {
     let mut sample = small();
     let commit = "1cf73e8000000000000000000000000000000000";
     let row = |sample: &Sample| {
@@ -442,7 +442,7 @@ fn r4_18_a_dirty_tree_is_recorded_as_such() {
 }
 
 #[test]
-fn r1_13_what_is_pending_stays_pending_and_is_counted() {
+fn r1_13_pending_entries_are_counted() {
     let check = |change: &dyn Fn(&mut Sample), done: usize, pending: usize, limits: usize| {
         let mut sample = small();
         change(&mut sample);
@@ -460,12 +460,12 @@ fn r1_13_what_is_pending_stays_pending_and_is_counted() {
     check(&|sample| sample.manifest.not_run.clear(), 4, 3, 4);
     check(&|sample| sample.bench.not_timed.push("kda f16: no".into()), 4, 5, 4);
     check(&|sample| sample.doctor.machine.notes.clear(), 4, 4, 3);
-    // A skip that is called N/A moves from what is pending to what cannot be had.
+    // A skip whose status is changed to N/A moves from pending to limits.
     check(&|sample| sample.parity.rows[6].status = Status::NotApplicable, 4, 3, 5);
 }
 
 #[test]
-fn r2_10_a_speed_beside_another_is_measured_in_the_same_run_or_not_said() {
+fn r2_10_speeds_are_compared_only_within_one_run() {
     let mut sample = small();
     assert!(markdown(&sample.run()).contains("| 1.23 ms | `torch.sdpa.math` | 2.46 ms | 2.00× |"));
     sample.bench.rows.retain(|row| row.peer.is_some());
@@ -477,7 +477,7 @@ fn r2_10_a_speed_beside_another_is_measured_in_the_same_run_or_not_said() {
 }
 
 #[test]
-fn no_superlative_and_no_speed_where_nothing_ran() {
+fn no_superlatives_and_no_speed_without_measurements() {
     check_every_run(|name, run| {
         let text = markdown(run).to_lowercase();
         for word in [

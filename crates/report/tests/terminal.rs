@@ -1,4 +1,4 @@
-//! What a terminal shows of a small run.
+//! Terminal text of a small run.
 
 mod fixture;
 
@@ -29,7 +29,7 @@ fn without_colour(text: &str) -> String {
 }
 
 #[test]
-fn the_texts_are_the_recorded_ones() {
+fn texts_equal_the_golden_files() {
     for (name, text) in texts(Style::default()) {
         let path = format!("{}/tests/golden/{name}.txt", env!("CARGO_MANIFEST_DIR"));
         if std::env::var_os("FIRSTLIGHT_BLESS").is_some() {
@@ -61,7 +61,7 @@ fn lines_fit_the_width_and_commands_stay_whole() {
 }
 
 #[test]
-fn colour_only_adds_colour() {
+fn colour_adds_only_escape_sequences() {
     for ((name, plain), (_, coloured)) in
         texts(Style::default()).into_iter().zip(texts(Style { color: true, width: 80 }))
     {
@@ -74,7 +74,7 @@ fn colour_only_adds_colour() {
 }
 
 #[test]
-fn the_five_lines_are_there() {
+fn doctor_shows_the_five_lines() {
     let doctor = terminal::doctor(&small().doctor, Style::default());
     let block: Vec<&str> =
         doctor.lines().skip_while(|line| !line.starts_with("  python ")).take(5).collect();
@@ -103,7 +103,7 @@ fn failures_come_first_with_their_reasons() {
 }
 
 #[test]
-fn a_name_cannot_move_the_cursor() {
+fn names_cannot_move_the_cursor() {
     let mut sample = small();
     sample.parity.rows = vec![parity_row(
         "kda",
@@ -126,7 +126,7 @@ fn a_name_cannot_move_the_cursor() {
 }
 
 #[test]
-fn native_and_python_kernels_stand_side_by_side() {
+fn native_and_python_kernels_are_side_by_side() {
     let mut sample = small();
     let native = parity_row("attention", "ffpa/d320", "wide", "bf16", Status::Pass, Ok(1e-3));
     let peer = |name: &str, package: &str, status, outcome| facts::ParityRow {
@@ -152,7 +152,7 @@ fn native_and_python_kernels_stand_side_by_side() {
     assert!(line.is_some(), "{text}");
     assert!(text.contains("b  ffpa.triton (ffpa_attn 0.2.4)"), "{text}");
     assert!(text.contains("2 passed, 0 failed, 1 fell back"), "a fallback is no pass: {text}");
-    assert!(text.contains("there ran fmha_cutlassF x1"), "{text}");
+    assert!(text.contains("ran fmha_cutlassF x1"), "{text}");
     let summary = terminal::parity_summary(&sample.parity, Style::default());
     let says = "1 of 3 installed kernels is ready here: torch.sdpa.efficient";
     assert!(summary.contains(says), "{summary}");

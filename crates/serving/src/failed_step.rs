@@ -1,4 +1,4 @@
-//! Finds out which requests make a step fail.
+//! Finds the requests that make a step fail.
 
 use crate::job::SequenceError;
 use crate::worker::{Ending, Worker};
@@ -47,9 +47,9 @@ fn step_alone(worker: &mut Worker<'_>, id: RequestId) -> Result<(), ModelError> 
                 return Err(error);
             }
         };
-        let told = events.iter().any(|event| event.request() == id);
+        let progressed = events.iter().any(|event| event.request() == id);
         worker.finish_step(began, &events);
-        if told {
+        if progressed {
             break;
         }
         worker.end_cancelled();

@@ -29,7 +29,7 @@ pub struct ServiceSettings {
     pub verify_cache: f64,
     /// The labels of all metrics.
     pub labels: MetricLabels,
-    /// When the process started, as precisely as the system tells.
+    /// When the process started, as precisely as the system reports it.
     pub process_start: Instant,
 }
 

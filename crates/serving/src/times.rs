@@ -100,8 +100,8 @@ impl Times {
         metrics.decode.observe((self.last - first).as_secs_f64());
         metrics.inference.observe(self.last.saturating_duration_since(began).as_secs_f64());
         if self.tokens > 1 {
-            let behind = (self.tokens - 1) as f64;
-            metrics.per_token.observe((self.last - first).as_secs_f64() / behind);
+            let later_tokens = (self.tokens - 1) as f64;
+            metrics.per_token.observe((self.last - first).as_secs_f64() / later_tokens);
         }
     }
 }

@@ -13,7 +13,7 @@ pub struct TokenRules {
 
 impl TokenRules {
     /// Whether the rules allow every token at every position.
-    fn is_free(&self) -> bool {
+    fn allows_all(&self) -> bool {
         self.min_tokens == 0 && self.allowed.is_empty()
     }
 
@@ -23,12 +23,12 @@ impl TokenRules {
         stop_ids: &[u32],
         inner: Option<Box<dyn Guide>>,
     ) -> Option<Box<dyn Guide>> {
-        match self.is_free() {
+        match self.allows_all() {
             true => inner,
             false => Some(Box::new(RulesGuide {
                 rules: self,
                 stop_ids: stop_ids.to_vec(),
-                taken: 0,
+                sampled: 0,
                 inner,
             })),
         }
@@ -39,7 +39,7 @@ struct RulesGuide {
     rules: TokenRules,
     stop_ids: Vec<u32>,
     /// Tokens sampled so far.
-    taken: usize,
+    sampled: usize,
     inner: Option<Box<dyn Guide>>,
 }
 
@@ -58,7 +58,7 @@ impl Guide for RulesGuide {
             }
             mask.iter_mut().zip(only).for_each(|(word, only)| *word &= only);
         }
-        let early = self.taken < self.rules.min_tokens;
+        let early = self.sampled < self.rules.min_tokens;
         for token in self.stop_ids.iter().filter(|_| early) {
             if let Some(word) = mask.get_mut(*token as usize / 32) {
                 *word &= !(1 << (token % 32));
@@ -70,7 +70,7 @@ impl Guide for RulesGuide {
     }
 
     fn take(&mut self, token: u32) -> bool {
-        self.taken += 1;
+        self.sampled += 1;
         self.inner.as_mut().is_some_and(|inner| inner.take(token))
     }
 }

@@ -1,8 +1,8 @@
-//! Source builds: a wheel is compiled against the new environment, in a separate folder, with evidence that it was
-//! compiled here. The environment itself is only read.
+//! Source builds: a wheel is compiled against the new environment, in a separate folder, with proof that it was compiled
+//! and not downloaded. The environment itself is only read.
 //!
 //! The setup.py of flash-attn, causal-conv1d and mamba-ssm looks for a prebuilt wheel first and uses it without a
-//! message in pip's output. Switches such as `FLASH_ATTENTION_FORCE_BUILD` forbid that; whether they worked is
+//! message in pip's output. Environment variables such as `FLASH_ATTENTION_FORCE_BUILD` forbid that; whether they worked is
 //! verified: every compiler is started through a recording wrapper, and each library of the wheel has to be one that a
 //! recorded run has linked.
 
@@ -58,7 +58,7 @@ pub struct WheelBuild<'a> {
 pub struct BuiltWheel {
     /// The wheel, in the build's folder.
     pub wheel: PathBuf,
-    /// The build's output, preceded by its command and switches.
+    /// The build's output, preceded by its command and environment variables.
     pub log: PathBuf,
     /// Duration without downloading the source.
     pub seconds: f64,

@@ -1,32 +1,30 @@
-"""Asks addresses whether they answer, and fetches files, several at once, each into its place once its SHA-256 is the one
-that is wanted.
+"""Checks that URLs answer, and downloads files in parallel. A file is moved to its path once its SHA-256 is correct.
 
-Started by firstlight with a Python that the plan uses, isolated and without its packages. The one argument is a file of
-JSON: {"threads": 8, "attempts": 5, "timeout": 60, "check_timeout": 10, "check": [..], "files": [{"url": .., "path": ..,
-"sha256": .., "bytes": ..}], "bearer": null}. A file has "git_blob" in place of "sha256" where git's name for it is known, and
-neither where it is an answer. "bearer" names a variable with a secret, and an address on the host that it goes to. Nothing is
-written before every address of "check" has answered. What happens is said on standard output, one line each, fields by
-tabs: what, number of the file or address, and a value.
+firstlight runs it with a Python that the plan uses, isolated and without its packages. The argument is a JSON file: {"threads": 8, "attempts": 5, "timeout": 60, "check_timeout": 10, "check": [..], "files": [{"url": .., "path": ..,
+"sha256": .., "bytes": ..}], "bearer": null}. A file has "git_blob" instead of "sha256" if its git object
+id is known, and neither if its content may change. "bearer" has the environment variable of a token, and a URL on the host that
+receives it. No file is written before every URL of "check" has answered. Each event is one line on standard output with
+fields separated by tabs: the event, the index of the file or URL, and a value.
 
-    answers    N  count    the address answers, and says that the file has so many bytes (-1: it does not say)
-    silent     N  reason   the address does not answer
-    bytes      N  count    so many more bytes came
-    dropped    N  reason   the connection ended early; it is tried again, from where it ended
-    done       N  count    the file is in its place; so many bytes of it came over the network
-    mismatch   N  sha256   the file is another one than was wanted, and was thrown away
-    failed     N  reason   it could not be fetched
+    answers    N  count    the URL answers; Content-Length in bytes, -1 without one
+    silent     N  reason   the URL does not answer
+    bytes      N  count    bytes received since the last such line
+    dropped    N  reason   the connection ended early; the download is resumed
+    done       N  count    the file is at its path; bytes that were downloaded
+    mismatch   N  sha256   the file has another hash than expected and was deleted
+    failed     N  reason   the file could not be downloaded
 """
 
 
 def digest_for(job):
-    """The hash that a file is known by, of nothing so far."""
+    """A new hash object of the kind that the job has: git blob id or SHA-256."""
     if "git_blob" in job:
         return hashlib.sha1(b"blob %d\0" % job["bytes"])
     return hashlib.sha256()
 
 
 def digest_of(part, job):
-    """The hash of what is there, and the place to go on from."""
+    """Hashes the partial file and seeks to its end."""
     digest = digest_for(job)
     part.seek(0)
     while chunk := part.read(CHUNK):
@@ -35,62 +33,62 @@ def digest_of(part, job):
 
 
 def stream(connections, number, job, part, timeout):
-    """Reads the rest of a file behind what is there, and gives the hash of the whole."""
+    """Downloads the rest of a partial file, and returns the hash of the whole."""
     digest = digest_of(part, job)
     offset = part.tell()
     try:
         answer, url = connections.request("GET", job["url"], timeout, offset)
     except Refused as error:
         if error.status == 416 and offset:
-            # There is nothing behind what is there: either it is whole, or it is not this file.
+            # The partial file is not shorter than the remote one: it is complete or wrong, which its hash decides.
             return digest
         raise
     if offset and answer.status != 206:
-        # A server that cannot go on sends the whole again.
+        # A server without range requests sends the whole file.
         part.seek(0)
         part.truncate()
         digest = digest_for(job)
     wanted = answer.headers.get("Content-Length")
-    came = unsaid = 0
-    said = time.monotonic()
+    received = unreported = 0
+    reported = time.monotonic()
     whole = False
     try:
         while chunk := answer.read(CHUNK):
             part.write(chunk)
             digest.update(chunk)
-            came += len(chunk)
-            unsaid += len(chunk)
-            if time.monotonic() - said > QUIET:
-                say("bytes", number, unsaid)
-                said, unsaid = time.monotonic(), 0
-        whole = wanted is None or came >= int(wanted)
+            received += len(chunk)
+            unreported += len(chunk)
+            if time.monotonic() - reported > REPORT_INTERVAL:
+                say("bytes", number, unreported)
+                reported, unreported = time.monotonic(), 0
+        whole = wanted is None or received >= int(wanted)
     finally:
         part.flush()
-        job["came"] += came
-        if unsaid:
-            say("bytes", number, unsaid)
+        job["received"] += received
+        if unreported:
+            say("bytes", number, unreported)
         if not whole:
             connections.drop(url)
     if not whole:
-        raise ConnectionError(f"the connection ended after {came} of {wanted} bytes")
+        raise ConnectionError(f"the connection ended after {received} of {wanted} bytes")
     return digest
 
 
 def permanent(error):
-    """Whether asking again would give the same answer: a file that is not there, or one that may not be had."""
+    """Whether a retry would fail in the same way: the file does not exist, or access is denied."""
     return isinstance(error, Refused) and error.status < 500 and error.status not in (408, 425, 429)
 
 
 def fetch(connections, number, job, options):
     path = job["path"]
     known = job.get("sha256") or job.get("git_blob")
-    job["came"] = 0
+    job["received"] = 0
     os.makedirs(os.path.dirname(path), exist_ok=True)
     with open(path + ".part", "a+b") as part:
-        # Another apply may want the same file for another environment: it waits, and finds the file there.
+        # Another apply may download the same file for another environment: it waits for the lock and then finds the file.
         fcntl.flock(part, fcntl.LOCK_EX)
         if not known:
-            # An answer is asked for anew.
+            # Its content may have changed.
             part.truncate(0)
         elif os.path.exists(path):
             with open(path, "rb") as whole:
@@ -110,14 +108,14 @@ def fetch(connections, number, job, options):
         if known and digest.hexdigest() != known:
             os.unlink(path + ".part")
             return say("mismatch", number, digest.hexdigest())
-        # Not synced: what a power cut leaves here is held against its hash before it is taken.
+        # Not synced: after a power failure the file's hash is checked before it is used.
         part.flush()
         os.rename(path + ".part", path)
-    say("done", number, job["came"])
+    say("done", number, job["received"])
 
 
 def check(connections, number, address, options):
-    """Whether an address answers. Some servers refuse HEAD and answer GET."""
+    """Reports whether a URL answers. Some servers refuse HEAD but not GET."""
     try:
         answer, _ = connections.request("HEAD", address, options["check_timeout"])
         answer.read()
@@ -130,7 +128,7 @@ def check(connections, number, address, options):
 
 
 def warm(connections, address, options):
-    """Makes a connection while others ask; where it cannot be made the file itself says so."""
+    """Opens a connection while other threads check URLs; errors are reported when the file is downloaded."""
     try:
         connection, _ = connections.connect(urlsplit(address), options["check_timeout"])
         connection.connect()
@@ -139,7 +137,7 @@ def warm(connections, address, options):
 
 
 def each(jobs, connections, options, act):
-    """Acts on one job after another until there is none; the number of those that were here."""
+    """Runs `act` on jobs until the queue is empty; returns how many this thread ran."""
     count = 0
     while True:
         try:
@@ -176,7 +174,7 @@ def main():
     with open(sys.argv[1], encoding="utf-8") as file:
         options = {**json.load(file), "silent": False}
     count = min(options["threads"], max(len(options["check"]), len(options["files"])))
-    # What takes longest begins first.
+    # Large files start first.
     largest_first = sorted(enumerate(options["files"]), key=lambda numbered: -(numbered[1]["bytes"] or 0))
     addresses, files = waiting(enumerate(options["check"])), waiting(largest_first)
     ready = threading.Barrier(count)

@@ -1,5 +1,5 @@
-"""HTTP for the scripts that firstlight starts: the standard library's TLS, the system's certificates and proxies, redirects, and
-one kept connection to each host. Firstlight puts this text in front of a script's own.
+"""HTTP client of the scripts that firstlight runs: the standard library's TLS, the system's certificates and proxies, redirects, and
+one keep-alive connection per host. firstlight prepends this file to each script.
 """
 
 import base64
@@ -16,16 +16,16 @@ import time
 from urllib.parse import unquote, urljoin, urlsplit
 
 CHUNK = 1 << 18
-# What comes is said at most every tenth of a second for each file: a line for each chunk would cost more than it tells.
-QUIET = 0.1
+# Seconds between two progress lines of a file: a line per chunk would be slow.
+REPORT_INTERVAL = 0.1
 REDIRECTS = 10
 
-speaking = threading.Lock()
+output_lock = threading.Lock()
 
 
 def say(*fields):
-    with speaking:
-        # When nobody listens any more, firstlight has ended, and so does this.
+    with output_lock:
+        # A broken pipe means that firstlight has ended.
         try:
             sys.stdout.write("\t".join(str(f).replace("\n", " ").replace("\t", " ") for f in fields) + "\n")
             sys.stdout.flush()
@@ -34,7 +34,7 @@ def say(*fields):
 
 
 def end_with_parent(parent):
-    """A killed firstlight leaves nobody to fetch for."""
+    """Ends this process when its parent, firstlight, has ended."""
     while os.getppid() == parent:
         time.sleep(0.1)
     os._exit(1)
@@ -49,10 +49,10 @@ class Refused(OSError):
 
 
 def proxy_for(scheme, host):
-    """The proxy that the user's variables name for an address."""
+    """The proxy for a host from the environment variables, or None."""
     if not any(name.lower().endswith("_proxy") for name in os.environ) and sys.platform != "darwin":
         return None
-    # Slow to load, and wanted by few.
+    # Imported only if needed, because it is slow.
     from urllib.request import getproxies, proxy_bypass
 
     address = getproxies().get(scheme)
@@ -62,7 +62,7 @@ def proxy_for(scheme, host):
 
 
 def tls(made=[], making=threading.Lock()):
-    """Its certificates take longer to read than a connection takes to be made: read where one is encrypted, and once."""
+    """The TLS context, made once and only for https, because loading the certificates takes longer than a connection."""
     with making:
         if not made:
             made.append(ssl.create_default_context())
@@ -70,14 +70,14 @@ def tls(made=[], making=threading.Lock()):
 
 
 class Connections:
-    """One connection to each host, kept open for the next file: a new one costs several round trips."""
+    """One keep-alive connection per host, because a new one takes several round trips."""
 
     def __init__(self, bearer=None):
         self.kept = {}
         self.bearer = bearer
 
     def connect(self, url, timeout):
-        """The connection for an address, and whether it was kept from before."""
+        """The connection for a URL, and whether it was open before."""
         key = (url.scheme, url.netloc)
         if key in self.kept:
             connection = self.kept[key]
@@ -125,14 +125,14 @@ class Connections:
             raise
 
     def request(self, method, address, timeout, offset=0, more=None):
-        """The answer after all redirects, and the address that gave it. `more` are further headers."""
+        """The response after all redirects, and its URL. `more` are additional headers."""
         headers = {"User-Agent": "firstlight", "Accept-Encoding": "identity", **(more or {})}
         if offset:
             headers["Range"] = f"bytes={offset}-"
         for _ in range(REDIRECTS):
             url = urlsplit(address)
             if url.scheme not in ("http", "https"):
-                raise Refused(400, f"no address of HTTP: {address}")
+                raise Refused(400, f"not an HTTP URL: {address}")
             secret = {}
             if self.bearer and url.netloc == urlsplit(self.bearer["url"]).netloc:
                 secret["Authorization"] = "Bearer " + os.environ[self.bearer["variable"]].strip()

@@ -1,10 +1,9 @@
-"""Reads what a package index has: pages of files (PEP 691), and out of wheels their METADATA and CUDA libraries, by range
-requests.
+"""Reads a package index: file lists (PEP 691), and with range requests the METADATA and CUDA libraries of wheels.
 
-Started by firstlight with any Python, isolated. The one argument is a file of JSON: {"threads": 16, "timeout": 20, "pages":
+firstlight runs it with any Python, isolated. The argument is a JSON file: {"threads": 16, "timeout": 20, "pages":
 [{"url": .., "path": ..}], "wheels": [{"url": .., "bytes": .., "folder": .., "libraries": true}]}. A page is written to its path
-as JSON. A wheel's METADATA is written to its folder, and with "libraries" each library that names a CUDA library too, under the
-path it has in the wheel. Jobs are numbered, pages first; one line each on standard output, fields by tabs:
+as JSON. A wheel's METADATA is written to its folder; with "libraries" also each library that names a CUDA library, under its
+path in the wheel. Jobs are numbered, pages first. One line per job on standard output, with fields separated by tabs:
 
     done       N  -        it is written
     failed     N  reason   it could not be read
@@ -82,7 +81,7 @@ def write(folder, name, chunks):
     if not path.startswith(os.path.normpath(folder) + os.sep):
         raise ValueError(f"the wheel has a file outside of its folder: {name}")
     os.makedirs(os.path.dirname(path), exist_ok=True)
-    # Another process may read the same file: it appears whole.
+    # Renamed when complete, because another process may read the file.
     part = f"{path}.{os.getpid()}.part"
     with open(part, "wb") as file:
         for chunk in chunks:

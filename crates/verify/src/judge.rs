@@ -139,11 +139,11 @@ pub(crate) fn judge_with<'a>(
         Err(error) => return (Judgement::fail(error.to_string(), 0, 0.0), None),
     };
     let ran = run(execution.as_mut(), device);
-    if let Some(judgement) = unbelievable(&ran, execution.kernel()) {
+    if let Some(judgement) = implausible(&ran, execution.kernel()) {
         return (judgement, None);
     }
     let judgement = match execution.outputs() {
-        Ok(outputs) => match references.given(outputs) {
+        Ok(outputs) => match references.for_outputs(outputs) {
             Ok(reference) => against(call, outputs, &reference),
             Err(reason) => Judgement::fail(reason, 0, 0.0),
         },
@@ -159,7 +159,7 @@ pub(crate) fn judge_with<'a>(
 }
 
 /// The failure of a run whose outputs need not be compared.
-pub(crate) fn unbelievable(ran: &RunResult, kernel: &str) -> Option<Judgement> {
+pub(crate) fn implausible(ran: &RunResult, kernel: &str) -> Option<Judgement> {
     let reason = match &ran.broke {
         Some(how) => format!("the kernel broke: {how}"),
         None if ran.launches == 0 => format!("no launch of {kernel} was counted"),

@@ -1,4 +1,4 @@
-//! The meaning of the dimensions of ops' dense tensors, for splitting a call into parts.
+//! The meaning of the dimensions of each op's dense tensors, for cutting a part out of a call.
 
 use crate::CASES;
 use ops::Tensor;
@@ -28,8 +28,8 @@ pub(crate) struct Layout {
     pub(crate) heads: (&'static str, usize),
     /// The tensor and dimension that give the number of heads of the second kind.
     pub(crate) shared: (&'static str, usize),
-    /// Whether all heads of a shared one are kept, for ops in which they choose together. For others one of them is
-    /// enough.
+    /// Whether a part has all heads that share one of the second kind, because they select together (nsa). Otherwise it has one of
+    /// them.
     pub(crate) whole_groups: bool,
     /// Names, each with its dense shapes.
     pub(crate) tensors: &'static [(&'static str, &'static [Axis])],
@@ -41,7 +41,7 @@ pub(crate) fn layout(op: &str) -> Result<&'static Layout, String> {
         .iter()
         .find(|of| of.op == op)
         .map(|of| &of.layout)
-        .ok_or_else(|| format!("op `{op}` has no layout to cut it by"))
+        .ok_or_else(|| format!("op `{op}` has no layout, so no part of a call can be checked"))
 }
 
 impl Layout {
@@ -52,7 +52,7 @@ impl Layout {
             self.tensors.iter().find(|(known, axes)| *known == name && axes.len() == shape.len());
         match found {
             Some((_, axes)) => Ok(axes),
-            None => Err(format!("tensor `{name}` {shape:?} is of a form that is not cut")),
+            None => Err(format!("tensor `{name}` {shape:?} has a layout that cannot be split")),
         }
     }
 

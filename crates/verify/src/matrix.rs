@@ -107,12 +107,12 @@ pub fn matrix(
         }
         let beside = peers.and_then(|peers| {
             let backend = devices.iter().position(|(kind, _)| *kind == peers.backend)?;
-            Some((installed::teams(&ops, peers), backend))
+            Some((installed::op_peers(&ops, peers), backend))
         });
-        if let Some((teams, backend)) = beside {
+        if let Some((op_peers, backend)) = beside {
             let (send, ops) = (send.clone(), &ops);
             scope.spawn(move || {
-                installed::run(teams, ops, |op, case, row| {
+                installed::run(op_peers, ops, |op, case, row| {
                     let _ = send.send(((op, backend, case, true), row));
                 });
             });

@@ -1,6 +1,6 @@
 //! Properties of several runs: identical bits, and continuation from a returned state.
 
-use crate::judge::{Judgement, against, run, unbelievable};
+use crate::judge::{Judgement, against, implausible, run};
 use crate::layout::{Axis, layout};
 use crate::references::References;
 use crate::{Property, bits};
@@ -24,7 +24,7 @@ pub(crate) fn judge_property(
     };
     match runs {
         Ok(Runs { outputs, launches, millis }) => {
-            let judgement = match references.given(&outputs) {
+            let judgement = match references.for_outputs(&outputs) {
                 Ok(reference) => against(references.call(), &outputs, &reference),
                 Err(reason) => Judgement::fail(reason, 0, 0.0),
             };
@@ -61,7 +61,7 @@ impl Runs {
         let ran = run(execution.as_mut(), device);
         self.launches += ran.launches;
         self.millis += ran.millis;
-        match unbelievable(&ran, execution.kernel()) {
+        match implausible(&ran, execution.kernel()) {
             Some(judgement) => Err(Box::new(judgement)),
             None => match execution.outputs() {
                 Ok(outputs) => Ok(outputs.clone()),

@@ -1,7 +1,7 @@
 use ops::{Call, DType, Tensor, TensorMap};
 use std::sync::Arc;
 
-/// The float64 result, or why the choice that it depends on is wrong.
+/// The float64 result, or why the choice (such as selected experts or blocks) that it depends on is wrong.
 pub(crate) type Reference = Result<Arc<TensorMap>, String>;
 
 /// The float64 references of one call, each computed once for all variants.
@@ -18,15 +18,15 @@ pub(crate) type KnownReferences = Vec<(Vec<Tensor>, Reference)>;
 
 impl<'a> References<'a> {
     pub(crate) fn of(call: &'a Call<'a>) -> Self {
-        Self::knowing(call, Vec::new())
+        Self::with_known(call, Vec::new())
     }
 
-    /// References of a call, some of which are known already.
-    pub(crate) fn knowing(call: &'a Call<'a>, known: KnownReferences) -> Self {
+    /// References of a call, of which some were computed before.
+    pub(crate) fn with_known(call: &'a Call<'a>, known: KnownReferences) -> Self {
         Self { call, known }
     }
 
-    /// All references known by now.
+    /// All references computed so far.
     pub(crate) fn into_known(self) -> KnownReferences {
         self.known
     }
@@ -38,8 +38,8 @@ impl<'a> References<'a> {
     /// The reference for these outputs.
     ///
     /// # Errors
-    /// One sentence, when a choice in the outputs is wrong.
-    pub(crate) fn given(&mut self, outputs: &TensorMap) -> Reference {
+    /// One sentence about a wrong choice in the outputs.
+    pub(crate) fn for_outputs(&mut self, outputs: &TensorMap) -> Reference {
         let choices = || outputs.values().filter(|tensor| tensor.dtype() == DType::I32);
         if let Some((_, known)) = self.known.iter().find(|(known, _)| known.iter().eq(choices())) {
             return known.clone();

@@ -4,7 +4,7 @@
 //! the variant runs on the whole inputs, and one random (sequence, head) part of its outputs is compared with the
 //! reference of that part. Attention rows are independent too: there only the last query tokens are recomputed.
 
-use crate::judge::{Judgement, against_only, run, unbelievable};
+use crate::judge::{Judgement, against_only, implausible, run};
 use crate::layout::{Axis, Layout, layout};
 use crate::references::{KnownReferences, References};
 use crate::{TensorRng, Verified};
@@ -122,8 +122,8 @@ impl<'a> SampledCall<'a> {
         let part = op
             .bind(part_inputs, settings)
             .map_err(|error| format!("the sample does not bind: {error}"))?;
-        let mut references = References::knowing(&part, known);
-        let reference = references.given(&part_outputs);
+        let mut references = References::with_known(&part, known);
+        let reference = references.for_outputs(&part_outputs);
         let known = references.into_known();
         let judgement = reference.map(|wanted| against_only(&part, &part_outputs, &wanted, only));
         drop(part);
@@ -155,7 +155,7 @@ pub(crate) fn admit<'a>(
     drawn.part()?;
     let mut execution = call.prepare(device, variant).map_err(|error| error.to_string())?;
     let ran = run(execution.as_mut(), device);
-    if let Some(judgement) = unbelievable(&ran, execution.kernel()) {
+    if let Some(judgement) = implausible(&ran, execution.kernel()) {
         return Err(judgement.reason);
     }
     let outputs = execution.outputs().map_err(|error| error.to_string())?;
@@ -173,7 +173,7 @@ mod tests {
     use crate::{Tier, cases, compare};
 
     #[test]
-    fn the_reference_of_a_drawn_part_is_that_part_of_the_reference() {
+    fn reference_of_a_sampled_part_equals_that_part_of_the_reference() {
         // One thread per op, since some references take a while.
         std::thread::scope(|scope| {
             for op in ops::OPS {
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_has_one_reference_for_all_results() {
+    fn reference_of_a_part_is_computed_once() {
         let case = cases("conv1d").into_iter().find(|case| case.name == "edge/plain").unwrap();
         let ((inputs, settings), op) = ((case.build)(), ops::op("conv1d").unwrap());
         let right = op.bind(&inputs, &settings).unwrap().reference();
@@ -224,17 +224,17 @@ mod tests {
     }
 
     #[test]
-    fn forms_that_are_not_cut_are_refused() {
+    fn packed_and_empty_calls_are_refused() {
         for (op, name, expect) in [
             (
                 "attention",
                 "edge/varlen-empty-sequence",
-                "tensor `cu_seqlens` [6] is of a form that is not cut",
+                "tensor `cu_seqlens` [6] has a layout that cannot be split",
             ),
             (
                 "kda",
                 "fla/decode-pool-b7",
-                "tensor `state_indices` [7] is of a form that is not cut",
+                "tensor `state_indices` [7] has a layout that cannot be split",
             ),
             ("attention", "edge/no-keys", ""),
             ("ssd", "edge/no-batch", "the call is empty"),

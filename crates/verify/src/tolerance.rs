@@ -7,8 +7,7 @@ use ops::DType;
 pub struct Tolerance {
     /// Maximum ||out - ref|| / ||ref||.
     pub relative: f64,
-    /// Maximum |out - ref| as a multiple of max |ref|: one wrong element among a million is hidden in a norm, but not
-    /// here.
+    /// Maximum |out - ref| relative to max |ref|. It detects one wrong element among a million, which hardly changes a norm.
     pub worst: f64,
 }
 
@@ -24,7 +23,7 @@ const TABLE: &[(DType, f64)] = &[(DType::F32, 2e-5), (DType::F16, 2e-3), (DType:
 const WORST: f64 = 10.0;
 
 impl Tolerance {
-    /// The tolerance for a given relative error, as whole models have it.
+    /// The tolerance for a given relative error, for example of a model's logits.
     pub(crate) fn of(relative: f64) -> Self {
         Self { relative, worst: WORST * relative }
     }

@@ -1,4 +1,4 @@
-//! Versions, lints and the edition are only in the root Cargo.toml.
+//! Checks that versions, lints and the edition are set only in the root Cargo.toml.
 
 use super::{Check, Problem};
 use crate::layout::Layout;

@@ -5,7 +5,7 @@ use crate::layout::Layout;
 use crate::rust_source::{code_only, code_without_tests, find_word, is_test_file};
 
 /// Maximum number of values of a tuple in a signature.
-const MOST: usize = 3;
+const MAX_FIELDS: usize = 3;
 
 pub(super) const CHECK: Check = Check {
     name: "signatures",
@@ -29,7 +29,7 @@ fn find(layout: &Layout) -> Vec<Problem> {
             let tuple = widest_tuple(signature);
             // A property test may take its inputs as a wide tuple.
             let is_test = code[..start].trim_end().ends_with("#[test]");
-            if tuple > MOST && !is_test {
+            if tuple > MAX_FIELDS && !is_test {
                 let line = code[..start].matches('\n').count() + 1;
                 problems.push(Problem::line(
                     path,

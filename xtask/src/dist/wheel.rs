@@ -251,12 +251,12 @@ mod tests {
     }
 
     #[test]
-    fn the_same_files_give_the_same_bytes() {
+    fn wheel_is_reproducible() {
         assert_eq!(made(), made());
     }
 
     #[test]
-    fn base64_is_that_of_the_standard() {
+    fn url_safe_base64_matches_rfc_4648() {
         // RFC 4648, section 10, without the padding.
         for (bytes, text) in
             [("", ""), ("f", "Zg"), ("fo", "Zm8"), ("foo", "Zm9v"), ("foob", "Zm9vYg")]

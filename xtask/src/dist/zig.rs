@@ -1,7 +1,7 @@
-//! Installs zig's linker from the Python registry, which links for an older glibc and for other architectures.
+//! Installs zig's linker from PyPI, which links for older glibc versions and for other architectures.
 //!
-//! zig has the versioned symbols of every glibc since 2.17 and links with those of the requested release. Debian's linker would
-//! use the host's glibc, and few servers have glibc 2.36.
+//! zig has the versioned symbols of every glibc since 2.17 and links with those of the requested release. The host's linker would
+//! use the host's glibc, which is newer than that of many servers.
 
 use super::binary::NEWEST_GLIBC;
 use crate::cross::write_program;

@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Free bytes below which uv's cache is emptied.
-const ROOMY: u64 = 14 << 30;
-/// Bytes of the largest environment.
+const MIN_FREE: u64 = 14 << 30;
+/// Bytes that an environment takes at most.
 const NEEDED: u64 = 8 << 30;
 
 /// The folder of one environment at a time. Its path is constant, because scripts contain it.
-pub(super) struct Place {
+pub(super) struct EnvironmentFolder {
     pub(super) venv: PathBuf,
     /// The untouched environment while `venv` is a variant of it.
     base: PathBuf,
@@ -25,7 +25,7 @@ pub(super) struct Place {
     pub(super) variables: Vec<(&'static str, String)>,
 }
 
-impl Place {
+impl EnvironmentFolder {
     pub(super) fn new(work: &Path, name: &str, uv: PathBuf) -> Self {
         let folder = work.join("environments").join(name);
         Self {
@@ -38,7 +38,7 @@ impl Place {
         }
     }
 
-    /// Empties uv's cache if the disk has too little space for another environment; fails if that is not enough.
+    /// Empties uv's cache if less than [`MIN_FREE`] bytes are free; fails if there is still no space for an environment.
     pub(super) fn make_space(&self) -> anyhow::Result<()> {
         let free = || -> anyhow::Result<u64> {
             let text = output(
@@ -48,7 +48,7 @@ impl Place {
             )?;
             Ok(text.lines().last().unwrap_or_default().trim().parse()?)
         };
-        if free()? < ROOMY {
+        if free()? < MIN_FREE {
             remove(&self.cache)?;
         }
         match free()? {
@@ -61,7 +61,7 @@ impl Place {
         }
     }
 
-    /// Builds the environment, with byte code if `compiled`.
+    /// Builds the environment, with bytecode if `compiled`.
     pub(super) fn build(&self, environment: &Environment, compiled: bool) -> anyhow::Result<()> {
         self.remove()?;
         let mut venv = self.uv(&["venv", "--quiet", "--no-project"]);
@@ -70,7 +70,7 @@ impl Place {
         for install in &environment.install {
             let mut command = self.uv(&["pip", "install", "--quiet", "--python"]);
             command.arg(&self.venv).args(install);
-            // Compiles byte code once instead of in each of a hundred imports.
+            // Compiles bytecode once instead of in each of a hundred imports.
             output(command.args(compiled.then_some("--compile-bytecode")))?;
         }
         Ok(())
@@ -111,16 +111,16 @@ impl Place {
             }
             Edit::Truncate(file) => self.each(file, |path| {
                 let bytes = fs::read(path)?;
-                renew(path, &bytes[..bytes.len() / 2])
+                replace_file(path, &bytes[..bytes.len() / 2])
             })?,
             Edit::Zero(file) => {
-                self.each(file, |path| renew(path, &vec![0; fs::read(path)?.len()]))?
+                self.each(file, |path| replace_file(path, &vec![0; fs::read(path)?.len()]))?
             }
             Edit::Delete(file) => self.each(file, |path| match path.is_dir() {
                 true => fs::remove_dir_all(path),
                 false => fs::remove_file(path),
             })?,
-            Edit::Empty(file) => self.each(file, |path| renew(path, &[]))?,
+            Edit::Empty(file) => self.each(file, |path| replace_file(path, &[]))?,
             Edit::Rename { from, to } => {
                 let to = self.site()?.join(to);
                 self.each(from, |path| fs::rename(path, &to))?;
@@ -157,7 +157,7 @@ impl Place {
                     match fs::read_to_string(&path) {
                         Ok(text) if path.is_file() && !path.is_symlink() => {
                             let mode = path.metadata()?.permissions();
-                            renew(&path, text.replace(&is, &was).as_bytes())?;
+                            replace_file(&path, text.replace(&is, &was).as_bytes())?;
                             fs::set_permissions(&path, mode)?;
                         }
                         _ => {}
@@ -191,7 +191,7 @@ impl Place {
             false => format!("{line}\n"),
         };
         let text: String = fs::read_to_string(&file)?.lines().map(home).collect();
-        renew(&file, text.as_bytes()).map_err(Into::into)
+        replace_file(&file, text.as_bytes()).map_err(Into::into)
     }
 
     /// Replaces a package by its wheel for another Python or architecture, as in an environment copied from another machine.
@@ -260,7 +260,7 @@ impl Place {
 }
 
 /// Replaces a file, so that its hard links do not change.
-fn renew(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+fn replace_file(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     fs::remove_file(path)?;
     fs::write(path, bytes)
 }

@@ -1,6 +1,6 @@
 //! Compares the findings of the doctor and of other tools with the results of imports.
 
-use super::build::Place;
+use super::build::EnvironmentFolder;
 use anyhow::Context;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -62,7 +62,7 @@ impl Doctor {
         program: &Path,
         work: &Path,
         uv: &Path,
-        empty: &Place,
+        empty: &EnvironmentFolder,
     ) -> anyhow::Result<Self> {
         let mut doctor = Self {
             program: program.to_owned(),
@@ -79,7 +79,7 @@ impl Doctor {
         Ok(doctor)
     }
 
-    fn command(&self, place: &Place, words: &[&str]) -> Command {
+    fn command(&self, place: &EnvironmentFolder, words: &[&str]) -> Command {
         let mut command = Command::new(&self.program);
         command.args(["doctor", "--json", "--venv"]).arg(&place.venv).args(words);
         command.env("XDG_CACHE_HOME", &self.cache).env("PATH", &self.path);
@@ -92,7 +92,10 @@ impl Doctor {
     }
 
     /// The findings about an environment, and the durations in seconds of seven runs after a warm-up, in ascending order.
-    pub(super) fn findings(&self, place: &Place) -> anyhow::Result<(Vec<Value>, Vec<f64>)> {
+    pub(super) fn findings(
+        &self,
+        place: &EnvironmentFolder,
+    ) -> anyhow::Result<(Vec<Value>, Vec<f64>)> {
         let run = || -> anyhow::Result<(Value, f64)> {
             let began = Instant::now();
             let output = self.command(place, &[]).stderr(Stdio::null()).output()?;
@@ -115,7 +118,7 @@ impl Doctor {
     }
 
     /// Runs `doctor --fix --yes` and returns its outcome, reason and commands.
-    pub(super) fn fix(&self, place: &Place, uv_cache: &Path) -> anyhow::Result<Value> {
+    pub(super) fn fix(&self, place: &EnvironmentFolder, uv_cache: &Path) -> anyhow::Result<Value> {
         let mut command = self.command(place, &["--fix", "--yes"]);
         command.env("UV_CACHE_DIR", uv_cache).env("UV_LINK_MODE", "hardlink");
         let said = command.stderr(Stdio::piped()).output()?;

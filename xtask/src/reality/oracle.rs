@@ -1,7 +1,7 @@
 //! Imports modules and opens libraries, each in a separate process, with stubs of the driver's libraries that export every
 //! function they need.
 
-use super::build::Place;
+use super::build::EnvironmentFolder;
 use crate::steps::output;
 use anyhow::Context;
 use serde_json::{Value, json};
@@ -21,7 +21,7 @@ const TOTAL: u64 = 1200;
 
 /// Imports every module of every package, or only these pairs of package and module.
 pub(super) fn imports(
-    place: &Place,
+    place: &EnvironmentFolder,
     only: Option<&[(String, String)]>,
     stub: &Path,
 ) -> anyhow::Result<Vec<Value>> {
@@ -50,12 +50,12 @@ pub(super) fn imports(
 }
 
 /// Opens every library.
-pub(super) fn libraries(place: &Place, stub: &Path) -> anyhow::Result<Vec<Value>> {
+pub(super) fn libraries(place: &EnvironmentFolder, stub: &Path) -> anyhow::Result<Vec<Value>> {
     ask(place, stub, LIBRARIES, &["120"], "")
 }
 
 fn ask(
-    place: &Place,
+    place: &EnvironmentFolder,
     stub: &Path,
     program: &str,
     words: &[&str],

@@ -109,7 +109,7 @@ impl<'a> Weights<'a> {
                     let own = rows.first + from - start..rows.first + to - start;
                     let at = from - wanted.start..to - wanted.start;
                     let of = |size: usize| at.start * size..at.end * size;
-                    values.sorted(own.clone(), &mut into.numbers[of(width)])?;
+                    values.sorted(own.clone(), &mut into.values[of(width)])?;
                     let zeros = if form.zeros { of(groups) } else { 0..0 };
                     let scales_and_zeros = [&mut into.scales[of(groups)], &mut into.zeros[zeros]];
                     shared(values, own, scales_and_zeros, groups)?;

@@ -84,7 +84,7 @@ fn run_with<P: panel::Products + stream::Products>(
     let tiling = Tiling {
         panel_rows: panel::panel_rows(isa),
         most_panels: panel::panels(isa, dim, value_dim),
-        stream_rows: stream::MOST_ROWS,
+        stream_rows: stream::MAX_ROWS,
     };
     let plan = Plan::new(problem, tiling);
     let mut partial_o = vec![0.0; plan.partial_rows * value_dim];

@@ -7,8 +7,8 @@ mod channel_last;
 mod states;
 mod step;
 
+use crate::fast_math;
 use crate::floats::{narrow, widen};
-use crate::quick;
 use crate::simd::Simd;
 use crate::stream::{STREAM_BYTES, stream_copy};
 use device::{Device, Isa, SharedMut};
@@ -99,7 +99,7 @@ impl<'a, E: Element> Operands<'a, E> {
 fn activate<S: Simd>(simd: S, activation: Activation, y: S::V) -> S::V {
     match activation {
         Activation::None => y,
-        Activation::Silu => quick::silu(simd, y),
+        Activation::Silu => fast_math::silu(simd, y),
     }
 }
 

@@ -34,10 +34,10 @@ pub struct Integers {
 #[derive(Debug)]
 pub struct IntegerRows<'a> {
     /// `[rows, inputs]`, from -8 to 7 for int4, or E2M1 values times 2.
-    pub numbers: &'a mut [i8],
+    pub values: &'a mut [i8],
     /// `[rows, groups]`.
     pub scales: &'a mut [f32],
-    /// `[rows, groups]`, in the range of `numbers` but not always integers; empty when all are 0.
+    /// `[rows, groups]`, in the range of `values` but not always integers; empty when all are 0.
     pub zeros: &'a mut [f32],
 }
 
@@ -84,7 +84,7 @@ impl Integers {
             for first in columns.clone().step_by(self.in_word()) {
                 let end = columns.end.min(first + self.in_word());
                 let Some(into) = rest.next() else { return };
-                for (word, row) in into.iter_mut().zip(rows.numbers.chunks_exact(inputs)) {
+                for (word, row) in into.iter_mut().zip(rows.values.chunks_exact(inputs)) {
                     let bits = row[first..end].iter().enumerate();
                     *word = bits.fold(0, |word, (at, number)| word | self.place(at, *number));
                 }

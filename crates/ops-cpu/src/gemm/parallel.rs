@@ -1,4 +1,4 @@
-//! One product over all cores, to measure the machine's peak rate with these microkernels.
+//! GEMM over all cores, to measure the machine's peak FLOP/s with these microkernels.
 
 use super::bf16::{PackedBf16, gemm_bf16};
 use super::{Mat, MatMut, PackedB, Store, gemm_packed};
@@ -6,7 +6,7 @@ use device::{Device, Isa, SharedMut};
 use half::bf16;
 use rayon::prelude::*;
 
-/// Depth of one pass over B: a packed panel of it fits in L2.
+/// K per pass over B: a packed panel of it fits in L2.
 const DEPTH: usize = 512;
 /// Rows of A that one block multiplies; a multiple of every register tile's rows.
 const ROWS: usize = 48;
@@ -56,7 +56,7 @@ pub fn gemm_bf16_parallel(
     parallel(device, "gemm.bf16", sizes, [a, b], c, pack, multiply);
 }
 
-/// Passes over the depth; in each, B is packed in strips of columns and every block multiplies whole rows of A.
+/// Passes over K; in each, B is packed in strips of columns and every block multiplies its rows of A by all of them.
 fn parallel<T: Copy + Sync, P: Send + Sync>(
     device: &Device,
     kernel: &str,
@@ -68,7 +68,7 @@ fn parallel<T: Copy + Sync, P: Send + Sync>(
 ) {
     assert_eq!((a.len(), b.len(), c.len()), (m * k, k * n, m * n), "sizes of C = A B");
     let c = SharedMut::new(c);
-    // A product over no depth still writes its zeros.
+    // With k = 0 the product is zero and is written too.
     for start in (0..k.max(1)).step_by(DEPTH) {
         let depth = DEPTH.min(k - start);
         let width = |strip: usize| COLUMNS.min(n - strip * COLUMNS);
@@ -87,7 +87,7 @@ fn parallel<T: Copy + Sync, P: Send + Sync>(
         device.launch(kernel, m.div_ceil(ROWS), Vec::new, |tile: &mut Vec<T>, block| {
             let row = block * ROWS;
             let rows = ROWS.min(m - row);
-            // At the stride of a whole matrix row, rows of A map to the same cache sets: they are copied to a dense tile.
+            // At the stride of a full matrix row, rows of A can map to the same cache sets, so they are copied to a dense tile.
             tile.clear();
             for r in row..row + rows {
                 tile.extend_from_slice(&a[r * k + start..r * k + start + depth]);
@@ -102,14 +102,14 @@ fn parallel<T: Copy + Sync, P: Send + Sync>(
     }
 }
 
-/// A block's product whose operands all fit in a core's private caches.
+/// A product whose operands fit in a core's private caches.
 pub struct Block;
 
 impl Block {
-    /// Rows, columns and depth of the product: its panel of B fits in L2.
+    /// M, N and K of the product: its panel of B fits in L2.
     pub const SIZES: [usize; 3] = [ROWS, 128, 512];
 
-    /// Operations of one product.
+    /// FLOPs of one product.
     pub fn flops() -> f64 {
         2.0 * Self::SIZES.iter().product::<usize>() as f64
     }
@@ -169,7 +169,7 @@ fn blocks(
         threads,
         || (),
         |(), block| {
-            // SAFETY: each block of the grid has its own.
+            // SAFETY: each block of the grid has its own part of C.
             let own = unsafe { c.slice(block * m * n..(block + 1) * m * n) };
             for _ in 0..repeats {
                 multiply(MatMut::new(&mut *own, m, n, n));

@@ -1,12 +1,12 @@
-//! Chunks of tokens: within a chunk the recurrence becomes matrix products, between chunks the state is carried.
-//! `crates/ops/src/kda/README.md` has the derivation, with the same names.
+//! The chunked form: matrix products within a chunk of tokens, and a state that is passed from chunk to chunk.
+//! `crates/ops/src/kda/README.md` has the derivation.
 
 mod block;
+mod head;
 mod matrix;
 mod prefetch;
 mod products;
 mod scores;
-mod walk;
 
 use super::operands::Operands;
 use super::parts;
@@ -15,11 +15,11 @@ use device::{Device, Isa};
 use ops::kda::KdaProblem;
 use ops::{Element, Inputs, TensorMap};
 
-/// Tokens whose scores are computed pair by pair, and the rows of a solved triangle.
+/// Tokens whose scores are computed pair by pair, and the rows of a triangular system.
 const BLOCK: usize = 16;
-/// Tokens of a chunk: with more tokens the products with the state are fewer, and the scores within a chunk cost more.
+/// Tokens of a chunk: longer chunks need fewer products with the state, but their scores cost more.
 const CHUNK: usize = 32;
-/// Sequences up to this length are left to the recurrent variant.
+/// Sequences up to this length are computed faster by the recurrent variant.
 const SHORT: usize = 8;
 /// Share of a block's work that does not shrink with its columns: gates, scores, decayed keys and queries.
 const FIXED_WORK: f64 = 0.25;
@@ -41,6 +41,6 @@ pub(crate) fn run<E: Element>(
 ) {
     let operands = Operands::<E>::read(problem, inputs);
     parts::launch(isa, kernel, device, &operands, FIXED_WORK, outputs, |scratch, part| {
-        dispatch(isa, walk::ChunkScan { part, scratch });
+        dispatch(isa, head::ChunkScan { part, scratch });
     });
 }

@@ -7,9 +7,9 @@ mod products;
 mod rows;
 
 use super::convolution::Step;
+use crate::fast_math;
 use crate::floats::{narrow, widen};
 use crate::gemm::{Mat, MatMut, Store};
-use crate::quick;
 use crate::simd::{Simd, SimdKernel, dispatch};
 use device::{Device, Isa, SharedMut};
 use factors::Factors;
@@ -243,7 +243,7 @@ impl<W: Element, O: Element, P: Products> Operands<'_, W, O, P> {
                     let mut value = simd.add(load(product), load(bias));
                     if let Some(up) = up {
                         let up = simd.add(load(up), load(&bias[columns..]));
-                        value = simd.mul(quick::silu(simd, value), up);
+                        value = simd.mul(fast_math::silu(simd, value), up);
                     }
                     if self.problem.squared {
                         value = simd.mul(value, simd.max(value, simd.splat(0.0)));

@@ -22,12 +22,12 @@ pub(super) struct Packed {
 
 thread_local! {
     /// Dequantized weights for float32 products, unpacked and packed.
-    static FLOATS: RefCell<(Vec<f32>, PackedB)> = RefCell::default();
+    static DEQUANTIZED: RefCell<(Vec<f32>, PackedB)> = RefCell::default();
 }
 
 impl Linear {
-    /// Packs quantized weights `[outputs, inputs]`. `read` returns some neighbouring rows and is called on all cores. If the columns
-    /// of W were reordered, `order` has the column of x for each. x is rounded to bfloat16 if `isa` has the bfloat16 dot product.
+    /// Packs quantized weights `[outputs, inputs]`. `read` fills adjacent rows and is called on all cores. If the columns of W were
+    /// reordered, `order` has the column of x for each. x is rounded to bfloat16 if `isa` has the bfloat16 dot product.
     /// Launches count as `linear.int4` or `linear.int8`.
     ///
     /// # Errors
@@ -44,23 +44,24 @@ impl Linear {
     ) -> Result<Self, E> {
         let failed = Mutex::new(None);
         let of_panel = form.words(inputs).max(1);
-        let pack = |(numbers, factors): &mut (Vec<i8>, Vec<f32>), panel, words: &mut [u32]| {
-            let rows = panel * PANEL..outputs.min((panel + 1) * PANEL);
-            let all = rows.len() * form.groups(inputs);
-            numbers.resize(rows.len() * inputs, 0);
-            factors.resize(2 * all, 0.0);
-            let (scales, zeros) = factors.split_at_mut(all);
-            let zeros = if form.zeros { zeros } else { &mut [] };
-            words.fill(0);
-            let mut of = IntegerRows { numbers, scales, zeros };
-            match read(rows, &mut of) {
-                Ok(()) => form.pack(inputs, &of, words),
-                Err(error) => {
-                    let mut failed = failed.lock().unwrap_or_else(PoisonError::into_inner);
-                    failed.get_or_insert(error);
+        let pack =
+            |(values, scales_and_zeros): &mut (Vec<i8>, Vec<f32>), panel, words: &mut [u32]| {
+                let rows = panel * PANEL..outputs.min((panel + 1) * PANEL);
+                let all = rows.len() * form.groups(inputs);
+                values.resize(rows.len() * inputs, 0);
+                scales_and_zeros.resize(2 * all, 0.0);
+                let (scales, zeros) = scales_and_zeros.split_at_mut(all);
+                let zeros = if form.zeros { zeros } else { &mut [] };
+                words.fill(0);
+                let mut of = IntegerRows { values, scales, zeros };
+                match read(rows, &mut of) {
+                    Ok(()) => form.pack(inputs, &of, words),
+                    Err(error) => {
+                        let mut failed = failed.lock().unwrap_or_else(PoisonError::into_inner);
+                        failed.get_or_insert(error);
+                    }
                 }
-            }
-        };
+            };
         let words = outputs.div_ceil(PANEL) * form.words(inputs);
         let words = HostBuffer::from_runs_with(words, of_panel, Default::default, pack);
         if let Some(error) = failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
@@ -97,7 +98,7 @@ impl Linear {
             let made = Rows::made(rows, inputs, make);
             return self.run(device, kernel, [rows, STRIP], None, into, |range, strip, into| {
                 let panels = panels(strip, STRIP, into.columns);
-                FLOATS.with_borrow_mut(|scratch| {
+                DEQUANTIZED.with_borrow_mut(|scratch| {
                     panels.multiply_f32(of.isa, made.part(range), scratch, into);
                 });
             });
@@ -110,7 +111,7 @@ impl Linear {
         let made = Rows::made(rows, inputs, rounded);
         let sums = if form.zeros { of_groups(&made, rows, form.group) } else { Vec::new() };
         let groups = form.groups(inputs);
-        // As for bfloat16: with one row a core has only a few strips.
+        // With one row of x a core has only a few strips, so narrower ones balance better.
         let width = if rows == 1 && into.1 != Epilogue::SwiGlu { PANEL } else { STRIP };
         let of_strip = width / PANEL * each * size_of::<u32>();
         let walked = Some((&of.walk, &of.words[..], of_strip)).filter(|_| of_strip > 0);

@@ -113,7 +113,7 @@ impl Whole {
 
     fn read(&self, inputs: usize, rows: Range<usize>, into: &mut IntegerRows<'_>) {
         let groups = into.scales.len() / rows.len();
-        into.numbers.copy_from_slice(&self.numbers[rows.start * inputs..rows.end * inputs]);
+        into.values.copy_from_slice(&self.numbers[rows.start * inputs..rows.end * inputs]);
         into.scales.copy_from_slice(&self.scales[rows.start * groups..rows.end * groups]);
         if !into.zeros.is_empty() {
             into.zeros.copy_from_slice(&self.zeros[rows.start * groups..rows.end * groups]);

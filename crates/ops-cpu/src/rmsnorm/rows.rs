@@ -2,8 +2,8 @@
 #![allow(unsafe_code)] // Vector loads and stores through raw pointers; blocks write disjoint rows of o.
 
 use crate::aligned::Aligned;
+use crate::fast_math;
 use crate::floats::{narrow, widen};
-use crate::quick;
 use crate::simd::{Simd, SimdKernel, dispatch, math};
 use crate::stream::{STREAM_BYTES, stream_copy};
 use crate::vectors::{multiply, pad, padded, scale, sum_of_squares};
@@ -144,7 +144,7 @@ fn activate<S: Simd>(simd: S, gate: Option<Activation>, x: &mut [f32]) {
         // SAFETY: a chunk is a vector.
         unsafe {
             let v = simd.load(x.as_ptr());
-            let v = if sigmoid { math::sigmoid(simd, v) } else { quick::silu(simd, v) };
+            let v = if sigmoid { math::sigmoid(simd, v) } else { fast_math::silu(simd, v) };
             simd.store(x.as_mut_ptr(), v);
         }
     }

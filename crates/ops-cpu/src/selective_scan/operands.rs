@@ -1,8 +1,8 @@
 //! A call's tensors as the fast variants read them, the split of a call into blocks, and the code that all variants share.
 #![allow(unsafe_code)] // Blocks write disjoint parts of the outputs.
 
+use crate::fast_math;
 use crate::floats::{as_f32, widen};
-use crate::quick;
 use crate::simd::{Simd, SimdKernel, dispatch, math};
 use device::{Device, Isa, SharedMut};
 use ops::selective_scan::SelectiveScanProblem;
@@ -14,7 +14,7 @@ use std::ops::Range;
 const ENOUGH_BLOCKS: usize = 64;
 /// State values that a block keeps between tokens; with the same number of rates, half of a 32 KiB L1.
 const TILE_VALUES: usize = 2048;
-/// Fewest channels of a block: a cache line of float32, which is whole vectors of any instruction set.
+/// Minimum number of channels of a block: a cache line of float32, which is whole vectors of any instruction set.
 const LINE: usize = 16;
 
 /// The tensors of one call.
@@ -251,7 +251,7 @@ impl<E: Element> Block<'_, E> {
 pub(super) fn finish<S: Simd>(simd: S, y: S::V, u: S::V, d: S::V, z: Option<S::V>) -> S::V {
     let y = simd.fma(d, u, y);
     match z {
-        Some(z) => simd.mul(y, quick::silu(simd, z)),
+        Some(z) => simd.mul(y, fast_math::silu(simd, z)),
         None => y,
     }
 }

@@ -117,7 +117,9 @@ pub(super) fn run<E: Element>(
         device.launch(kernel, grid, head::Scratch::default, |scratch, block| {
             if let Some(rest) = block.checked_sub(blocks) {
                 // SAFETY: no sequence has this slot, and this block alone has this head of it.
-                return unsafe { operands.keep(untouched[rest / heads], rest % heads, &states) };
+                return unsafe {
+                    operands.copy_unused_slot(untouched[rest / heads], rest % heads, &states)
+                };
             }
             let first = block % plan.splits * plan.columns;
             let columns = first..(first + plan.columns).min(problem.head_dim);

@@ -2,7 +2,7 @@
 #![allow(unsafe_code)] // Vector loads and stores through raw pointers, bounds checked first.
 
 use super::operands::Operands;
-use crate::quick;
+use crate::fast_math;
 use crate::simd::Simd;
 use crate::simd::map::{Exp, map};
 use ops::Element;
@@ -94,7 +94,7 @@ impl Decay {
             )
         };
         let difference = simd.add(simd.sub(high, their_high), simd.sub(low, their_low));
-        simd.mul(quick::decay(simd, simd.min(difference, simd.splat(0.0))), dt)
+        simd.mul(fast_math::decay(simd, simd.min(difference, simd.splat(0.0))), dt)
     }
 
     /// One row of the matrix that mixes a chunk's tokens: `scores_j exp(a_i - a_j) dt_j` for `j <= i`, else 0.

@@ -1,9 +1,9 @@
 //! A call's tensors as the fast variants read them, and the steps that all of them share.
 #![allow(unsafe_code)] // Vector loads and stores through raw pointers, bounds checked first.
 
+use crate::fast_math;
 use crate::floats::{as_f32, widen};
 use crate::gemm::Mat;
-use crate::quick;
 use crate::simd::map::{Map, map};
 use crate::simd::{Simd, math};
 use device::SharedMut;
@@ -106,7 +106,12 @@ impl<'a, E: Element> Operands<'a, E> {
     ///
     /// # Safety
     /// Nothing else may have this head of this slot.
-    pub(super) unsafe fn keep(&self, slot: usize, head: usize, states: &SharedMut<'_, f32>) {
+    pub(super) unsafe fn copy_unused_slot(
+        &self,
+        slot: usize,
+        head: usize,
+        states: &SharedMut<'_, f32>,
+    ) {
         let range = self.state(slot, head)..self.state(slot, head) + self.problem.state_len();
         // SAFETY: the caller's contract.
         let to = unsafe { states.slice(range.clone()) };
@@ -222,7 +227,7 @@ pub(super) fn finish<S: Simd>(simd: S, y: &mut [f32], x: &[f32], d: &[f32], z: &
                 v = simd.fma(d, simd.load_first(x.as_ptr().add(at), count), v);
             }
             if !z.is_empty() {
-                v = simd.mul(v, quick::silu(simd, simd.load_first(z.as_ptr().add(at), count)));
+                v = simd.mul(v, fast_math::silu(simd, simd.load_first(z.as_ptr().add(at), count)));
             }
             simd.store_first(to, v, count);
         }

@@ -16,7 +16,7 @@ use ops::{Element, Inputs, TensorMap, elements_mut};
 const TILE_VALUES: usize = 4096;
 /// Blocks that let 16 cores share a call evenly.
 const ENOUGH_BLOCKS: usize = 64;
-/// Fewest rows of a block of several tokens: with fewer, widening B and C costs more than the rows themselves.
+/// Minimum number of rows of a block of several tokens: with fewer, widening B and C costs more than the rows themselves.
 const SHARED_ROWS: usize = 16;
 /// Rows that share one load of B and C. Their 4 sums, 4 inputs and the decay stay in 16 registers.
 const ROWS: usize = 4;
@@ -80,7 +80,7 @@ pub(super) fn run<E: Element>(
                 if let Some(rest) = block.checked_sub(blocks) {
                     // SAFETY: no sequence has this slot, and this block alone has this head of it.
                     return unsafe {
-                        operands.keep(untouched[rest / heads], rest % heads, &states)
+                        operands.copy_unused_slot(untouched[rest / heads], rest % heads, &states)
                     };
                 }
                 let first = block % grid.splits * grid.rows;

@@ -26,7 +26,7 @@ const BLOCK_KEYS: usize = 64;
 /// `BOX_BYTES` of the kernel.
 const BOX_BYTES: usize = 128 * BLOCK_KEYS;
 /// Maximum shared memory of a block on Hopper, bytes.
-const MOST_SHARED: usize = 227 << 10;
+const MAX_SHARED: usize = 227 << 10;
 
 /// `ROWS`: rows (queries times heads) of a block. Up to 128 rows, blocks of 32 that read the same keys from L2 are faster than half
 /// as many blocks of 64.
@@ -51,7 +51,7 @@ fn shared_bytes(head_dim: usize, rows: usize, boxes: usize) -> usize {
 /// `BOXES`: as many as fit in shared memory, at most three tiles; more would stay idle.
 fn boxes(head_dim: usize, rows: usize) -> usize {
     let others = shared_bytes(head_dim, rows, 0);
-    ((MOST_SHARED - others) / (BOX_BYTES + 16)).min(3 * head_dim / 64)
+    ((MAX_SHARED - others) / (BOX_BYTES + 16)).min(3 * head_dim / 64)
 }
 
 /// Keys per TMA box: the largest power of two up to [`BLOCK_KEYS`] that divides the page size.
@@ -157,7 +157,7 @@ mod tests {
             for rows in [16, 32, 64] {
                 let boxes = boxes(head_dim, rows);
                 assert!(boxes > head_dim / 64, "D {head_dim} rows {rows}: {boxes}");
-                assert!(shared_bytes(head_dim, rows, boxes) <= MOST_SHARED);
+                assert!(shared_bytes(head_dim, rows, boxes) <= MAX_SHARED);
             }
         }
         // `BOXES` of README-hopper-latent.md.

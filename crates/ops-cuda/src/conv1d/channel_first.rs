@@ -15,14 +15,18 @@ const PARTS: &[Part] = &[source!("../include/storage.cuh"), source!("channel_fir
 /// Channels per block, one warp each.
 const WARPS: usize = 4;
 /// Maximum grid size in y and z.
-const MOST: usize = 65535;
+const MAX_GRID_YZ: usize = 65535;
 
 fn why_not(problem: &Conv1dProblem, here: &CudaCapabilities) -> Option<String> {
     if problem.layout != Layout::ChannelFirst {
         return Some("needs layout=channel_first".to_owned());
     }
-    if problem.channels > WARPS * MOST {
-        return Some(format!("needs up to {} channels, got {}", WARPS * MOST, problem.channels));
+    if problem.channels > WARPS * MAX_GRID_YZ {
+        return Some(format!(
+            "needs up to {} channels, got {}",
+            WARPS * MAX_GRID_YZ,
+            problem.channels
+        ));
     }
     narrow_states(problem).or(too_old(here))
 }
@@ -70,7 +74,7 @@ fn plan(problem: &Conv1dProblem, planner: &mut Planner<'_>) -> Result<(), Device
     };
     let sequences = problem.sequences.count();
     let along = tokens.div_ceil(32 * vector).max(1) as u32;
-    let grid = [along, problem.channels.div_ceil(WARPS) as u32, sequences.min(MOST) as u32];
+    let grid = [along, problem.channels.div_ceil(WARPS) as u32, sequences.min(MAX_GRID_YZ) as u32];
     planner.launch(kernel, rows_of_warps(grid, WARPS), args);
-    slots::hand_on(planner, &problem.slots, sequences, problem.channels * problem.state_len)
+    slots::copy_unused(planner, &problem.slots, sequences, problem.channels * problem.state_len)
 }

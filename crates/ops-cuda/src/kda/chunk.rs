@@ -36,7 +36,7 @@ const CHUNK: usize = 64;
 /// Bytes of 64 rows of 64 channels.
 const BOX_BYTES: usize = CHUNK * 128;
 /// Maximum number of chunks per sequence: the grid's limit in y.
-const MOST_CHUNKS: usize = 65_535;
+const MAX_CHUNKS: usize = 65_535;
 
 /// Pipeline stages of `walk.cu`, one chunk each: as many as fit in shared memory.
 fn stages(kind: &Kind, warpgroups: usize) -> usize {
@@ -69,8 +69,8 @@ fn why_not(problem: &KdaProblem, here: &CudaCapabilities) -> Option<String> {
         return Some(format!("needs K up to {LARGEST_KEY_DIM}, got {}", problem.key_dim));
     }
     let chunks = problem.sequences.longest().div_ceil(CHUNK);
-    if chunks > MOST_CHUNKS {
-        return Some(format!("needs up to {MOST_CHUNKS} chunks of 64 tokens, got {chunks}"));
+    if chunks > MAX_CHUNKS {
+        return Some(format!("needs up to {MAX_CHUNKS} chunks of 64 tokens, got {chunks}"));
     }
     too_many(problem)
 }
@@ -197,7 +197,7 @@ fn plan(problem: &KdaProblem, planner: &mut Planner<'_>) -> Result<(), DeviceErr
     let launch = Launch::new(walk_grid, threads, bytes);
     let launch = if kind.overlaps { planner.overlapping(launch) } else { launch };
     planner.launch(walk_kernel, launch, args);
-    slots::hand_on(
+    slots::copy_unused(
         planner,
         &problem.slots,
         problem.sequences.count(),

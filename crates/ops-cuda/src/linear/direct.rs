@@ -48,23 +48,23 @@ const ROWS: usize = 16;
 const SEGMENT: usize = 256;
 const SUM_STRIDE: usize = 20;
 
-/// Most warps of a prologue block; each takes a segment.
-const MOST_WARPS: usize = 32;
+/// Maximum number of warps of a prologue block; each takes a segment.
+const MAX_WARPS: usize = 32;
 
-/// Row counts that kernels are compiled for; `MOST` is the largest.
-const ROWS_OF_X: [usize; 4] = [1, FEW, 16, MOST];
-const MOST: usize = 32;
+/// Row counts that kernels are compiled for; `MAX_ROWS` is the largest.
+const ROWS_OF_X: [usize; 4] = [1, FEW, 16, MAX_ROWS];
+const MAX_ROWS: usize = 32;
 
 /// Columns of a GGUF block, which has one scale.
 const BLOCK: usize = 32;
 
-/// Most times that a block reads x from L2.
+/// Maximum number of times that a block reads x from L2.
 const AGAIN: usize = 2;
 
 /// Split-K factors, smallest first, for calls whose rows of x do not fit in one block's shared memory.
 const SPLITS: [usize; 2] = [2, 4];
 
-/// Most shared memory that leaves L1 enough capacity for the weights in flight, bytes.
+/// Maximum shared memory that leaves L1 enough capacity for the weights in flight, bytes.
 const LITTLE: usize = 80 << 10;
 
 /// How weights are stored.
@@ -129,7 +129,7 @@ struct Form {
     /// Whether these groups have offsets too (one row of x), or offsets or zero points (more than eight rows).
     /// Kernels for two to eight rows test for them at run time, which costs nothing there.
     offset: bool,
-    /// Most rows of x.
+    /// Maximum number of rows of x.
     tokens: usize,
     /// Whether each block normalizes x itself: only for one row.
     normed: bool,
@@ -157,7 +157,7 @@ impl Form {
             grouped: by_groups(problem, SCALED) && !in_registers(problem, weights),
             blocks: if in_registers(problem, weights) { problem.w_group } else { 0 },
             offset: problem.offsets && one || folded && (problem.offsets || problem.zeros),
-            tokens: ROWS_OF_X.into_iter().find(enough).unwrap_or(MOST),
+            tokens: ROWS_OF_X.into_iter().find(enough).unwrap_or(MAX_ROWS),
             normed: one && problem.norm.is_some(),
             x_f32: one && problem.x_dtype == DType::F32,
             through: share.through,
@@ -172,7 +172,7 @@ impl Form {
     /// Parameters of the prologue kernel that prepares x for this one, with or without a norm.
     fn ready(self, normed: bool, x_f32: bool) -> Self {
         let most = if self.weights.integers() && self.blocks == 0 { 16 } else { FEW };
-        let tokens = if self.tokens <= most { FEW } else { MOST };
+        let tokens = if self.tokens <= most { FEW } else { MAX_ROWS };
         let (residual, swiglu, squared, taps) = (false, false, false, 0);
         let (grouped, offset, parts) = (false, false, 1);
         let of_x = Self { tokens, normed, x_f32, ..self };
@@ -219,8 +219,8 @@ fn why_not(problem: &LinearProblem, here: &CudaCapabilities) -> Option<String> {
     let Some(weights) = Weights::of(problem) else {
         return Some(format!("needs weights in e4m3 or integers, got {}", problem.w_dtype));
     };
-    if problem.tokens > MOST {
-        return Some(format!("is for up to {MOST} rows of x, got {}", problem.tokens));
+    if problem.tokens > MAX_ROWS {
+        return Some(format!("is for up to {MAX_ROWS} rows of x, got {}", problem.tokens));
     }
     if problem.convolution.is_some() && problem.tokens > FEW {
         return Some(format!("convolves up to {FEW} rows of x, got {}", problem.tokens));
@@ -310,7 +310,7 @@ fn plan(problem: &LinearProblem, planner: &mut Planner<'_>) -> Result<(), Device
     let by_block = by_groups(problem, BLOCK) && share.tokens <= FEW;
     let round = weights.round(by_block);
     let segments = problem.inputs.div_ceil(round) * round / SEGMENT;
-    let apart = problem.norm.is_some_and(|norm| norm.groups > 1 || segments > MOST_WARPS);
+    let apart = problem.norm.is_some_and(|norm| norm.groups > 1 || segments > MAX_WARPS);
     let stored = share.through || several && apart;
     let x = if stored { in_storage(problem, planner)? } else { planner.required("x")? };
     let norm = if stored { None } else { planner.input("norm")? };
@@ -361,7 +361,7 @@ fn plan(problem: &LinearProblem, planner: &mut Planner<'_>) -> Result<(), Device
             let args = LinearDirectReady { x: &x, norm, to, tokens, inputs, norm_f32, eps, depth };
             // A large block does not fit on an SM next to the previous kernel's and starts only after it; a norm
             // needs the whole row in one block.
-            let warps = segments.min(if normed { MOST_WARPS } else { 8 });
+            let warps = segments.min(if normed { MAX_WARPS } else { 8 });
             let sharing = if normed { 1 } else { segments.div_ceil(warps) };
             let launch = Launch::new([tokens as u32, sharing as u32, 1], 32 * warps as u32, 0);
             let launch = planner.overlapping(launch);
@@ -416,7 +416,7 @@ fn plan(problem: &LinearProblem, planner: &mut Planner<'_>) -> Result<(), Device
         planner.launch(kernel, launch, args);
     }
     let Some(of) = convolution else { return Ok(()) };
-    slots::hand_on(planner, &of.slots, problem.tokens, of.channels * (of.width - 1))
+    slots::copy_unused(planner, &of.slots, problem.tokens, of.channels * (of.width - 1))
 }
 
 #[cfg(test)]

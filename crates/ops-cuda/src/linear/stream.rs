@@ -23,7 +23,7 @@ const PARTS: &[Part] = &[
 /// Compile-time parameters of a kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Form {
-    /// Most rows of x.
+    /// Maximum number of rows of x.
     tokens: usize,
     /// Ring lengths in steps, best first.
     stages: &'static [usize],
@@ -40,7 +40,7 @@ const FORMS: [Form; 3] = [
     Form { tokens: 32, stages: &[4, 3], sums: 1, two: false },
 ];
 
-/// Most rows of x that each block normalizes or rounds while it reads them. A separate launch prepares more rows.
+/// Maximum number of rows of x that each block normalizes or rounds while it reads them. A separate launch prepares more rows.
 pub(super) const FEW: usize = 8;
 
 impl Form {
@@ -113,7 +113,7 @@ const SUMS_BYTES: usize = WARPS * 20 * 4;
 /// Taps of the convolutions that models have.
 const TAPS: usize = 4;
 
-/// Fewest columns of a block: fewer are not worth starting it.
+/// Minimum number of columns of a block: fewer are not worth starting it.
 const COLUMNS: usize = 4;
 
 fn why_not(problem: &LinearProblem, here: &CudaCapabilities) -> Option<String> {
@@ -129,7 +129,7 @@ fn why_not(problem: &LinearProblem, here: &CudaCapabilities) -> Option<String> {
     }
     if problem.convolution.is_some() && problem.tokens > FEW {
         return Some(format!(
-            "convolves up to {FEW} rows of x, got {}: more are faster by a kernel of their own",
+            "convolves up to {FEW} rows of x, got {}: a separate kernel is faster for more",
             problem.tokens
         ));
     }
@@ -333,7 +333,7 @@ fn plan(problem: &LinearProblem, planner: &mut Planner<'_>) -> Result<(), Device
     launch.overlaps = planner.here().compute >= ComputeCapability::new(9, 0);
     planner.launch(kernel, launch, args);
     let Some(of) = convolution else { return Ok(()) };
-    slots::hand_on(planner, &of.slots, problem.tokens, of.channels * (of.width - 1))
+    slots::copy_unused(planner, &of.slots, problem.tokens, of.channels * (of.width - 1))
 }
 
 #[cfg(test)]

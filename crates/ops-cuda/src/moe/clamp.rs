@@ -10,12 +10,12 @@ use ops::moe::{Clamp, MoeProblem, QuantizedExperts};
 
 const PARTS: &[Part] = &[AMPERE, STORAGE, NARROW, source!("order.cuh"), source!("clamp.cu")];
 
-/// Threads of a block, and elements of each.
+/// Threads of a block, and elements per thread.
 const THREADS: usize = 256;
-const OF_THREAD: usize = 8;
+const ELEMENTS: usize = 8;
 
-/// `ordered`: writes the channel order that `hopper_narrow.cu` expects for such weights; otherwise channels are in
-/// order.
+/// `ordered`: the weights of the down projection if `hopper_narrow.cu` computes it, whose channel permutation the kernel then
+/// writes; `None` for channels in order.
 pub(super) fn source(
     dtype: DType,
     ordered: Option<QuantizedExperts>,
@@ -34,7 +34,7 @@ arguments! {
     }
 }
 
-/// Adds the launch from gates and ups `[pairs as listed, 2I]` to `[pairs as listed, I]`.
+/// Adds the launch from gate and up values `[pairs as listed, 2I]` to activations `[pairs as listed, I]`.
 pub(super) fn plan(
     (problem, clamp): (&MoeProblem, Clamp),
     planner: &mut Planner<'_>,
@@ -55,7 +55,7 @@ pub(super) fn plan(
         limit: clamp.limit as f32,
         alpha: clamp.alpha as f32,
     });
-    let blocks = (problem.pairs() * problem.intermediate).div_ceil(THREADS * OF_THREAD) as u32;
+    let blocks = (problem.pairs() * problem.intermediate).div_ceil(THREADS * ELEMENTS) as u32;
     let launch = overlapping(planner, Launch::new([blocks, 1, 1], THREADS as u32, 0));
     planner.launch(kernel, launch, args);
     Ok(())

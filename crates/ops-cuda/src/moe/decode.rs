@@ -45,7 +45,7 @@ enum Tokens {
     More,
 }
 
-/// Most tokens for which a block takes eight rows of W_down; with more, the traffic of the tokens is significant
+/// Maximum number of tokens for which a block takes eight rows of W_down; with more, the traffic of the tokens is significant
 /// compared with that of the weights.
 const FEW: usize = 16;
 
@@ -210,7 +210,7 @@ fn why_not(problem: &MoeProblem, here: &CudaCapabilities) -> Option<String> {
     (wanted > most).then(|| format!("needs {wanted} bytes of shared memory, a block has {most}"))
 }
 
-/// Most static shared memory of the kernels.
+/// Maximum static shared memory of the kernels.
 const STATIC_BYTES: usize = 8448;
 
 /// Bundled kernels: all on Hopper, where they were measured; elsewhere those for one token.

@@ -3,10 +3,10 @@
 //   UP 1:  made[pair] = silu(gate) * up, [gate | up] = W_gate_up[expert] from[pair]
 //   UP 0:  made[pair] = W_down[expert] from[pair]
 //
-// As hopper.cu, but weights are converted to bf16 between shared memory and registers, from which wgmma takes its A operand.
-// A lane reads 16 adjacent channels of a row, its parts of four products of depth 16: channels are permuted relative to
-// wgmma's K index, and tokens are stored in the same order (ordered_channel): `from` is
-// written so by gather_narrow.cu, and `made` with UP. One half of a consumer's rows is converted while the other's products run.
+// As hopper.cu, but weights are dequantized to bf16 on the way from shared memory to registers; wgmma reads A from registers.
+// A lane reads 16 adjacent channels of a row, its share of four wgmma steps of K = 16: channels are permuted relative to
+// wgmma's K index, and tokens are stored in the same permutation (ordered_channel): gather_narrow.cu writes `from` in it,
+// and UP writes `made` in it. One half of a consumer's rows is converted while the wgmma of the other half run.
 //
 // Source: include/hopper.cuh, include/narrow.cuh, moe/hopper_work.cuh, moe/order.cuh, then this file.
 //
@@ -50,7 +50,7 @@ DEVICE void produce(u32 base, const TensorMap* map_from, const TensorMap* map_w,
   }
 }
 
-// The scale of a row, and what is subtracted from its scaled weights.
+// The scale of a row, and the offset that is subtracted from its scaled weights.
 struct Factor {
   float scale, less;
 };
@@ -59,7 +59,7 @@ struct Factors {
   const float *scale, *offset;
   int groups, rows, shift;
 
-  // The factor of a row of an expert at a block of channels; results of missing rows are not stored.
+  // Scale and offset of a row of an expert for a block of channels; results of rows past the end are not stored.
   DEVICE Factor at(int expert, int block, int row) const {
     const i64 at = (i64)(expert * groups + (GROUPED ? block >> shift : 0)) * rows + min(row, rows - 1);
     const float factor = __ldg(scale + at);
@@ -69,7 +69,7 @@ struct Factors {
   }
 };
 
-// Pair i of a word, scaled.
+// Dequantized pair i of a word.
 DEVICE u32 weighted(u32 bits, u32 pair, int i, const Factor& factor) {
   float low, high;
   if constexpr (WEIGHT_BITS == 4) {
@@ -82,7 +82,7 @@ DEVICE u32 weighted(u32 bits, u32 pair, int i, const Factor& factor) {
   return pack(low * (factor.scale * OF_SUMS), high * (factor.scale * OF_SUMS));
 }
 
-// Converts a row's word to the pairs that are multiplied.
+// Dequantizes a word of a row to pairs of bf16.
 DEVICE void take(u32 bits, const Factor& factor, u32 (&to)[PAIRS]) {
   if (!GROUPED || WEIGHT_BITS != 4) take_apart(bits, to);
 #pragma unroll
@@ -98,7 +98,7 @@ DEVICE void take(u32 bits, const Factor& factor, u32 (&to)[PAIRS]) {
   }
 }
 
-// Whether the scales are applied to the sums.
+// Whether the scales are applied to the accumulators.
 constexpr bool LATE = !GROUPED && !(WEIGHT_BITS == 4 && OFFSET);
 
 // Converts 64 rows: a[4 s] to a[4 s + 3] are the A fragment of product s. `from`: this lane's channels of its first row; the second is 8 rows on.
@@ -125,7 +125,7 @@ DEVICE void take_half(u32 (&a)[16], u32 from, const Factor& first, const Factor&
   }
 }
 
-// The products of a half with `pairs` pairs: only the first of TILE's accumulators are used.
+// The wgmma of a half with `pairs` pairs; only the first `pairs` of TILE's accumulator columns are used.
 template <int pairs>
 DEVICE void multiply_half(float (&sums)[TILE / 2], const u32 (&a)[16], u64 b, int more) {
   if constexpr (pairs <= TILE) {
@@ -144,7 +144,7 @@ DEVICE void consume(u32 base, int consumer, const Target& target, int4 tile, int
                     const Factors& factors) {
   const int width = (tile.z - tile.y + 31) / 32;
   const int lane = target.thread % 32, warp = target.thread / 32, row = 64 * consumer + 16 * warp + lane / 4;
-  // A tile of fewer pairs leaves the last tokens' sums unset, and does not store them.
+  // With fewer pairs, the accumulators of the last tokens are not initialized and not stored.
   float sums[2][TILE / 2];
   u32 a[2][16];
   Factor factor[2][2];
@@ -154,7 +154,7 @@ DEVICE void consume(u32 base, int consumer, const Target& target, int4 tile, int
 #pragma unroll
       for (int i = 0; i < 2; i++) {
         const int start = half == 0 ? column : UP ? target.columns + column : column + HALF_ROWS;
-        // Results of missing gates and ups are not stored either.
+        // Results of gate and up rows past the end are not stored.
         factor[half][i] = factors.at(tile.x, block, start + row + 8 * i);
       }
     }
@@ -171,7 +171,7 @@ DEVICE void consume(u32 base, int consumer, const Target& target, int4 tile, int
 #pragma unroll
     for (int half = 0; half < 2; half++) {
       if (block > 0) {
-        // This half's products of the preceding block have ended, and with the second half's that block's stage is free.
+        // This half's wgmma of the previous block are complete; after those of the second half its stage is free.
         wgmma_wait<1>();
         keep(a[half]);
         if (half == 1 && target.thread == 0) mbarrier_arrive(base + AT_EMPTY + 8 * previous);

@@ -17,12 +17,12 @@ pub(super) const CHOOSE: Part = source!("choose.cuh");
 pub(super) const HOPPER: ComputeCapability = ComputeCapability::new(9, 0);
 
 /// `MOST_EXPERTS` and `MOST_CHOSEN` of `choose.cuh`: experts including shared ones, and experts of a token.
-const MOST_EXPERTS: usize = 512;
-const MOST_CHOSEN: usize = 32;
+const MAX_EXPERTS: usize = 512;
+const MAX_CHOSEN: usize = 32;
 
 /// Whether the kernels take `experts` experts, including shared ones, and `of_token` experts of a token.
 pub fn takes(experts: usize, of_token: usize) -> bool {
-    experts <= MOST_EXPERTS && of_token <= MOST_CHOSEN
+    experts <= MAX_EXPERTS && of_token <= MAX_CHOSEN
 }
 
 /// Why none of these kernels can run the problem.
@@ -42,7 +42,7 @@ pub(super) fn why_not(problem: &MoeProblem, here: &CudaCapabilities) -> Option<S
     let (experts, of_token) = (problem.experts + problem.always, problem.of_token());
     (!takes(experts, of_token)).then(|| {
         format!(
-            "takes up to {MOST_EXPERTS} experts and {MOST_CHOSEN} of a token, got {experts} and {of_token}"
+            "takes up to {MAX_EXPERTS} experts and {MAX_CHOSEN} of a token, got {experts} and {of_token}"
         )
     })
 }

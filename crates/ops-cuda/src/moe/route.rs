@@ -30,7 +30,7 @@ pub(super) fn sort_source(tile: usize, arch: &GpuArch) -> KernelSource {
 pub(super) struct List {
     pub(super) tiles: Arc<Buffer>,
     pub(super) pairs: Arc<Buffer>,
-    /// Most tiles.
+    /// Maximum number of tiles.
     pub(super) most_tiles: usize,
 }
 

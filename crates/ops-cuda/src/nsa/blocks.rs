@@ -65,11 +65,11 @@ const HOPPER_FINISH_TILE: usize = 64;
 const ALIGNMENT: usize = 1024;
 /// Results in flight per warp of `finish.cu`: `AHEAD` there.
 const FINISH_AHEAD: usize = 2;
-/// Most keys of a block: all scores of a query against it are in registers at once.
-const MOST_KEYS: usize = 64;
-/// Most blocks of a query: `finish.cu` has their sums in shared memory.
-const MOST_BLOCKS: usize = 64;
-const MOST_CHANNELS: usize = 128;
+/// Maximum number of keys of a block: all scores of a query against it are in registers at once.
+const MAX_KEYS: usize = 64;
+/// Maximum number of blocks of a query: `finish.cu` has their sums in shared memory.
+const MAX_BLOCKS: usize = 64;
+const MAX_CHANNELS: usize = 128;
 /// The fraction of the GPU's memory that partial results may take, as 1/n: it limits the queries of a chunk. Larger
 /// chunks have fewer launches, whose tails leave SMs idle.
 const PARTIAL_SHARE: u64 = 12;
@@ -185,7 +185,7 @@ impl Shape {
 
 /// Common shapes, for the bundle.
 pub(super) fn bundled(dtype: DType, dims: (usize, usize), arch: &BundledArch) -> Vec<KernelSource> {
-    let shape = Shape { dtype, dims, keys: MOST_KEYS, count: MOST_BLOCKS, stretch: stretch(0) };
+    let shape = Shape { dtype, dims, keys: MAX_KEYS, count: MAX_BLOCKS, stretch: stretch(0) };
     vec![shape.blocks(arch.compute).source, shape.finish(arch.compute).source]
 }
 
@@ -193,17 +193,17 @@ fn why_not(problem: &NsaProblem, here: &CudaCapabilities) -> Option<String> {
     if !problem.branches.selected {
         return Some("needs the selected branch, `g_slc` was not given".to_owned());
     }
-    if problem.select_block > MOST_KEYS {
+    if problem.select_block > MAX_KEYS {
         let got = problem.select_block;
-        return Some(format!("needs select_block up to {MOST_KEYS}, got {got}"));
+        return Some(format!("needs select_block up to {MAX_KEYS}, got {got}"));
     }
-    if problem.select_count > MOST_BLOCKS || problem.select_count == 0 {
+    if problem.select_count > MAX_BLOCKS || problem.select_count == 0 {
         let got = problem.select_count;
-        return Some(format!("needs select_count from 1 to {MOST_BLOCKS}, got {got}"));
+        return Some(format!("needs select_count from 1 to {MAX_BLOCKS}, got {got}"));
     }
     for (name, channels) in [("D", problem.head_dim), ("Dv", problem.value_dim)] {
-        if channels > MOST_CHANNELS {
-            return Some(format!("needs {name} up to {MOST_CHANNELS}, got {channels}"));
+        if channels > MAX_CHANNELS {
+            return Some(format!("needs {name} up to {MAX_CHANNELS}, got {channels}"));
         }
     }
     let shape = Shape::of(problem);

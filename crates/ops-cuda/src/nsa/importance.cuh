@@ -1,7 +1,7 @@
 // Importance of a select block for a query of nsa, and the order of blocks by it: larger importance first, then lower index.
 // Requires call.cuh.
 
-constexpr u32 TAKEN = 0, LEAST = 1, NONE = 0xffffffff;  // as keys: taken or not to be taken, importance 0, no key
+constexpr u32 TAKEN = 0, LEAST = 1, NONE = 0xffffffff;  // as keys: selected or excluded, importance 0, no key
 
 DEVICE u32 warp_max(u32 x) {
   u32 y;
@@ -29,10 +29,10 @@ struct Selecting {
   DEVICE int forced_slot(int f) const { return f < front ? f : wanted() + f; }
   DEVICE int forced_block(int f) const { return f < front ? f : back + f - front; }
 
-  // Whether a block's importance is the weight of a single compressed token, the one of its tokens.
+  // Whether a block's importance is the weight of one compressed token, which covers exactly the block's tokens.
   DEVICE bool own_tokens() const { return block == stride && block == select_block; }
 
-  // Importance of block j: the sum over compressed tokens i, in rising order, of
+  // Importance of block j: the sum over compressed tokens i, in ascending order, of
   // |[i d, i d + l) intersect [j l', (j + 1) l')| / d * weight_of(i).
   template <class WeightOf>
   DEVICE float importance(int j, WeightOf weight_of) const {
@@ -47,7 +47,7 @@ struct Selecting {
     return sum;
   }
 
-  // Block j's importance as an integer of the same order; forced blocks count as taken.
+  // Block j's importance as an integer with the same order; forced blocks count as selected.
   DEVICE u32 key(int j, float importance) const {
     return j < front || j >= back ? TAKEN : __float_as_uint(importance) + LEAST;
   }

@@ -38,16 +38,16 @@ const ATTEND: &[Part] = &[
 const TILE: usize = 16;
 /// Warps of a block: the first that fits the shared memory.
 const WARPS: &[usize] = &[8, 4, 2, 1];
-/// Most queries of a sequence: each reads its tokens separately.
-const MOST_QUERIES: usize = 64;
-/// Most blocks of a query that the selecting block orders by counting.
-const MOST_BLOCKS: usize = 1024;
+/// Maximum number of queries of a sequence: each reads its tokens separately.
+const MAX_QUERIES: usize = 64;
+/// Maximum number of blocks of a query that the selecting block orders by counting.
+const MAX_BLOCKS: usize = 1024;
 /// Heads of a group whose sums the selecting block has in shared memory: `lse` of `step_score.cu`.
-const MOST_GROUP: usize = 64;
-/// Most parts of one branch: one block reads all of them again to combine them.
-const MOST_PARTS: usize = 64;
+const MAX_GROUP: usize = 64;
+/// Maximum number of parts of one branch: one block reads all of them again to combine them.
+const MAX_PARTS: usize = 64;
 
-/// Most static shared memory of the kernels.
+/// Maximum static shared memory of the kernels.
 const STATIC_BYTES: usize = 6144;
 /// The two kernels' parameter `KEY_COPIES`: keys, and their rounding errors.
 const SCORE_COPIES: usize = 2;
@@ -134,15 +134,15 @@ pub(super) fn table() -> ChoiceTable {
 
 fn why_not(problem: &NsaProblem, here: &CudaCapabilities) -> Option<String> {
     let queries = problem.queries.longest();
-    if queries > MOST_QUERIES {
-        return Some(format!("needs up to {MOST_QUERIES} queries in a sequence, got {queries}"));
+    if queries > MAX_QUERIES {
+        return Some(format!("needs up to {MAX_QUERIES} queries in a sequence, got {queries}"));
     }
-    if problem.group() > MOST_GROUP {
-        return Some(format!("needs groups of up to {MOST_GROUP} heads, got {}", problem.group()));
+    if problem.group() > MAX_GROUP {
+        return Some(format!("needs groups of up to {MAX_GROUP} heads, got {}", problem.group()));
     }
-    if problem.select_count > MOST_BLOCKS {
+    if problem.select_count > MAX_BLOCKS {
         let got = problem.select_count;
-        return Some(format!("needs select_count up to {MOST_BLOCKS}, got {got}"));
+        return Some(format!("needs select_count up to {MAX_BLOCKS}, got {got}"));
     }
     let dims = (problem.head_dim, problem.value_dim);
     let shared = here.shared_bytes;
@@ -263,7 +263,7 @@ fn plan(problem: &NsaProblem, planner: &mut Planner<'_>) -> Result<(), DeviceErr
     }
 
     let parts_of = |there: bool, tokens: usize| match there {
-        true => tokens.min(operands.keys).div_ceil(warps * TILE).clamp(1, MOST_PARTS),
+        true => tokens.min(operands.keys).div_ceil(warps * TILE).clamp(1, MAX_PARTS),
         false => 0,
     };
     let selected_tokens = problem.select_count * problem.select_block.min(operands.keys.max(1));

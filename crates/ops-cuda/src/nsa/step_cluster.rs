@@ -29,13 +29,13 @@ const PARTS: &[Part] = &[
 const CLUSTER: usize = 8;
 /// Warps of a block, and tokens that each reads at a time: the first useful pair that fits in shared memory.
 const TILES: &[(usize, usize)] = &[(8, 32), (8, 16), (4, 16)];
-/// Most queries of a sequence: each reads its tokens separately.
-const MOST_QUERIES: usize = 64;
-/// Most blocks of a query that are ordered by counting.
-const MOST_BLOCKS: usize = 1024;
-/// Most heads of a group: the rows of one product.
-const MOST_GROUP: usize = 16;
-/// Most static shared memory of the kernel.
+/// Maximum number of queries of a sequence: each reads its tokens separately.
+const MAX_QUERIES: usize = 64;
+/// Maximum number of blocks of a query that are ordered by counting.
+const MAX_BLOCKS: usize = 1024;
+/// Maximum number of heads of a group: the rows of one product.
+const MAX_GROUP: usize = 16;
+/// Maximum static shared memory of the kernel.
 const STATIC_BYTES: usize = 6144;
 
 /// Data-center GPUs from Hopper on; small GPUs of later generations have too small clusters and too little shared
@@ -123,15 +123,15 @@ fn why_not(problem: &NsaProblem, here: &CudaCapabilities) -> Option<String> {
         ));
     }
     if !problem.selects() {
-        return Some("needs a selected branch that selects by itself".to_owned());
+        return Some("needs a selected branch without `block_indices`".to_owned());
     }
     let queries = problem.queries.longest();
     let rows = problem.queries.count() * queries;
     for (what, got, most) in [
-        ("queries in a sequence", queries, MOST_QUERIES),
+        ("queries in a sequence", queries, MAX_QUERIES),
         ("queries in all", rows, 65_535),
-        ("heads in a group", problem.group(), MOST_GROUP),
-        ("blocks of a query", problem.select_count, MOST_BLOCKS),
+        ("heads in a group", problem.group(), MAX_GROUP),
+        ("blocks of a query", problem.select_count, MAX_BLOCKS),
     ] {
         if got > most {
             return Some(format!("needs up to {most} {what}, got {got}"));

@@ -1,6 +1,6 @@
 // A block of threads selects the blocks of one query of nsa. Requires step.cuh and importance.cuh.
 
-// A block with its key as one integer, larger for those that are taken first; 0 for none.
+// A block's key and index as one integer, larger for blocks that are selected first; 0 for none.
 DEVICE u64 order_of(u32 key, int j) { return key == TAKEN ? 0 : (u64)key << 32 | (u32)~j; }
 
 // The lane's rank among 32, larger integers first.
@@ -11,8 +11,8 @@ DEVICE int place_among(u64 number) {
   return ahead;
 }
 
-// Writes the blocks in order over `keys` (room for all blocks); weights of compressed tokens are in shared memory, as is
-// `list` [count]. All threads call it; it ends with a barrier.
+// Overwrites `keys` [blocks] with the selected blocks in ascending order; `weights` of compressed tokens and `list` [count]
+// are in shared memory. All threads call it; it ends with a barrier.
 DEVICE void select_blocks(const Selecting& here, const float* weights, u32* keys, int* list) {
   __shared__ u64 groups[32];
   __shared__ int candidates[32], found;
@@ -32,8 +32,8 @@ DEVICE void select_blocks(const Selecting& here, const float* weights, u32* keys
   }
   const int wanted = here.wanted();
   if (wanted <= 32) {
-    // Threads form 32 groups. The wanted-th largest of the groups' largest keys is a lower bound of the selected keys: few
-    // more blocks reach it.
+    // Threads form 32 groups. The wanted-th largest of the groups' maxima is a lower bound of the selected keys, and few
+    // other keys reach it.
     u64 largest = best;
 #pragma unroll
     for (int step = 1; step < WARPS; step *= 2) largest = max(largest, __shfl_xor_sync(0xffffffff, largest, step));
@@ -69,7 +69,7 @@ DEVICE void select_blocks(const Selecting& here, const float* weights, u32* keys
       }
     }
   }
-  // Many ties or many wanted: one after the other. The thread that had the largest searches for its next.
+  // Many ties or many blocks: selected one by one. The thread that had the maximum searches for its next largest key.
 #pragma unroll 1
   for (int f = thread; f < here.forced(); f += THREADS) list[f] = here.forced_block(f);
 #pragma unroll 1

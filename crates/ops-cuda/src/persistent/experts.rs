@@ -18,15 +18,15 @@ pub(crate) struct Experts {
     pub(crate) hidden: usize,
 }
 
-/// Most routed experts.
-pub(crate) const MOST_LOGITS: usize = 512;
-/// Most experts of a token: with two of them in a ring stage of the down projection, and with separate ring stages
+/// Maximum number of routed experts.
+pub(crate) const MAX_LOGITS: usize = 512;
+/// Maximum number of experts of a token: with two of them in a ring stage of the down projection, and with separate ring stages
 /// for gates, ups and the down projection.
-const MOST_CHOSEN: [usize; 2] = [16, SUM_STAGES / 2];
+const MAX_CHOSEN: [usize; 2] = [16, SUM_STAGES / 2];
 /// Blocks over which an expert's gate and up columns are distributed.
 const DEALT: usize = 128;
-/// Most output columns of a block in the down projection, in the same two cases: rows of a matrix product.
-const MOST_COLUMNS: [usize; 2] = [16, 24];
+/// Maximum number of output columns of a block in the down projection, in the same two cases: rows of a matrix product.
+const MAX_COLUMNS: [usize; 2] = [16, 24];
 
 impl Experts {
     /// The experts of the models whose residual stream has `hidden` columns; norms and routers are in the same
@@ -54,11 +54,11 @@ impl Experts {
         let Self { of, always, chosen, inner, hidden } = self;
         let (blocks, rest) = (here.multiprocessors.max(1) as usize, !self.by_chunks(weights));
         let at = usize::from(rest);
-        if of > MOST_LOGITS {
-            return Some(format!("chooses among {MOST_LOGITS} experts at most, got {of}"));
+        if of > MAX_LOGITS {
+            return Some(format!("chooses among {MAX_LOGITS} experts at most, got {of}"));
         }
         // Experts of a ring stage in the down projection.
-        let (most, whole) = (MOST_CHOSEN[at], if rest { 1 } else { 2 });
+        let (most, whole) = (MAX_CHOSEN[at], if rest { 1 } else { 2 });
         if chosen > most || !chosen.is_multiple_of(whole) || always >= chosen {
             let number = if rest { "up to" } else { "an even number up to" };
             return Some(format!(
@@ -71,16 +71,16 @@ impl Experts {
             return Some(format!("takes experts of {wanted} columns, got {inner}"));
         }
         if DEALT > blocks {
-            return Some(format!("needs {DEALT} multiprocessors, this GPU has {blocks}"));
+            return Some(format!("needs {DEALT} SMs, this GPU has {blocks}"));
         }
         // Every block has output columns, so a consumer of the down projection knows that all blocks have read the
         // earlier stages.
         if hidden / 2 < blocks {
-            return Some(format!("needs two columns of a token a block, got {hidden}"));
+            return Some(format!("needs two columns of a token per block, got {hidden}"));
         }
         let columns = 2 * (hidden / 2).div_ceil(blocks);
-        if columns > MOST_COLUMNS[at] {
-            let most = MOST_COLUMNS[at];
+        if columns > MAX_COLUMNS[at] {
+            let most = MAX_COLUMNS[at];
             return Some(format!("makes up to {most} columns of a block, not {columns}"));
         }
         let (wanted, there) = (whole * columns * inner, weights.stage());

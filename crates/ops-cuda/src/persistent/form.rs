@@ -10,18 +10,18 @@ use ops::DType;
 pub(super) const WARPS: usize = 8;
 /// Rows of a matrix product, each a chunk of a row of w: a ring stage.
 const STAGE_ROWS: usize = 16;
-/// Most ring stages of a block in one stage of the sequence: their sums are in shared memory.
+/// Maximum number of ring stages of a block in one stage of the sequence: their sums are in shared memory.
 pub(super) const SUM_STAGES: usize = 20;
-/// Most columns of a block: two threads add up one.
-pub(super) const MOST_COLUMNS: usize = 32 * WARPS / 2;
+/// Maximum number of columns of a block: two threads add up one.
+pub(super) const MAX_COLUMNS: usize = 32 * WARPS / 2;
 /// Shared memory of x in f16, bytes.
 const X: usize = 16 << 10;
 /// Static shared memory of a block, bytes: state of all stages, and barriers.
 const STATIC_BYTES: usize = 8 << 10;
 /// Bytes that loads read beyond the scales of a block's last row; they are unused.
 const SLACK: usize = 256;
-/// Most stages of a launch.
-pub(super) const MOST_PHASES: usize = 128;
+/// Maximum number of stages of a launch.
+pub(super) const MAX_STAGES: usize = 128;
 
 /// Numbers of warps that multiply: all, or six if K is three quarters of a supported width, so that rows of w are
 /// whole chunks.
@@ -179,7 +179,7 @@ impl Weights {
             let whole = 16 / size;
             if !columns.is_multiple_of(whole) {
                 return Some(format!(
-                    "needs M a multiple of {whole} beside such factors, got {columns}"
+                    "needs M a multiple of {whole} with such scales, got {columns}"
                 ));
             }
             // A block's first column is even.
@@ -254,7 +254,7 @@ impl Weights {
             .define("RING_BYTES", self.ring())
             .define("FACTOR_BYTES", self.factor_bytes())
             .define("SUM_STAGES", SUM_STAGES)
-            .define("MOST_PHASES", MOST_PHASES)
+            .define("MOST_PHASES", MAX_STAGES)
             .define("PHASE_BYTES", record::BYTES)
             .define("STAGE_BYTES", self.stage())
             .define("X_BYTES", self.x_bytes())

@@ -17,7 +17,7 @@ const PARTS: &[Part] =
 const OF_THREAD: usize = 8;
 /// Threads of a block of short rows, and most threads of a long one.
 const BLOCK: usize = 256;
-const MOST: usize = 1024;
+const MAX_THREADS: usize = 1024;
 
 /// Mapping of a row to threads. It is the same for all rows of up to [`OF_THREAD`] elements per thread of a team, so
 /// that they share a kernel.
@@ -38,7 +38,7 @@ impl Tile {
         let widest = 16 / dtype.bytes();
         let divides = |wide: &usize| *wide <= widest && channels.is_multiple_of(*wide);
         let vector = [8, 4, 2, 1].into_iter().find(divides).unwrap_or(1);
-        let team = channels.div_ceil(OF_THREAD).next_power_of_two().min(MOST);
+        let team = channels.div_ceil(OF_THREAD).next_power_of_two().min(MAX_THREADS);
         let pieces = channels.max(OF_THREAD * team).div_ceil(team * vector);
         let rows = if team > 32 { 1 } else { BLOCK / team };
         Self { vector, team, pieces, rows }

@@ -1,4 +1,4 @@
-//! `bisect`: a thread block cluster per row; finds the limits by bisection. The contract is in `bisect.cu`.
+//! `bisect`: a thread block cluster per row; finds the top-k, top-p and min-p thresholds by bisection. The contract is in `bisect.cu`.
 
 use crate::{CudaVariant, Planner, arguments, int, source};
 use device::cuda::{
@@ -13,20 +13,20 @@ pub(super) const VARIANT: CudaVariant<SamplingProblem> =
 const PARTS: &[Part] = &[source!("../include/order.cuh"), source!("bisect.cu")];
 
 const THREADS: u32 = 1024;
-/// Blocks of a cluster on GPUs with clusters: 4 if the vocabulary then fits in shared memory and clusters of 8 for all rows
-/// would exceed the number of SMs; otherwise 8.
+/// Cluster sizes on GPUs with clusters: 4 if the vocabulary then fits in shared memory and clusters of 8 would need more
+/// blocks than there are SMs; otherwise 8.
 const CLUSTERS: [usize; 2] = [4, 8];
 /// Bytes of a token in shared memory: its key and its weight.
 const TOKEN_BYTES: usize = 8;
-/// Most static shared memory of the kernel.
+/// Maximum static shared memory of the kernel.
 const STATIC_BYTES: usize = 3 << 10;
-/// Log-probabilities that the bundled kernel returns: the most that servers accept in a request.
+/// `top_logprobs` of the bundled kernel: the maximum that servers accept in a request.
 const BUNDLED_TOP: usize = 20;
 
 /// Compile-time parameters of the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Form {
-    /// Blocks of a row.
+    /// Blocks per row.
     cluster: usize,
     /// Whether the row's keys and weights are in the blocks' shared memory.
     held: bool,
@@ -34,23 +34,24 @@ struct Form {
     top: usize,
 }
 
-/// Tokens of a block, a multiple of four, since four tokens share their random words.
-fn share(vocabulary: usize, cluster: usize) -> usize {
+/// Tokens per block, a multiple of four, since four tokens share a Philox counter.
+fn tokens_per_block(vocabulary: usize, cluster: usize) -> usize {
     vocabulary.div_ceil(cluster).next_multiple_of(4)
 }
 
 impl Form {
     fn of(problem: &SamplingProblem, here: &CudaCapabilities) -> Self {
-        let room = (here.shared_bytes as usize).saturating_sub(STATIC_BYTES);
-        let held = |cluster| share(problem.vocabulary, cluster) * TOKEN_BYTES <= room;
+        let available = (here.shared_bytes as usize).saturating_sub(STATIC_BYTES);
+        let fits =
+            |cluster| tokens_per_block(problem.vocabulary, cluster) * TOKEN_BYTES <= available;
         let top = problem.top_logprobs;
         let [few, many] = CLUSTERS;
         if here.compute < ComputeCapability::new(9, 0) {
-            return Self { cluster: 1, held: held(1), top };
+            return Self { cluster: 1, held: fits(1), top };
         }
-        let at_once = problem.rows * many <= here.multiprocessors as usize;
-        let cluster = if held(few) && !at_once { few } else { many };
-        Self { cluster, held: held(cluster), top }
+        let one_wave = problem.rows * many <= here.multiprocessors as usize;
+        let cluster = if fits(few) && !one_wave { few } else { many };
+        Self { cluster, held: fits(cluster), top }
     }
 
     fn source(self, arch: GpuArch) -> KernelSource {
@@ -61,7 +62,8 @@ impl Form {
     }
 
     fn launch(self, rows: usize, vocabulary: usize) -> Launch {
-        let bytes = if self.held { share(vocabulary, self.cluster) * TOKEN_BYTES } else { 0 };
+        let bytes =
+            if self.held { tokens_per_block(vocabulary, self.cluster) * TOKEN_BYTES } else { 0 };
         let cluster = self.cluster as u32;
         Launch::new([cluster, rows as u32, 1], THREADS, bytes as u32).with_cluster([cluster, 1, 1])
     }
@@ -77,7 +79,7 @@ fn why_not(problem: &SamplingProblem, here: &CudaCapabilities) -> Option<String>
     None
 }
 
-/// Bundled kernels, which are compiled for no particular vocabulary: those that a GPU uses for 100,000 tokens.
+/// Bundled kernels. They are independent of the vocabulary; these are the ones that GPUs use for 100,000 tokens.
 pub(super) fn bundled(arch: &BundledArch) -> Vec<KernelSource> {
     let form = |(cluster, held), top| Form { cluster, held, top };
     let forms: &[(usize, bool)] = match arch.compute >= ComputeCapability::new(9, 0) {

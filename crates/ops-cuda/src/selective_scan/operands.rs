@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 arguments! {
     /// The parameters of both kernels.
-    pub(super) Given {
+    pub(super) ScanArguments {
         u: Pointer, delta: Pointer, rates: Pointer, b: Pointer, c: Pointer, d: Nullable, z: Nullable, delta_bias: Nullable,
         initial_state: Nullable, cu_seqlens: Nullable, state_indices: Nullable, o: Pointer, final_state: Pointer, sequences: i32,
         tokens: i32, channels: i32, groups: i32, u_row: i32, delta_row: i32, b_row: i32, c_row: i32, z_row: i32, delta_f32: i32,
@@ -115,11 +115,11 @@ impl Operands {
         })
     }
 
-    pub(super) fn given(&self) -> Given<'_> {
+    pub(super) fn arguments(&self) -> ScanArguments<'_> {
         let Self { strides, sizes, wide, .. } = self;
         let [sequences, tokens, channels, groups] = *sizes;
         let [delta_f32, rate_f32, d_f32, bias_f32] = *wide;
-        Given {
+        ScanArguments {
             u: &self.u,
             delta: &self.delta,
             rates: &self.rates,
@@ -151,8 +151,8 @@ impl Operands {
     }
 }
 
-/// Most blocks along y of a grid.
-pub(super) const MOST: usize = 65535;
+/// Maximum number of blocks along y of a grid.
+pub(super) const MAX_GRID_YZ: usize = 65535;
 /// Widest state whose rates and values fit in a lane's registers.
 const WIDEST: usize = 256;
 

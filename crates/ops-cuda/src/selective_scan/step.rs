@@ -1,6 +1,6 @@
 //! `step`: token by token, any shape and storage type; the decode step. The contract is in `step.cu`.
 
-use super::operands::{Given, MOST, Operands, TokenStrides, unfit};
+use super::operands::{MAX_GRID_YZ, Operands, ScanArguments, TokenStrides, unfit};
 use crate::{CudaVariant, Planner, arguments, slots, source};
 use device::cuda::{
     BundledArch, CudaCapabilities, DeviceError, GpuArch, KernelSource, Launch, Part,
@@ -21,7 +21,7 @@ const PARTS: &[Part] = &[
 const THREADS: usize = 128;
 /// Resident blocks of `THREADS` threads per SM, limited by their 40 registers.
 const RESIDENT: usize = 12;
-/// Most sequences of a block: the rates are then read for a quarter of them, and with more the last wave would be
+/// Maximum number of sequences of a block: the rates are then read for a quarter of them, and with more the last wave would be
 /// small.
 const TAKEN: usize = 4;
 
@@ -61,7 +61,7 @@ fn taken(blocks: usize, sequences: usize, multiprocessors: usize) -> usize {
 }
 
 arguments! {
-    SelectiveScanStep: selective_scan_step { given: (Given) }
+    SelectiveScanStep: selective_scan_step { given: (ScanArguments) }
 }
 
 fn plan(problem: &SelectiveScanProblem, planner: &mut Planner<'_>) -> Result<(), DeviceError> {
@@ -78,10 +78,10 @@ fn plan(problem: &SelectiveScanProblem, planner: &mut Planner<'_>) -> Result<(),
     let sequences = problem.sequences.count();
     let blocks = problem.channels.div_ceil(THREADS / lanes(problem.state_dim, vector));
     let each = taken(blocks, sequences, planner.here().multiprocessors as usize);
-    let grid = [blocks as u32, sequences.div_ceil(each).min(MOST) as u32, 1];
+    let grid = [blocks as u32, sequences.div_ceil(each).min(MAX_GRID_YZ) as u32, 1];
     let launch = planner.overlapping(Launch::new(grid, THREADS as u32, 0));
-    planner.launch(kernel, launch, SelectiveScanStep { given: operands.given() });
-    slots::hand_on(planner, &problem.slots, sequences, problem.channels * problem.state_dim)
+    planner.launch(kernel, launch, SelectiveScanStep { given: operands.arguments() });
+    slots::copy_unused(planner, &problem.slots, sequences, problem.channels * problem.state_dim)
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
-//! `tiles`: prompts, by tiles of tokens in shared memory. The contract is in `tiles.cu`.
+//! `tiles`: prefill, with tiles of tokens in shared memory. The contract is in `tiles.cu`.
 
-use super::operands::{Given, MOST, Operands, TokenStrides, unfit};
+use super::operands::{MAX_GRID_YZ, Operands, ScanArguments, TokenStrides, unfit};
 use crate::{CudaVariant, Planner, arguments, slots, source};
 use device::cuda::{
     BundledArch, CudaCapabilities, DeviceError, GpuArch, KernelSource, Launch, Part,
@@ -18,15 +18,15 @@ const PARTS: &[Part] = &[
     source!("tiles.cu"),
 ];
 
-/// Lanes of a channel, `LANES` of the kernel.
+/// Lanes per channel, `LANES` of the kernel.
 const LANES: usize = 4;
-/// Channels of a block: most and fewest.
+/// Channels of a block: maximum and minimum.
 const CHANNELS: [usize; 2] = [64, 16];
 
 fn why_not(problem: &SelectiveScanProblem, here: &CudaCapabilities) -> Option<String> {
     let sequences = problem.sequences.count();
-    if sequences > MOST {
-        return Some(format!("needs up to {MOST} sequences, got {sequences}"));
+    if sequences > MAX_GRID_YZ {
+        return Some(format!("needs up to {MAX_GRID_YZ} sequences, got {sequences}"));
     }
     unfit(problem, here)
 }
@@ -39,7 +39,7 @@ struct Tile {
     wide: bool,
     state_dim: usize,
     channels: usize,
-    /// Elements of an asynchronous copy of channels, and of states of B and C.
+    /// Elements per `cp.async`: of u, z and delta, and of B and C.
     pieces: [usize; 2],
 }
 
@@ -80,15 +80,15 @@ impl Tile {
     }
 }
 
-/// The shape that models use.
+/// The kernels of the shapes that models use.
 pub(super) fn bundled(arch: &BundledArch) -> Vec<KernelSource> {
     let of =
         |channels| Tile { dtype: DType::Bf16, wide: true, state_dim: 16, channels, pieces: [8, 8] };
     CHANNELS.map(|channels| of(channels).source(arch.arch())).to_vec()
 }
 
-/// Channels of a block: the smaller number if that reduces the work of the busiest SM by a quarter; otherwise the
-/// larger, whose channels share B and C and whose accesses are wider.
+/// Channels of a block: the minimum if that reduces the work of the busiest SM by a quarter; otherwise the maximum, whose
+/// channels share B and C and whose accesses are wider.
 fn channels(per_group: usize, others: usize, multiprocessors: usize) -> usize {
     let [most, least] = CHANNELS;
     let busiest = |channels: usize| {
@@ -99,7 +99,7 @@ fn channels(per_group: usize, others: usize, multiprocessors: usize) -> usize {
 }
 
 arguments! {
-    SelectiveScanTiles: selective_scan_tiles { given: (Given) }
+    SelectiveScanTiles: selective_scan_tiles { given: (ScanArguments) }
 }
 
 fn plan(problem: &SelectiveScanProblem, planner: &mut Planner<'_>) -> Result<(), DeviceError> {
@@ -120,8 +120,8 @@ fn plan(problem: &SelectiveScanProblem, planner: &mut Planner<'_>) -> Result<(),
     let threads = (LANES * tile.channels) as u32;
     let grid = [blocks as u32, sequences as u32, 1];
     let launch = planner.overlapping(Launch::new(grid, threads, tile.shared_bytes() as u32));
-    planner.launch(kernel, launch, SelectiveScanTiles { given: operands.given() });
-    slots::hand_on(planner, &problem.slots, sequences, problem.channels * problem.state_dim)
+    planner.launch(kernel, launch, SelectiveScanTiles { given: operands.arguments() });
+    slots::copy_unused(planner, &problem.slots, sequences, problem.channels * problem.state_dim)
 }
 
 #[cfg(test)]
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn every_form_fits_every_gpu() {
+    fn shared_memory_of_every_tile_fits_every_gpu() {
         // By hand: stages of u, z and delta of 72 channels, B and C; steps of 64 channels, wide B and C.
         let tile =
             |dtype, state_dim, wide| Tile { dtype, wide, state_dim, channels: 64, pieces: [1, 1] };

@@ -1,7 +1,7 @@
 //! `chunk`: chunks of 64 tokens by matrix products; long sequences are split into segments if there are few of them.
 //! The contracts are in `states.cu`, `combine.cu` and `chunk.cu`.
 
-use super::operands::{MOST, Operands, Settings, TokenStrides, unfit};
+use super::operands::{MAX_GRID_YZ, Operands, Settings, TokenStrides, unfit};
 use super::segments;
 use crate::{CudaVariant, Planner, arguments, int, slots, source};
 use device::cuda::{
@@ -28,8 +28,8 @@ const STATES: &[Part] = &[
     source!("chunk.cuh"),
     source!("states.cu"),
 ];
-/// Most warps of a block: a warp's state takes half of its registers.
-const MOST_WARPS: usize = 8;
+/// Maximum number of warps of a block: a warp's state takes half of its registers.
+const MAX_WARPS: usize = 8;
 
 /// Tiling of the work: macros of `chunk.cuh`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,7 +93,7 @@ fn choose(problem: &SsdProblem, shared_bytes: u32) -> Option<Tile> {
         SHAPES.iter().map(|(heads, stages)| Tile { heads: *heads, column_tiles, stages: *stages });
     tiles.find(|tile| {
         problem.heads_per_group().is_multiple_of(tile.heads)
-            && tile.warps(head_dim) <= MOST_WARPS
+            && tile.warps(head_dim) <= MAX_WARPS
             && tile.shared_bytes(head_dim, state_dim, false) <= shared_bytes as usize
     })
 }
@@ -102,8 +102,11 @@ fn why_not(problem: &SsdProblem, here: &CudaCapabilities) -> Option<String> {
     if !matches!(problem.dtype, DType::Bf16 | DType::F16) {
         return Some(format!("needs bf16 or f16 tensors, got {}", problem.dtype));
     }
-    if problem.sequences.count() > MOST {
-        return Some(format!("needs up to {MOST} sequences, got {}", problem.sequences.count()));
+    if problem.sequences.count() > MAX_GRID_YZ {
+        return Some(format!(
+            "needs up to {MAX_GRID_YZ} sequences, got {}",
+            problem.sequences.count()
+        ));
     }
     if choose(problem, here.shared_bytes).is_none() {
         return Some(format!(
@@ -263,7 +266,7 @@ fn plan(problem: &SsdProblem, planner: &mut Planner<'_>) -> Result<(), DeviceErr
     let grid = [head_blocks, segments as u32, sequences as u32];
     let launch = Launch { overlaps: segments > 1, ..Launch::new(grid, threads, shared) };
     planner.launch(kernel, launch, args);
-    slots::hand_on(planner, &problem.slots, sequences, problem.heads * problem.state_len())
+    slots::copy_unused(planner, &problem.slots, sequences, problem.heads * problem.state_len())
 }
 
 #[cfg(test)]

@@ -123,13 +123,14 @@ impl TokenStrides {
     }
 }
 
-/// Most blocks along y and z of a grid.
-pub(super) const MOST: usize = 65535;
+/// Maximum number of blocks along y and z of a grid.
+pub(super) const MAX_GRID_YZ: usize = 65535;
 
 /// Why no kernel of the op runs the problem on this GPU.
 pub(super) fn unfit(problem: &SsdProblem, here: &CudaCapabilities) -> Option<String> {
     if here.compute < ComputeCapability::new(8, 0) {
         return Some(format!("needs compute capability 8.0, this GPU has {}", here.compute));
     }
-    (problem.heads > MOST).then(|| format!("needs up to {MOST} heads, got {}", problem.heads))
+    (problem.heads > MAX_GRID_YZ)
+        .then(|| format!("needs up to {MAX_GRID_YZ} heads, got {}", problem.heads))
 }

@@ -1,6 +1,6 @@
 //! `recurrent`: token by token, any shape and storage type; the decode step. The contract is in `recurrent.cu`.
 
-use super::operands::{MOST, Operands, Settings, unfit};
+use super::operands::{MAX_GRID_YZ, Operands, Settings, unfit};
 use crate::{CudaVariant, Planner, arguments, slots, source};
 use device::cuda::{
     BundledArch, CudaCapabilities, DeviceError, GpuArch, KernelSource, Launch, Part,
@@ -19,7 +19,7 @@ const PARTS: &[Part] = &[
 ];
 
 const WARPS: usize = 4;
-/// Most values of the state in a lane.
+/// Maximum number of values of the state in a lane.
 const HELD: usize = 32;
 /// Widest state whose rows fit in a lane's registers.
 const WIDEST: usize = 512;
@@ -93,7 +93,7 @@ fn source(
         .define("BLOCKS_PER_SM", resident(state_dim, one_token).min(most))
 }
 
-/// Most values of a vector: 16 bytes of the states and of the inputs.
+/// Maximum number of values of a vector: 16 bytes of the states and of the inputs.
 fn widest(states: DType) -> usize {
     if states == DType::Bf16 { 8 } else { 4 }
 }
@@ -158,10 +158,10 @@ fn plan(problem: &SsdProblem, planner: &mut Planner<'_>) -> Result<(), DeviceErr
         settings: operands.settings(),
         ahead: if more { at_once as i32 / 2 } else { 0 },
     };
-    let grid = [blocks as u32, operands.heads as u32, sequences.min(MOST) as u32];
+    let grid = [blocks as u32, operands.heads as u32, sequences.min(MAX_GRID_YZ) as u32];
     let launch = planner.overlapping(Launch::new(grid, 32 * WARPS as u32, 0));
     planner.launch(kernel, launch, args);
-    slots::hand_on(planner, &problem.slots, sequences, problem.heads * problem.state_len())
+    slots::copy_unused(planner, &problem.slots, sequences, problem.heads * problem.state_len())
 }
 
 #[cfg(test)]

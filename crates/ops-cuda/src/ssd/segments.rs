@@ -12,7 +12,7 @@ const COMBINE: &[Part] = &[source!("state.cuh"), source!("combine.cu")];
 
 /// Tokens of a chunk, `Q` of the kernels.
 pub(super) const CHUNK_TOKENS: usize = 64;
-/// Fewest chunks of a segment: shorter ones do not pay for reading x twice.
+/// Minimum number of chunks of a segment: shorter ones do not pay for reading x twice.
 const SEGMENT_CHUNKS: usize = 2;
 
 /// The kernel that propagates states across segments.

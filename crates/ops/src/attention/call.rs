@@ -1,7 +1,7 @@
 //! The typed call of `attention`: a field for each tensor and option.
 
 use super::{AttentionOp, Mask};
-use crate::op::given;
+use crate::op::call_tensors;
 use crate::{CallTensors, Key, OpError, Options, Settings, Tensor, Typed};
 
 const OP: &str = "attention";
@@ -102,7 +102,7 @@ pub struct AttentionCall<'a> {
 impl Typed for AttentionCall<'_> {
     type Family = AttentionOp;
 
-    fn given(&self) -> CallTensors<'_, AttentionOp> {
+    fn call_tensors(&self) -> CallTensors<'_, AttentionOp> {
         let (v, value_width) = match self.v {
             Values::Separate(v) => (Some(v), None),
             Values::InKeys(width) => (None, Some(width)),
@@ -113,7 +113,7 @@ impl Typed for AttentionCall<'_> {
             Keys::Packed { offsets } => (offsets, None, None),
             Keys::Paged { table, lengths } => (None, Some(lengths), Some(table)),
         };
-        given!(AttentionOp, AttentionOptions { mask, scale, softcap, value_width }, {
+        call_tensors!(AttentionOp, AttentionOptions { mask, scale, softcap, value_width }, {
             "q": self.q,
             "cu_seqlens": self.offsets,
             "k": self.k,

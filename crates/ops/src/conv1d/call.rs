@@ -2,7 +2,7 @@
 
 use super::problem::{ACTIVATIONS, LAYOUTS};
 use super::{Activation, Conv1dOp, Layout};
-use crate::op::given;
+use crate::op::call_tensors;
 use crate::{CallTensors, Key, OpError, Options, Settings, States, Tensor, Typed};
 
 const OP: &str = "conv1d";
@@ -60,8 +60,8 @@ pub struct Conv1dCall<'a> {
 impl Typed for Conv1dCall<'_> {
     type Family = Conv1dOp;
 
-    fn given(&self) -> CallTensors<'_, Conv1dOp> {
-        let mut given = given!(Conv1dOp, self.options, {
+    fn call_tensors(&self) -> CallTensors<'_, Conv1dOp> {
+        let mut given = call_tensors!(Conv1dOp, self.options, {
             "x": self.x,
             "weight": self.weight,
             "bias": self.bias,

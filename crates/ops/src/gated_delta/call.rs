@@ -1,7 +1,7 @@
 //! The typed call of `gated_delta`: a field for each tensor and option.
 
 use super::GatedDeltaOp;
-use crate::op::given;
+use crate::op::call_tensors;
 use crate::{CallTensors, Key, OpError, Options, Settings, States, Tensor, Typed};
 
 const OP: &str = "gated_delta";
@@ -63,8 +63,8 @@ pub struct GatedDeltaCall<'a> {
 impl Typed for GatedDeltaCall<'_> {
     type Family = GatedDeltaOp;
 
-    fn given(&self) -> CallTensors<'_, GatedDeltaOp> {
-        let mut given = given!(GatedDeltaOp, self.options, {
+    fn call_tensors(&self) -> CallTensors<'_, GatedDeltaOp> {
+        let mut given = call_tensors!(GatedDeltaOp, self.options, {
             "q": self.q,
             "k": self.k,
             "v": self.v,

@@ -2,7 +2,7 @@
 
 use super::KdaOp;
 use super::problem::GATES;
-use crate::op::given;
+use crate::op::call_tensors;
 use crate::{CallTensors, Key, OpError, Options, Settings, States, Tensor, Typed};
 
 const OP: &str = "kda";
@@ -92,8 +92,8 @@ pub struct KdaCall<'a> {
 impl Typed for KdaCall<'_> {
     type Family = KdaOp;
 
-    fn given(&self) -> CallTensors<'_, KdaOp> {
-        let mut given = given!(KdaOp, self.options, {
+    fn call_tensors(&self) -> CallTensors<'_, KdaOp> {
+        let mut given = call_tensors!(KdaOp, self.options, {
             "q": self.q,
             "k": self.k,
             "v": self.v,

@@ -2,7 +2,7 @@
 
 use super::problem::{ACTIVATIONS, OUT, OUTPUTS, listed};
 use super::{LinearOp, Norm, SCALED, convolution};
-use crate::op::given;
+use crate::op::call_tensors;
 use crate::settings::refused;
 use crate::{CallTensors, Key, OpError, Options, Settings, States, Tensor, Typed};
 
@@ -226,7 +226,7 @@ impl<'a> LinearCall<'a> {
 impl Typed for LinearCall<'_> {
     type Family = LinearOp;
 
-    fn given(&self) -> CallTensors<'_, LinearOp> {
+    fn call_tensors(&self) -> CallTensors<'_, LinearOp> {
         let default = LinearOptions::default();
         let Self { scale, out, split, epilogue, w_group, .. } = *self;
         let norm = self.norm.map_or(default.norm, |norm| norm.norm);
@@ -246,7 +246,7 @@ impl Typed for LinearCall<'_> {
             _ => None,
         };
         let [o, o1, o2, o3, o4, o5] = self.outputs;
-        let mut given = given!(LinearOp, options, {
+        let mut given = call_tensors!(LinearOp, options, {
             "x": self.x,
             "w": self.w,
             "w_scale": self.w_scale,

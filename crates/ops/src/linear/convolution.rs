@@ -1,5 +1,5 @@
-//! A decode step of a depthwise causal convolution over columns of the product. It is the operation between a recurrent layer's
-//! input projection and its scan.
+//! One decode step of a depthwise causal convolution over columns of the product, between a recurrent layer's input projection and
+//! its scan.
 
 use super::LinearOptions;
 use crate::settings::refused;
@@ -17,7 +17,7 @@ pub struct Convolution {
     pub channels: usize,
     /// Taps, W: 2 to 4. A state holds the W - 1 previous tokens, the newest last.
     pub width: usize,
-    /// Whether silu is applied to the sums.
+    /// Whether SiLU is applied to the result.
     pub silu: bool,
     /// Whether weights and biases are in f32.
     pub f32: bool,
@@ -39,7 +39,7 @@ impl Convolution {
         if inputs.get("conv_weight").is_none() {
             for name in ["conv_bias", "initial_state", "state_indices"] {
                 if inputs.get(name).is_some() {
-                    return Err(inputs.value_error(name, "belongs to a `conv_weight`"));
+                    return Err(inputs.value_error(name, "requires `conv_weight`"));
                 }
             }
             return Ok(None);

@@ -1,4 +1,4 @@
-//! The op in float64, straight from its definition.
+//! The op in float64, by its definition.
 
 use super::{Convolution, LinearProblem};
 use crate::{DType, Inputs, Problem, Tensor, TensorMap};
@@ -18,12 +18,12 @@ pub(super) fn reference(problem: &LinearProblem, inputs: Inputs<'_>) -> TensorMa
         let [zero, offset] =
             ["w_zero", "w_offset"].map(|name| inputs.get(name).map(Tensor::to_f64)); // [G, N]
         let u4 = inputs.tensor("w").dtype() == DType::U4;
-        let middle = if u4 && offset.is_none() { 8.0 } else { 0.0 };
+        let default_zero = if u4 && offset.is_none() { 8.0 } else { 0.0 };
         for (n, row) in w.chunks_mut(depth).enumerate() {
             for (k, w) in row.iter_mut().enumerate() {
                 let group = if groups == 1 { 0 } else { k / problem.w_group };
                 let at = group * problem.outputs + n;
-                *w = scale[at] * (*w - zero.as_ref().map_or(middle, |zero| zero[at]))
+                *w = scale[at] * (*w - zero.as_ref().map_or(default_zero, |zero| zero[at]))
                     - offset.as_ref().map_or(0.0, |offset| offset[at]);
             }
         }
@@ -37,7 +37,7 @@ pub(super) fn reference(problem: &LinearProblem, inputs: Inputs<'_>) -> TensorMa
         let sum: f64 = x.iter().zip(w).map(|(x, w)| x * w).sum();
         sum + bias.as_ref().map_or(0.0, |bias| bias[n])
     };
-    // Columns are independent: all cores, a column each. [M, T]
+    // Columns are independent and computed in parallel. [M, T]
     let column = |m: usize| -> Vec<f64> {
         let element = |token: usize| {
             let value = if problem.swiglu {
@@ -71,26 +71,26 @@ pub(super) fn reference(problem: &LinearProblem, inputs: Inputs<'_>) -> TensorMa
     outputs
 }
 
-/// Convolves the first C of `columns` `[M, T]`, one token per sequence; returns the states after it `[slots, C, W - 1]`.
+/// Convolves the first C of `columns` `[M, T]`, one token per sequence; returns the new states `[slots, C, W - 1]`.
 fn convolve(of: &Convolution, inputs: Inputs<'_>, columns: &mut [Vec<f64>]) -> Vec<f64> {
     let weight = inputs.tensor("conv_weight").to_f64(); // [C, W]
     let bias = inputs.get("conv_bias").map(Tensor::to_f64); // [C]
     let before = inputs.tensor("initial_state").to_f64(); // [slots, C, W - 1]
     let mut after = before.clone();
-    let past = of.width - 1;
+    let history = of.width - 1;
     for (channel, column) in columns.iter_mut().take(of.channels).enumerate() {
         for (token, value) in column.iter_mut().enumerate() {
             let Some(slot) = of.slots.of(token) else {
                 *value = 0.0;
                 continue;
             };
-            let row = (slot * of.channels + channel) * past;
-            let at = |tap: usize| if tap < past { before[row + tap] } else { *value };
+            let row = (slot * of.channels + channel) * history;
+            let at = |tap: usize| if tap < history { before[row + tap] } else { *value };
             let mut sum = bias.as_ref().map_or(0.0, |bias| bias[channel]);
             for tap in 0..of.width {
                 sum += weight[channel * of.width + tap] * at(tap);
             }
-            for tap in 0..past {
+            for tap in 0..history {
                 after[row + tap] = at(tap + 1);
             }
             *value = if of.silu { sum / (1.0 + (-sum).exp()) } else { sum };

@@ -3,7 +3,7 @@
 use super::problem::{ACTIVATIONS, SCORES};
 use super::{Clamp, MoeOp, Score};
 use crate::linear::SCALED;
-use crate::op::given;
+use crate::op::call_tensors;
 use crate::{CallTensors, Key, OpError, Options, Settings, Tensor, Typed};
 
 const OP: &str = "moe";
@@ -112,8 +112,8 @@ pub struct MoeCall<'a> {
 impl Typed for MoeCall<'_> {
     type Family = MoeOp;
 
-    fn given(&self) -> CallTensors<'_, MoeOp> {
-        given!(MoeOp, self.options, {
+    fn call_tensors(&self) -> CallTensors<'_, MoeOp> {
+        call_tensors!(MoeOp, self.options, {
             "x": self.x,
             "logits": self.logits,
             "correction": self.correction,

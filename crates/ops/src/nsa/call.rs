@@ -2,7 +2,7 @@
 
 use super::spec::{GATES, POOLINGS};
 use super::{Gate, NsaOp, Pooling};
-use crate::op::given;
+use crate::op::call_tensors;
 use crate::settings::refused;
 use crate::{CallTensors, Key, OpError, Options, Settings, Tensor, Typed};
 
@@ -142,11 +142,11 @@ pub struct NsaCall<'a> {
 impl Typed for NsaCall<'_> {
     type Family = NsaOp;
 
-    fn given(&self) -> CallTensors<'_, NsaOp> {
+    fn call_tensors(&self) -> CallTensors<'_, NsaOp> {
         let [g_cmp, g_slc, g_swa] = self.gates;
         let none = Learned { weight: None, positions: None };
         let [keys, values] = self.learned.unwrap_or([none; 2]);
-        given!(NsaOp, self.options, {
+        call_tensors!(NsaOp, self.options, {
             "q": self.q,
             "k": self.k,
             "v": self.v,

@@ -1,5 +1,5 @@
-//! Checks a selection of blocks. Scores that nearly tie may round to different orders in float32 and float64, so a kernel may
-//! swap two of them; all other rules are exact.
+//! Checks the blocks that a kernel selected. Nearly equal scores may be ordered differently in float32 and float64, so a kernel may
+//! swap them; all other rules are exact.
 
 use super::NsaProblem;
 
@@ -12,11 +12,12 @@ const SCORE_FLOOR: f64 = 1e-30;
 ///
 /// `scores` holds the importance of each block in float64, `chosen` the kernel's blocks, padded with -1 to
 /// `select_count`. The blocks must ascend, start at or before the query, contain the forced ones, and number
-/// `select_count` or all visible blocks. Unforced scores may differ from the lowest selected score by [`SCORE_MARGIN`]
-/// of it: no block taken may be below, none left out above. Exact ties must take the lower block.
+/// `select_count` or all visible blocks. Among the
+/// others, the threshold is the score of the last block that fits: a selected block may be below it, and an unselected one
+/// above it, by at most [`SCORE_MARGIN`] of it. Of equal scores the lower block must be selected.
 ///
 /// # Errors
-/// One sentence on the first rule that is broken.
+/// One sentence about the first violated rule.
 pub fn check_selection(
     problem: &NsaProblem,
     position: i64,
@@ -36,53 +37,53 @@ pub fn check_selection(
         blocks.iter().find(|block| !(0..visible as i64).contains(&i64::from(**block)))
     {
         return Err(format!(
-            "block {block} is not one of the {visible} that start at or before it"
+            "block {block} is not one of the {visible} at or before the query"
         ));
     }
     let wanted = problem.select_count.min(visible);
     if count != wanted {
         return Err(format!("{count} blocks were selected, wanted {wanted}"));
     }
-    let mut taken = vec![false; visible];
+    let mut selected = vec![false; visible];
     for block in blocks {
-        taken[*block as usize] = true;
+        selected[*block as usize] = true;
     }
     if let Some(block) =
-        (0..visible).find(|block| is_forced(problem, visible, *block) && !taken[*block])
+        (0..visible).find(|block| is_forced(problem, visible, *block) && !selected[*block])
     {
         return Err(format!("block {block} must always be selected and was not"));
     }
     let free: Vec<usize> =
         (0..visible).filter(|block| !is_forced(problem, visible, *block)).collect();
-    let places = free.iter().filter(|block| taken[**block]).count();
+    let places = free.iter().filter(|block| selected[**block]).count();
     if places == 0 || places == free.len() {
         return Ok(());
     }
-    let mut falling: Vec<f64> = free.iter().map(|block| scores[*block]).collect();
-    falling.sort_by(|a, b| b.total_cmp(a));
-    let edge = falling[places - 1];
-    let margin = SCORE_MARGIN * edge + SCORE_FLOOR;
+    let mut descending: Vec<f64> = free.iter().map(|block| scores[*block]).collect();
+    descending.sort_by(|a, b| b.total_cmp(a));
+    let threshold = descending[places - 1];
+    let margin = SCORE_MARGIN * threshold + SCORE_FLOOR;
     for block in &free {
         let score = scores[*block];
-        if taken[*block] && score < edge - margin {
+        if selected[*block] && score < threshold - margin {
             return Err(format!(
-                "block {block} of importance {score:e} was selected, the edge is {edge:e}"
+                "block {block} of importance {score:e} was selected, the threshold is {threshold:e}"
             ));
         }
-        if !taken[*block] && score > edge + margin {
+        if !selected[*block] && score > threshold + margin {
             return Err(format!(
-                "block {block} of importance {score:e} was left out, the edge is {edge:e}"
+                "block {block} of importance {score:e} was not selected, the threshold is {threshold:e}"
             ));
         }
     }
     // Scores that are equal in float64 come from equal terms, so they are equal in float32 too.
-    for (index, left_out) in free.iter().enumerate().filter(|(_, block)| !taken[**block]) {
+    for (index, unselected) in free.iter().enumerate().filter(|(_, block)| !selected[**block]) {
         let later = free[index..].iter();
         if let Some(higher) =
-            later.clone().find(|block| taken[**block] && scores[**block] == scores[*left_out])
+            later.clone().find(|block| selected[**block] && scores[**block] == scores[*unselected])
         {
             return Err(format!(
-                "blocks {left_out} and {higher} tie, and the higher one was selected"
+                "blocks {unselected} and {higher} tie, and the higher one was selected"
             ));
         }
     }
@@ -132,13 +133,13 @@ mod tests {
             23,
             scores,
             [0, 1, 4, 5],
-            "block 4 of importance 1e-1 was selected, the edge is 2.001e-1",
+            "block 4 of importance 1e-1 was selected, the threshold is 2.001e-1",
         );
         check(
             23,
             scores,
             [0, 2, 3, 5],
-            "block 1 of importance 5e-1 was left out, the edge is 2.001e-1",
+            "block 1 of importance 5e-1 was not selected, the threshold is 2.001e-1",
         );
     }
 
@@ -161,12 +162,12 @@ mod tests {
         check(23, scores, [0, 1, 1, 5], "blocks do not ascend: [0, 1, 1, 5]");
         check(23, scores, [5, 1, 2, 0], "blocks do not ascend: [5, 1, 2, 0]");
         check(23, scores, [0, -1, 1, 5], "blocks follow the -1 that ends them: [0, -1, 1, 5]");
-        check(19, scores, [0, 1, 2, 5], "block 5 is not one of the 5 that start at or before it");
+        check(19, scores, [0, 1, 2, 5], "block 5 is not one of the 5 at or before the query");
         check(
             19,
             scores,
             [i32::MIN, 0, 1, 4],
-            "block -2147483648 is not one of the 5 that start at or before it",
+            "block -2147483648 is not one of the 5 at or before the query",
         );
         check(5, scores, [0, 1, -1, -1], "");
         check(-1, scores, [-1; 4], "");

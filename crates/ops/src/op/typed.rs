@@ -26,7 +26,7 @@ pub trait Typed {
     /// The op.
     type Family: Family;
     /// The tensors and options of the call.
-    fn given(&self) -> CallTensors<'_, Self::Family>;
+    fn call_tensors(&self) -> CallTensors<'_, Self::Family>;
 
     /// Runs the call once over host memory with the variant that selection chooses. Tensors in `outputs` that have the shape
     /// and type of an output are overwritten; the others are allocated.
@@ -37,7 +37,7 @@ pub trait Typed {
     where
         Self: Sized,
     {
-        let given = self.given();
+        let given = self.call_tensors();
         let problem = Self::Family::parse(given.inputs, &given.options)?;
         call::run(Self::Family::SPEC.name, &problem, given.inputs, device, outputs)
     }
@@ -99,7 +99,7 @@ pub(crate) const fn place(table: &[TensorSpec], name: &str) -> usize {
 }
 
 /// A call's [`CallTensors`]: its options, and each tensor at the index of its name in the op's table, found at compile time.
-macro_rules! given {
+macro_rules! call_tensors {
     ($op:ty, $options:expr, { $($name:literal: $tensor:expr),* $(,)? } -> { $($to:literal: $output:expr),* $(,)? }) => {{
         let mut given = $crate::CallTensors::<$op>::new($options);
         $(given.input(
@@ -113,7 +113,7 @@ macro_rules! given {
         given
     }};
 }
-pub(crate) use given;
+pub(crate) use call_tensors;
 
 /// Recurrent states of a call's sequences. Without `slots` the tensors have one state per sequence; with `slots` they are pools.
 #[derive(Debug, Clone, Copy, Default)]
@@ -142,8 +142,8 @@ pub struct RecurrentCall<'a, C> {
 impl<C: Typed> Typed for RecurrentCall<'_, C> {
     type Family = C::Family;
 
-    fn given(&self) -> CallTensors<'_, C::Family> {
-        let mut given = self.call.given();
+    fn call_tensors(&self) -> CallTensors<'_, C::Family> {
+        let mut given = self.call.call_tensors();
         let offsets = const { place(<C::Family as Family>::SPEC.inputs, "cu_seqlens") };
         given.input(offsets, self.offsets);
         given.states(&self.states);
@@ -172,7 +172,7 @@ impl<'a, C: Typed> TokenRangeCall<'a, C> {
         leading: &[usize],
         queue: &impl Queue,
     ) -> Result<Self, OpError> {
-        let given = call.given();
+        let given = call.call_tensors();
         let of_tokens = given.inputs.slots().iter().filter(|(_, spec, _)| spec.is_of_tokens());
         let part = |(place, _, tensor): (usize, _, &Tensor)| {
             let mut part = tensor.rows(rows.start, rows.len())?;
@@ -190,8 +190,8 @@ impl<'a, C: Typed> TokenRangeCall<'a, C> {
 impl<C: Typed> Typed for TokenRangeCall<'_, C> {
     type Family = C::Family;
 
-    fn given(&self) -> CallTensors<'_, C::Family> {
-        let mut given = self.call.given();
+    fn call_tensors(&self) -> CallTensors<'_, C::Family> {
+        let mut given = self.call.call_tensors();
         for (place, tensor) in &self.rows {
             given.input(*place, Some(tensor));
         }

@@ -1,8 +1,8 @@
 //! The typed call of `rmsnorm`: a field for each tensor and option.
 
-use super::problem::{ACTIVATIONS, HALVES};
+use super::problem::{ACTIVATIONS, OUTPUT_TYPES};
 use super::{Activation, RmsNormOp};
-use crate::op::given;
+use crate::op::call_tensors;
 use crate::{CallTensors, DType, Key, OpError, Options, Settings, Tensor, Typed};
 
 const OP: &str = "rmsnorm";
@@ -35,7 +35,7 @@ impl Options for RmsNormOptions {
             },
             norm_before_gate: settings.bool(OP, "norm_before_gate")?.unwrap_or(false),
             eps: settings.number(OP, "eps")?.unwrap_or(1e-5),
-            out: settings.choice(OP, "out", HALVES)?.map(|out| match out {
+            out: settings.choice(OP, "out", OUTPUT_TYPES)?.map(|out| match out {
                 "bf16" => DType::Bf16,
                 _ => DType::F16,
             }),
@@ -68,8 +68,8 @@ pub struct RmsNormCall<'a> {
 impl Typed for RmsNormCall<'_> {
     type Family = RmsNormOp;
 
-    fn given(&self) -> CallTensors<'_, RmsNormOp> {
-        given!(RmsNormOp, self.options, {
+    fn call_tensors(&self) -> CallTensors<'_, RmsNormOp> {
+        call_tensors!(RmsNormOp, self.options, {
             "x": self.x,
             "gate": self.gate,
             "weight": self.weight,

@@ -8,7 +8,7 @@ use crate::{
 };
 
 pub(super) const ACTIVATIONS: &[&str] = &["silu", "sigmoid"];
-pub(super) const HALVES: &[&str] = &["bf16", "f16"];
+pub(super) const OUTPUT_TYPES: &[&str] = &["bf16", "f16"];
 
 /// The op's table.
 pub(super) const SPEC: OpSpec = OpSpec {
@@ -41,7 +41,7 @@ pub(super) const SPEC: OpSpec = OpSpec {
         },
         SettingSpec {
             name: "out",
-            kind: SettingKind::Choice(HALVES),
+            kind: SettingKind::Choice(OUTPUT_TYPES),
             default: "x's type",
             about: "16-bit type of o, for x in f32: the norm between an f32 residual stream and a 16-bit product",
         },

@@ -1,7 +1,7 @@
 //! The typed call of `sampling`: a field for each tensor and option.
 
 use super::SamplingOp;
-use crate::op::given;
+use crate::op::call_tensors;
 use crate::{CallTensors, Key, OpError, Options, Settings, Tensor, Typed};
 
 const OP: &str = "sampling";
@@ -57,8 +57,8 @@ pub struct SamplingCall<'a> {
 impl Typed for SamplingCall<'_> {
     type Family = SamplingOp;
 
-    fn given(&self) -> CallTensors<'_, SamplingOp> {
-        given!(SamplingOp, self.options, {
+    fn call_tensors(&self) -> CallTensors<'_, SamplingOp> {
+        call_tensors!(SamplingOp, self.options, {
             "logits": self.logits,
             "controls": self.controls,
             "top_k": self.top_k,

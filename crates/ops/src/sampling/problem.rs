@@ -12,7 +12,7 @@ pub const IN_PROMPT: i32 = i32::MIN;
 /// The result of a row without a valid token: a logit is NaN or plus infinity, or no token is allowed.
 pub const NONE: i32 = -1;
 /// Maximum of `top_logprobs`.
-pub const MOST_TOP: usize = 20;
+pub const MAX_TOP_LOGPROBS: usize = 20;
 
 /// The op's table.
 pub(super) const SPEC: OpSpec = OpSpec {
@@ -128,7 +128,7 @@ impl SamplingProblem {
             inputs.dims("mask", [r, Dim::fixed("ceil(V / 32)", vocabulary.div_ceil(32))])?;
         }
         let counted = counted(inputs, [rows, vocabulary])?;
-        let most = MOST_TOP.min(vocabulary);
+        let most = MAX_TOP_LOGPROBS.min(vocabulary);
         let top_logprobs = options.top_logprobs;
         if top_logprobs > most {
             let wanted = format!("at most {most}");
@@ -157,8 +157,8 @@ fn counted(inputs: Inputs<'_>, [rows, vocabulary]: [usize; 2]) -> Result<Option<
     }
     inputs.dims("slots", [Dim::fixed("R", rows)])?;
     let [count, _] = inputs.dims("counts", [Dim::free("S"), Dim::fixed("V", vocabulary)])?;
-    let there = |slot: &&i32| **slot >= count as i32 || **slot < -1;
-    if let Some(slot) = slots.view::<i32>().unwrap_or_default().iter().find(there) {
+    let out_of_range = |slot: &&i32| **slot >= count as i32 || **slot < -1;
+    if let Some(slot) = slots.view::<i32>().unwrap_or_default().iter().find(out_of_range) {
         let what = format!("names row {slot} of `counts`, which has {count}");
         return Err(inputs.value_error("slots", what));
     }
@@ -174,14 +174,14 @@ impl Problem for SamplingProblem {
         vec![("R", self.rows as u64), ("V", self.vocabulary as u64)]
     }
 
-    /// One for the weight of each token; comparisons are not counted.
+    /// One operation per token, its exponential; comparisons are not counted.
     fn flops(&self) -> f64 {
         (self.rows * self.vocabulary) as f64
     }
 
     fn bytes(&self) -> f64 {
-        let of_row = if self.top_logprobs > 0 { 8 + 8 * self.top_logprobs } else { 4 };
-        self.input_bytes + (self.rows * of_row) as f64
+        let output_bytes = if self.top_logprobs > 0 { 8 + 8 * self.top_logprobs } else { 4 };
+        self.input_bytes + (self.rows * output_bytes) as f64
     }
 
     fn outputs(&self) -> Vec<OutputSpec> {

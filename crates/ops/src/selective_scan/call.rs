@@ -1,7 +1,7 @@
 //! The typed call of `selective_scan`: a field for each tensor and option.
 
 use super::SelectiveScanOp;
-use crate::op::given;
+use crate::op::call_tensors;
 use crate::{CallTensors, Key, OpError, Options, Settings, States, Tensor, Typed};
 
 /// Options of a `selective_scan` call.
@@ -60,8 +60,8 @@ pub struct SelectiveScanCall<'a> {
 impl Typed for SelectiveScanCall<'_> {
     type Family = SelectiveScanOp;
 
-    fn given(&self) -> CallTensors<'_, SelectiveScanOp> {
-        let mut given = given!(SelectiveScanOp, self.options, {
+    fn call_tensors(&self) -> CallTensors<'_, SelectiveScanOp> {
+        let mut given = call_tensors!(SelectiveScanOp, self.options, {
             "u": self.u,
             "delta": self.delta,
             "A": self.a,

@@ -1,7 +1,7 @@
 //! The typed call of `ssd`: a field for each tensor and option.
 
 use super::SsdOp;
-use crate::op::given;
+use crate::op::call_tensors;
 use crate::{CallTensors, DType, Key, OpError, Options, Settings, States, Tensor, Typed};
 
 const OP: &str = "ssd";
@@ -87,8 +87,8 @@ pub struct SsdCall<'a> {
 impl Typed for SsdCall<'_> {
     type Family = SsdOp;
 
-    fn given(&self) -> CallTensors<'_, SsdOp> {
-        let mut given = given!(SsdOp, self.options, {
+    fn call_tensors(&self) -> CallTensors<'_, SsdOp> {
+        let mut given = call_tensors!(SsdOp, self.options, {
             "x": self.x,
             "dt": self.dt,
             "A": self.a,

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 pub(crate) type Trace = BTreeSet<PathBuf>;
 
 /// Results not used in this run are dropped beyond this number.
-const MOST: usize = 400;
+const MAX_ANSWERS: usize = 400;
 
 /// The results of earlier runs and of this one.
 #[derive(Debug, Default)]
@@ -81,7 +81,7 @@ impl Answers {
     /// Writes the cache if there are new results. A failure only costs time in the next run.
     pub(crate) fn keep(mut self) {
         let Some(path) = self.path.filter(|_| self.changed) else { return };
-        let (asked, mut room) = (self.asked, MOST);
+        let (asked, mut room) = (self.asked, MAX_ANSWERS);
         self.known.retain(|question, _| {
             room = room.saturating_sub(1);
             room > 0 || asked.contains(question)

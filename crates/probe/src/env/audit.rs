@@ -31,11 +31,11 @@ pub(super) struct Audit {
 }
 
 /// Maximum number of files listed per distribution.
-const MOST_FILES: usize = 16;
+const MAX_FILES: usize = 16;
 
 /// Maximum number of Python files of the right size that are read: in a copied environment all of them look newer than
 /// their RECORD.
-const MOST_READ: usize = 400;
+const MAX_READ: usize = 400;
 
 /// A file counts as changed if it is this many seconds newer than its RECORD.
 const LATER: i64 = 5;
@@ -98,7 +98,7 @@ pub(super) fn run(
     }
     for audit in &mut audits {
         audit.altered.compact_sort_by_key(|file| rank(&file.path));
-        audit.altered.truncate(MOST_FILES);
+        audit.altered.truncate(MAX_FILES);
     }
     audits
 }
@@ -205,7 +205,7 @@ impl File<'_> {
         let later = about.changed > written + LATER;
         let first = line.path.split_once('/').is_some_and(|(_, rest)| rest == "__init__.py");
         let suspect = later || first || about.unwritten;
-        if !suspect || read.fetch_add(1, Ordering::Relaxed) >= MOST_READ {
+        if !suspect || read.fetch_add(1, Ordering::Relaxed) >= MAX_READ {
             return None;
         }
         if self.source.read(self.path()).ok()?.contains(&0) {

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 /// torch, one of the largest packages, imports about 900 of its files.
-const MOST_FILES: usize = 1500;
+const MAX_FILES: usize = 1500;
 
 /// One import statement.
 #[derive(Debug, PartialEq, Eq)]
@@ -55,7 +55,7 @@ pub(crate) fn walk(
             imports.iter().flat_map(|import| import.targets(site, package, own)).collect();
         let reached =
             ImportedFiles { path: &path, text: &text, imports: &imports, targets: &targets };
-        if !visit(&reached) || seen.len() > MOST_FILES {
+        if !visit(&reached) || seen.len() > MAX_FILES {
             return;
         }
         for target in targets.iter().filter_map(|target| module(source, target, trace)) {

@@ -127,7 +127,7 @@ impl Layout {
         match source.canonical(&python) {
             Some(real) => self.interpreter.resolved = Some(real.display().to_string()),
             None => self.problems.push(format!(
-                "{} is a link to an interpreter that is not there any more",
+                "{} is a link to an interpreter that no longer exists",
                 python.display()
             )),
         }
@@ -162,7 +162,7 @@ impl Layout {
         let chosen = wanted.into_iter().flatten().find_map(of).or(folders.last()).cloned();
         for other in folders.iter().filter(|folder| Some(*folder) != chosen.as_ref()) {
             self.problems.push(format!(
-                "{} holds packages for another python than the environment's own",
+                "{} has packages for another Python than the environment's",
                 root.join("lib").join(&other.name).display()
             ));
         }

@@ -1,4 +1,4 @@
-//! METADATA of a dist-info folder and PKG-INFO of an egg-info: header lines in mail format, then the description.
+//! METADATA of a dist-info folder and PKG-INFO of an egg-info: headers in email format, then the description.
 
 /// The fields that are used.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -88,7 +88,7 @@ mod tests {
     use super::{Metadata, of_folder_name};
 
     #[test]
-    fn a_recorded_torch() {
+    fn parses_the_metadata_of_torch() {
         let text = include_str!(
             "../../fixtures/h200/root/opt/torch/.venv/lib/python3.12/site-packages/torch-2.11.0.dist-info/METADATA"
         );
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn odd_and_corrupt_files() {
+    fn parses_unusual_headers_and_rejects_corrupt_files() {
         let check = |text: &str, expect: Result<(&str, &str, &[&str]), &str>| {
             let got = Metadata::parse(text);
             let got =
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn folder_names() {
+    fn folder_names_have_name_and_version() {
         let check = |folder, expect: Option<(&str, &str)>| {
             let expect = expect.map(|(name, version)| (name.to_string(), version.to_string()));
             assert_eq!(of_folder_name(folder), expect, "{folder}");

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 /// Maximum number of packages examined in a folder; a larger folder is not a package folder.
-const MOST_PACKAGES: usize = 2000;
+const MAX_PACKAGES: usize = 2000;
 
 /// The folders of PYTHONPATH with packages that have compiled modules, except the environment's own folders.
 pub(super) fn read(source: &Source, sites: &[PathBuf]) -> Vec<PathFolder> {
@@ -33,7 +33,7 @@ fn modules(source: &Source, folder: &Path, sites: &[PathBuf]) -> Vec<PathModule>
             && source.is_file(folder.join(name).join("__init__.py"))
     });
     packages
-        .take(MOST_PACKAGES)
+        .take(MAX_PACKAGES)
         .filter_map(|(name, _)| {
             let module = module(source, folder, name.clone(), sites)?;
             Some(PathModule { version: version(&entries, name), ..module })

@@ -39,7 +39,7 @@ impl Record {
     }
 }
 
-/// The lines of a text, as with [`str::lines`], but faster: a folder's RECORDs have about ten million characters.
+/// The lines of a text, as [`str::lines`], but faster: the RECORD files of one environment have about ten million characters.
 pub(crate) fn lines(text: &str) -> impl Iterator<Item = &str> {
     let mut rest = text;
     std::iter::from_fn(move || {
@@ -95,7 +95,7 @@ mod tests {
     use super::{Record, is_native};
 
     #[test]
-    fn lines() {
+    fn parses_files_native_files_and_top_level_names() {
         let check = |text, files, native: &[(&str, Option<u64>)], top: &[&str]| {
             let record = Record::parse(text);
             let native: Vec<_> =
@@ -120,14 +120,14 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_those_of_the_standard_library() {
+    fn lines_equal_those_of_the_standard_library() {
         for text in ["", "a", "a\n", "a\r\nb\r", "\n\n", "\r\n", "a\rb\nc", "é\n漢"] {
             assert!(super::lines(text).eq(text.lines()), "{text:?}");
         }
     }
 
     #[test]
-    fn native_names() {
+    fn native_files_are_recognized_by_name() {
         let check = |name, expect| assert_eq!(is_native(name), expect, "{name}");
         check("a/flash_attn_2_cuda.cpython-312-x86_64-linux-gnu.so", true);
         check("nvidia/cu13/lib/libcudart.so.13", true);

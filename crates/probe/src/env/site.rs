@@ -99,7 +99,7 @@ fn twice(dists: &[Dist]) -> Vec<String> {
         .filter(|(_, dists)| dists.len() > 1)
         .map(|(name, dists)| {
             let paths: Vec<&str> = dists.iter().map(|dist| dist.path.as_str()).collect();
-            format!("{name} is there {} times: {}", dists.len(), paths.join(", "))
+            format!("{name} is installed {} times: {}", dists.len(), paths.join(", "))
         })
         .collect()
 }
@@ -191,7 +191,7 @@ fn egg_link(source: &Source, path: &Path) -> Entry {
         Some(name) if target.is_absolute() => egg(source, &target, &target.join(name)),
         _ => Entry {
             problems: vec![format!(
-                "{} leads to no egg-info ({})",
+                "{} points to no egg-info ({})",
                 path.display(),
                 target.display()
             )],
@@ -229,7 +229,7 @@ impl Entry {
     fn add_source(&mut self, source: &Source, dist: &Dist, info: &Path, folder: &Path) {
         let Some(real) = source.canonical(folder) else {
             let problem = format!(
-                "{}/direct_url.json leads to no folder ({})",
+                "{}/direct_url.json points to no folder ({})",
                 info.display(),
                 folder.display()
             );
@@ -264,9 +264,9 @@ impl Entry {
         if let Some(first) = missing.first() {
             let list = list.display();
             self.problems.push(match missing.len() {
-                1 => format!("{list} lists {}, which is not there", first.display()),
+                1 => format!("{list} lists {}, which does not exist", first.display()),
                 count => format!(
-                    "{list} lists {count} compiled files that are not there, {} first",
+                    "{list} lists {count} missing compiled files, {} first",
                     first.display()
                 ),
             });

@@ -1,4 +1,4 @@
-//! Environments on disk, valid and broken.
+//! Tests of valid and broken environments on disk.
 
 use super::{EnvOptions, environments};
 use crate::{ProbeError, Source};
@@ -13,11 +13,11 @@ struct TestEnvironment {
 
 impl TestEnvironment {
     fn new() -> Self {
-        let laid = Self { folder: tempfile::tempdir().unwrap() };
-        laid.write("env/pyvenv.cfg", "home = /nowhere/bin\nversion = 3.12.3\n");
-        laid.write("env/bin/python", "");
-        laid.write("env/lib/python3.12/site-packages/README.txt", "");
-        laid
+        let env_folder = Self { folder: tempfile::tempdir().unwrap() };
+        env_folder.write("env/pyvenv.cfg", "home = /nowhere/bin\nversion = 3.12.3\n");
+        env_folder.write("env/bin/python", "");
+        env_folder.write("env/lib/python3.12/site-packages/README.txt", "");
+        env_folder
     }
 
     fn path(&self, path: &str) -> PathBuf {
@@ -93,11 +93,11 @@ impl TestEnvironment {
 const SITE: &str = "./env/lib/python3.12/site-packages";
 
 #[test]
-fn a_whole_environment() {
-    let laid = TestEnvironment::new();
-    laid.dist("flash_attn", "2.8.3");
-    laid.dist("Einops", "0.8.1");
-    let env = laid.check(&[]);
+fn complete_environment_is_read_without_problems() {
+    let env_folder = TestEnvironment::new();
+    env_folder.dist("flash_attn", "2.8.3");
+    env_folder.dist("Einops", "0.8.1");
+    let env = env_folder.check(&[]);
     assert_eq!((env.kind, env.found_by.as_str()), (EnvKind::Venv, "--venv"));
     assert_eq!(env.manager.unwrap().value, EnvManager::Pip);
     assert_eq!(env.interpreter.base.as_deref(), Some("/nowhere/bin"));
@@ -108,7 +108,7 @@ fn a_whole_environment() {
     assert_eq!(env.dists[1].record_files, Some(2));
     assert_eq!(
         env.native_files[1].path,
-        laid.path("env/lib/python3.12/site-packages/flash_attn/_C.so").to_str().unwrap()
+        env_folder.path("env/lib/python3.12/site-packages/flash_attn/_C.so").to_str().unwrap()
     );
     assert_eq!(
         (env.native_files[1].dist.as_deref(), env.native_files[1].bytes),
@@ -117,20 +117,20 @@ fn a_whole_environment() {
 }
 
 #[test]
-fn a_named_environment_that_is_none() {
-    let laid = TestEnvironment::new();
-    laid.write("plain/file", "");
-    laid.write("odd/pyvenv.cfg/file", "");
+fn path_that_is_no_environment_is_an_error_with_a_hint() {
+    let env_folder = TestEnvironment::new();
+    env_folder.write("plain/file", "");
+    env_folder.write("odd/pyvenv.cfg/file", "");
     let check = |path: &str, message: &str, hint: &str| {
         let options = EnvOptions {
-            source: laid.source(),
-            venv: Some(laid.path(path)),
+            source: env_folder.source(),
+            venv: Some(env_folder.path(path)),
             cache: None,
             verify_files: false,
         };
         let error: ProbeError = environments(&options).unwrap_err();
-        assert_eq!(laid.shorten(&error.to_string()), message);
-        assert_eq!(laid.shorten(&error.hint()), hint);
+        assert_eq!(env_folder.shorten(&error.to_string()), message);
+        assert_eq!(env_folder.shorten(&error.hint()), hint);
     };
     check(
         "gone",
@@ -155,15 +155,16 @@ fn a_named_environment_that_is_none() {
 }
 
 #[test]
-fn corrupt_metadata_is_named_and_the_rest_is_read() {
-    let laid = TestEnvironment::new();
-    laid.dist("good", "1.0");
-    laid.dist("torn", "2.0");
-    laid.site("torn-2.0.dist-info/METADATA", [0xff, 0xfe, 0x00, 0x80]);
-    laid.site("latin-3.0.dist-info/METADATA", b"Name: latin\nVersion: 3.0\nAuthor: Andr\xe9\n");
-    laid.site("empty-4.0.dist-info/WHEEL", "");
-    laid.site("nameless.dist-info/METADATA", "");
-    let env = laid.check(&[
+fn corrupt_metadata_is_reported_and_other_packages_are_read() {
+    let env_folder = TestEnvironment::new();
+    env_folder.dist("good", "1.0");
+    env_folder.dist("torn", "2.0");
+    env_folder.site("torn-2.0.dist-info/METADATA", [0xff, 0xfe, 0x00, 0x80]);
+    env_folder
+        .site("latin-3.0.dist-info/METADATA", b"Name: latin\nVersion: 3.0\nAuthor: Andr\xe9\n");
+    env_folder.site("empty-4.0.dist-info/WHEEL", "");
+    env_folder.site("nameless.dist-info/METADATA", "");
+    let env = env_folder.check(&[
         &format!("{SITE}/empty-4.0.dist-info/METADATA cannot be read: No such file or directory (os error 2)"),
         &format!("{SITE}/nameless.dist-info/METADATA has no readable `Name:` line"),
         &format!("{SITE}/torn-2.0.dist-info/METADATA has no readable `Name:` line"),
@@ -175,20 +176,22 @@ fn corrupt_metadata_is_named_and_the_rest_is_read() {
 }
 
 #[test]
-fn problems_of_site_packages_are_named() {
-    let laid = TestEnvironment::new();
-    laid.dist("lost", "1.0");
-    std::fs::remove_file(laid.path("env/lib/python3.12/site-packages/lost/_C.so")).unwrap();
-    laid.dist("twice", "1.0");
-    laid.site("twice-2.0.dist-info/METADATA", "Name: Twice\nVersion: 2.0\n");
-    laid.site("~orch-2.9.0.dist-info/METADATA", "Name: torch\nVersion: 2.9.0\n");
-    laid.site("~orch/_C.so", "half removed");
-    laid.site("far.egg-link", "/no/such/source\n.");
-    let env = laid.check(&[
-        &format!("{SITE}/far.egg-link leads to no egg-info (/no/such/source)"),
-        &format!("{SITE}/lost-1.0.dist-info/RECORD lists {SITE}/lost/_C.so, which is not there"),
+fn problems_of_site_packages_are_reported() {
+    let env_folder = TestEnvironment::new();
+    env_folder.dist("lost", "1.0");
+    std::fs::remove_file(env_folder.path("env/lib/python3.12/site-packages/lost/_C.so")).unwrap();
+    env_folder.dist("twice", "1.0");
+    env_folder.site("twice-2.0.dist-info/METADATA", "Name: Twice\nVersion: 2.0\n");
+    env_folder.site("~orch-2.9.0.dist-info/METADATA", "Name: torch\nVersion: 2.9.0\n");
+    env_folder.site("~orch/_C.so", "half removed");
+    env_folder.site("far.egg-link", "/no/such/source\n.");
+    let env = env_folder.check(&[
+        &format!("{SITE}/far.egg-link points to no egg-info (/no/such/source)"),
+        &format!("{SITE}/lost-1.0.dist-info/RECORD lists {SITE}/lost/_C.so, which does not exist"),
         &format!("{SITE}/~orch-2.9.0.dist-info is a remnant of an interrupted pip"),
-        &format!("twice is there 2 times: {SITE}/twice-1.0.dist-info, {SITE}/twice-2.0.dist-info"),
+        &format!(
+            "twice is installed 2 times: {SITE}/twice-1.0.dist-info, {SITE}/twice-2.0.dist-info"
+        ),
     ]);
     // Half-removed packages do not count as compiled files of the environment.
     assert!(
@@ -199,30 +202,32 @@ fn problems_of_site_packages_are_named() {
 }
 
 #[test]
-fn torch_without_a_readable_version() {
-    let laid = TestEnvironment::new();
-    laid.dist("torch", "2.9.0");
-    let env = laid
-        .check(&[&format!("{SITE}/torch-2.9.0.dist-info is there, but torch/version.py is not")]);
+fn torch_without_a_readable_version_is_reported() {
+    let env_folder = TestEnvironment::new();
+    env_folder.dist("torch", "2.9.0");
+    let env = env_folder
+        .check(&[&format!("{SITE}/torch-2.9.0.dist-info exists, but torch/version.py does not")]);
     assert_eq!(env.torch, None);
-    laid.site("torch/version.py", "cuda = 12");
-    let env = laid.check(&[&format!("{SITE}/torch/version.py has no readable `__version__` line")]);
+    env_folder.site("torch/version.py", "cuda = 12");
+    let env =
+        env_folder.check(&[&format!("{SITE}/torch/version.py has no readable `__version__` line")]);
     assert_eq!(env.torch, None);
 }
 
 #[test]
-fn legacy_and_development_installations() {
-    let laid = TestEnvironment::new();
-    laid.site("old-1.0-py3.12.egg-info", "Metadata-Version: 1.1\nName: old\nVersion: 1.0\n");
-    laid.site("ffpa_attn.egg-info/PKG-INFO", "Name: ffpa-attn\nVersion: 0.0.2.1\n");
-    laid.site("ffpa_attn.egg-info/requires.txt", "torch\n[all]\npytest\n");
-    laid.site("ffpa_attn.egg-info/installed-files.txt", "../ffpa/_C.so\n../ffpa/__init__.py\n");
-    laid.site("ffpa/_C.so", "code");
-    laid.write("src/dev.egg-info/PKG-INFO", "Name: dev\nVersion: 0.1\n");
-    laid.write("src/dev.egg-info/top_level.txt", "dev\n");
-    laid.write("src/dev/_ext.so", "code");
-    laid.site("dev.egg-link", format!("{}\n.", laid.path("src").display()));
-    let env = laid.check(&[]);
+fn legacy_and_development_installations_are_read() {
+    let env_folder = TestEnvironment::new();
+    env_folder.site("old-1.0-py3.12.egg-info", "Metadata-Version: 1.1\nName: old\nVersion: 1.0\n");
+    env_folder.site("ffpa_attn.egg-info/PKG-INFO", "Name: ffpa-attn\nVersion: 0.0.2.1\n");
+    env_folder.site("ffpa_attn.egg-info/requires.txt", "torch\n[all]\npytest\n");
+    env_folder
+        .site("ffpa_attn.egg-info/installed-files.txt", "../ffpa/_C.so\n../ffpa/__init__.py\n");
+    env_folder.site("ffpa/_C.so", "code");
+    env_folder.write("src/dev.egg-info/PKG-INFO", "Name: dev\nVersion: 0.1\n");
+    env_folder.write("src/dev.egg-info/top_level.txt", "dev\n");
+    env_folder.write("src/dev/_ext.so", "code");
+    env_folder.site("dev.egg-link", format!("{}\n.", env_folder.path("src").display()));
+    let env = env_folder.check(&[]);
     let dists: Vec<String> =
         env.dists.iter().map(|dist| format!("{} {}", dist.name, dist.version)).collect();
     assert_eq!(dists, ["dev 0.1", "ffpa-attn 0.0.2.1", "old 1.0"]);
@@ -230,7 +235,7 @@ fn legacy_and_development_installations() {
     let native: Vec<(String, Option<&str>)> = env
         .native_files
         .iter()
-        .map(|file| (laid.shorten(&file.path), file.dist.as_deref()))
+        .map(|file| (env_folder.shorten(&file.path), file.dist.as_deref()))
         .collect();
     let expect = [
         (format!("{SITE}/ffpa/_C.so"), Some("ffpa-attn")),
@@ -241,17 +246,17 @@ fn legacy_and_development_installations() {
 
 #[test]
 fn compiled_files_without_a_package_are_found() {
-    let laid = TestEnvironment::new();
-    laid.dist("mine", "1.0");
-    laid.site("copied/deep/inside/lib.so.2", "12345");
-    laid.site("lonely.so", "1");
-    laid.site("copied/note.txt", "");
-    let env = laid.check(&[]);
+    let env_folder = TestEnvironment::new();
+    env_folder.dist("mine", "1.0");
+    env_folder.site("copied/deep/inside/lib.so.2", "12345");
+    env_folder.site("lonely.so", "1");
+    env_folder.site("copied/note.txt", "");
+    let env = env_folder.check(&[]);
     let strays: Vec<(String, Option<u64>)> = env
         .native_files
         .iter()
         .filter(|f| f.dist.is_none())
-        .map(|f| (laid.shorten(&f.path), f.bytes))
+        .map(|f| (env_folder.shorten(&f.path), f.bytes))
         .collect();
     assert_eq!(
         strays,
@@ -263,98 +268,110 @@ fn compiled_files_without_a_package_are_found() {
 }
 
 #[test]
-fn interpreters_that_are_gone_or_of_another_version() {
-    let laid = TestEnvironment::new();
-    std::fs::remove_file(laid.path("env/bin/python")).unwrap();
-    laid.link("env/bin/python", "/nowhere/bin/python3.12");
-    laid.write("env/lib/python3.10/site-packages/left.txt", "");
-    let env = laid.check(&[
-        "./env/bin/python is a link to an interpreter that is not there any more",
-        "./env/lib/python3.10 holds packages for another python than the environment's own",
+fn missing_interpreter_and_packages_of_another_python_are_reported() {
+    let env_folder = TestEnvironment::new();
+    std::fs::remove_file(env_folder.path("env/bin/python")).unwrap();
+    env_folder.link("env/bin/python", "/nowhere/bin/python3.12");
+    env_folder.write("env/lib/python3.10/site-packages/left.txt", "");
+    let env = env_folder.check(&[
+        "./env/bin/python is a link to an interpreter that no longer exists",
+        "./env/lib/python3.10 has packages for another Python than the environment's",
     ]);
     assert_eq!(env.interpreter.resolved, None);
     assert_eq!(env.site_packages.len(), 1);
-    std::fs::remove_dir_all(laid.path("env/lib")).unwrap();
-    laid.check(&[
-        "./env/bin/python is a link to an interpreter that is not there any more",
+    std::fs::remove_dir_all(env_folder.path("env/lib")).unwrap();
+    env_folder.check(&[
+        "./env/bin/python is a link to an interpreter that no longer exists",
         "./env has no lib/python3.*/site-packages",
     ]);
 }
 
 #[test]
-fn packages_are_looked_for_where_the_interpreter_of_today_does() {
-    let laid = TestEnvironment::new();
-    laid.write("base/bin/python3.13", "");
-    std::fs::remove_file(laid.path("env/bin/python")).unwrap();
-    laid.link("env/bin/python", laid.path("base/bin/python3.13"));
+fn site_packages_follow_the_version_of_the_interpreter() {
+    let env_folder = TestEnvironment::new();
+    env_folder.write("base/bin/python3.13", "");
+    std::fs::remove_file(env_folder.path("env/bin/python")).unwrap();
+    env_folder.link("env/bin/python", env_folder.path("base/bin/python3.13"));
     let sites = || -> Vec<String> {
-        laid.read().site_packages.iter().map(|site| laid.shorten(site)).collect()
+        env_folder.read().site_packages.iter().map(|site| env_folder.shorten(site)).collect()
     };
     // Upgraded in place: only the packages of the old release exist.
     assert_eq!(sites(), [SITE]);
-    laid.write("env/lib/python3.13/site-packages/README.txt", "");
+    env_folder.write("env/lib/python3.13/site-packages/README.txt", "");
     assert_eq!(sites(), ["./env/lib/python3.13/site-packages"]);
 }
 
 #[test]
-fn system_packages_are_seen_only_where_asked_for_and_shadowed() {
-    let laid = TestEnvironment::new();
-    laid.dist("numpy", "2.0");
+fn system_packages_are_read_only_if_enabled_and_can_be_shadowed() {
+    let env_folder = TestEnvironment::new();
+    env_folder.dist("numpy", "2.0");
     for (name, version) in [("numpy", "1.26"), ("six", "1.17")] {
         let file = format!("base/lib/python3.12/site-packages/{name}-{version}.dist-info/METADATA");
-        laid.write(&file, format!("Name: {name}\nVersion: {version}\n"));
+        env_folder.write(&file, format!("Name: {name}\nVersion: {version}\n"));
     }
     let cfg = |shared| {
-        let home = laid.path("base/bin");
+        let home = env_folder.path("base/bin");
         format!(
             "home = {}\nversion = 3.12.3\ninclude-system-site-packages = {shared}\n",
             home.display()
         )
     };
     let dists = || -> Vec<String> {
-        laid.check(&[]).dists.iter().map(|dist| format!("{} {}", dist.name, dist.version)).collect()
+        env_folder
+            .check(&[])
+            .dists
+            .iter()
+            .map(|dist| format!("{} {}", dist.name, dist.version))
+            .collect()
     };
-    laid.write("env/pyvenv.cfg", cfg("false"));
+    env_folder.write("env/pyvenv.cfg", cfg("false"));
     assert_eq!(dists(), ["numpy 2.0"]);
-    laid.write("env/pyvenv.cfg", cfg("true"));
+    env_folder.write("env/pyvenv.cfg", cfg("true"));
     assert_eq!(dists(), ["numpy 2.0", "six 1.17"]);
 }
 
 #[test]
-fn found_in_order_and_each_once() {
-    let laid = TestEnvironment::new();
-    laid.write(".venv/pyvenv.cfg", "home = /x\nversion = 3.11.1\n");
-    laid.write(".venv/bin/python", "");
-    laid.write(".venv/lib/python3.11/site-packages/x", "");
-    let path = |text: &str| laid.path(text).display().to_string();
+fn environments_are_found_in_order_and_once() {
+    let env_folder = TestEnvironment::new();
+    env_folder.write(".venv/pyvenv.cfg", "home = /x\nversion = 3.11.1\n");
+    env_folder.write(".venv/bin/python", "");
+    env_folder.write(".venv/lib/python3.11/site-packages/x", "");
+    let path = |text: &str| env_folder.path(text).display().to_string();
     let env = "./env Venv VIRTUAL_ENV 3.12.3 []";
     let local = "./.venv Venv ./.venv 3.11.1 []";
-    assert_eq!(laid.discover(laid.source()), [local]);
-    assert_eq!(laid.discover(laid.source().with_var("VIRTUAL_ENV", &path("env"))), [env, local]);
-    // The python on PATH is that of the active environment.
-    let source =
-        laid.source().with_var("VIRTUAL_ENV", &path("env")).with_var("PATH", &path("env/bin"));
-    assert_eq!(laid.discover(source), [env, local]);
-    // Row R3-06: the python on PATH is not that of the active environment.
-    laid.write("other/pyvenv.cfg", "home = /x\nversion = 3.9.1\n");
-    laid.write("other/bin/python3", "");
-    laid.write("other/lib/python3.9/site-packages/x", "");
-    let source =
-        laid.source().with_var("VIRTUAL_ENV", &path("env")).with_var("PATH", &path("other/bin"));
-    assert_eq!(laid.discover(source), [env, local, "./other Venv python on PATH 3.9.1 []"]);
+    assert_eq!(env_folder.discover(env_folder.source()), [local]);
+    assert_eq!(
+        env_folder.discover(env_folder.source().with_var("VIRTUAL_ENV", &path("env"))),
+        [env, local]
+    );
+    // The Python on PATH belongs to the active environment.
+    let source = env_folder
+        .source()
+        .with_var("VIRTUAL_ENV", &path("env"))
+        .with_var("PATH", &path("env/bin"));
+    assert_eq!(env_folder.discover(source), [env, local]);
+    // R3-06: the Python on PATH does not belong to the active environment.
+    env_folder.write("other/pyvenv.cfg", "home = /x\nversion = 3.9.1\n");
+    env_folder.write("other/bin/python3", "");
+    env_folder.write("other/lib/python3.9/site-packages/x", "");
+    let source = env_folder
+        .source()
+        .with_var("VIRTUAL_ENV", &path("env"))
+        .with_var("PATH", &path("other/bin"));
+    assert_eq!(env_folder.discover(source), [env, local, "./other Venv python on PATH 3.9.1 []"]);
 }
 
 #[test]
-fn stale_variables_stay_in_the_list() {
-    let laid = TestEnvironment::new();
-    laid.write("plain/file", "");
-    let path = |text: &str| laid.path(text).display().to_string();
-    let source = laid
+fn variables_that_name_no_environment_are_reported() {
+    let env_folder = TestEnvironment::new();
+    env_folder.write("plain/file", "");
+    let path = |text: &str| env_folder.path(text).display().to_string();
+    let source = env_folder
         .source()
         .with_var("VIRTUAL_ENV", &path("gone"))
         .with_var("CONDA_PREFIX", &path("plain"));
     assert_eq!(
-        laid.discover(source),
+        env_folder.discover(source),
         [
             "./gone Venv VIRTUAL_ENV ? [\"VIRTUAL_ENV names ./gone, which does not exist\"]",
             "./plain Conda CONDA_PREFIX ? [\"CONDA_PREFIX names ./plain, which is no python environment\", \"./plain has no bin/python\"]",
@@ -363,38 +380,41 @@ fn stale_variables_stay_in_the_list() {
 }
 
 #[test]
-fn pyenv_shims_are_followed_without_running_them() {
-    let laid = TestEnvironment::new();
+fn pyenv_shims_are_resolved_without_running_them() {
+    let env_folder = TestEnvironment::new();
     for version in ["3.12.1", "3.11.7"] {
         let minor = &version[..4];
-        laid.write(&format!("pyenv/versions/{version}/bin/python"), "");
-        laid.write(&format!("pyenv/versions/{version}/lib/python{minor}/os.py"), "");
-        laid.write(&format!("pyenv/versions/{version}/lib/python{minor}/site-packages/x"), "");
+        env_folder.write(&format!("pyenv/versions/{version}/bin/python"), "");
+        env_folder.write(&format!("pyenv/versions/{version}/lib/python{minor}/os.py"), "");
+        env_folder
+            .write(&format!("pyenv/versions/{version}/lib/python{minor}/site-packages/x"), "");
         let header = format!("pyenv/versions/{version}/include/python{minor}/patchlevel.h");
-        laid.write(&header, format!("#define PY_VERSION \"{version}\"\n"));
+        env_folder.write(&header, format!("#define PY_VERSION \"{version}\"\n"));
     }
-    laid.write("pyenv/shims/python", "");
-    laid.write("pyenv/version", "9.9.9\n3.11.7\n");
-    let source = || laid.source().with_var("PATH", laid.path("pyenv/shims").to_str().unwrap());
+    env_folder.write("pyenv/shims/python", "");
+    env_folder.write("pyenv/version", "9.9.9\n3.11.7\n");
+    let source =
+        || env_folder.source().with_var("PATH", env_folder.path("pyenv/shims").to_str().unwrap());
     let expect =
         |version: &str| [format!("./pyenv/versions/{version} System python on PATH {version} []")];
-    assert_eq!(laid.discover(source()), expect("3.11.7"));
-    laid.write(".python-version", "3.12.1\n");
-    assert_eq!(laid.discover(source()), expect("3.12.1"));
-    assert_eq!(laid.discover(source().with_var("PYENV_VERSION", "3.11.7")), expect("3.11.7"));
+    assert_eq!(env_folder.discover(source()), expect("3.11.7"));
+    env_folder.write(".python-version", "3.12.1\n");
+    assert_eq!(env_folder.discover(source()), expect("3.12.1"));
+    assert_eq!(env_folder.discover(source().with_var("PYENV_VERSION", "3.11.7")), expect("3.11.7"));
 }
 
-/// The launchers are in fixtures/: one written here could not be started while another test's child still holds it
-/// open.
+/// The launchers are in fixtures/, because a file written here cannot be executed while a child of another test has it
+/// open for writing.
 #[test]
-fn an_interpreter_is_asked_only_where_no_file_tells() {
-    let laid = TestEnvironment::new();
+fn interpreter_is_run_only_if_no_file_has_its_version() {
+    let env_folder = TestEnvironment::new();
     let launchers = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/launchers");
     let source = |launcher: &str| {
-        let source = laid.source().with_var("PREFIX", laid.path("far").to_str().unwrap());
+        let source =
+            env_folder.source().with_var("PREFIX", env_folder.path("far").to_str().unwrap());
         source.with_var("PATH", launchers.join(launcher).join("bin").to_str().unwrap())
     };
-    laid.write("far/pkgs/solo-1.0.dist-info/METADATA", "Name: solo\nVersion: 1.0\n");
+    env_folder.write("far/pkgs/solo-1.0.dist-info/METADATA", "Name: solo\nVersion: 1.0\n");
     let env = environments(&EnvOptions {
         source: source("far"),
         venv: None,
@@ -404,16 +424,16 @@ fn an_interpreter_is_asked_only_where_no_file_tells() {
     .unwrap()
     .remove(0);
     assert_eq!(env.problems, Vec::<String>::new());
-    assert_eq!((laid.shorten(&env.root).as_str(), env.kind), ("./far", EnvKind::System));
+    assert_eq!((env_folder.shorten(&env.root).as_str(), env.kind), ("./far", EnvKind::System));
     assert_eq!(env.interpreter.version.unwrap().value, "3.13.2");
     assert_eq!(env.interpreter.abi_tag.unwrap().value, "cp313t");
     assert_eq!(env.dists[0].name, "solo");
     // Isolated, without site-packages, without writing files.
-    assert_eq!(std::fs::read_to_string(laid.path("far/flags")).unwrap(), "-I -S -B\n");
+    assert_eq!(std::fs::read_to_string(env_folder.path("far/flags")).unwrap(), "-I -S -B\n");
     // A broken launcher is a problem of its environment only.
     let broken = launchers.join("broken").display().to_string();
     assert_eq!(
-        laid.discover(source("broken")),
+        env_folder.discover(source("broken")),
         [format!(
             "{broken} System python on PATH ? [\"{broken}/bin/python -I -S -c ...: broken\"]"
         )]
@@ -422,33 +442,34 @@ fn an_interpreter_is_asked_only_where_no_file_tells() {
 
 /// pip and uv leave the files of an editable install in its source folder, which direct_url.json names.
 #[test]
-fn compiled_files_of_an_editable_install() {
-    let laid = TestEnvironment::new();
+fn compiled_files_of_an_editable_install_are_found() {
+    let env_folder = TestEnvironment::new();
     let info = "mamba_ssm-2.2.6.dist-info";
-    laid.site(&format!("{info}/METADATA"), "Name: mamba-ssm\nVersion: 2.2.6\n");
-    laid.site(&format!("{info}/RECORD"), "__editable__.mamba_ssm-2.2.6.pth,,\n");
+    env_folder.site(&format!("{info}/METADATA"), "Name: mamba-ssm\nVersion: 2.2.6\n");
+    env_folder.site(&format!("{info}/RECORD"), "__editable__.mamba_ssm-2.2.6.pth,,\n");
     let url = |folder: &Path| {
         let folder = folder.display().to_string().replace(' ', "%20");
         format!("{{\"url\": \"file://{folder}\", \"dir_info\": {{\"editable\": true}}}}")
     };
-    laid.site(&format!("{info}/direct_url.json"), url(&laid.path("my src")));
-    laid.write("real/selective_scan_cuda.so", "code");
-    laid.write("real/mamba_ssm/ops/_C.so", "code");
+    env_folder.site(&format!("{info}/direct_url.json"), url(&env_folder.path("my src")));
+    env_folder.write("real/selective_scan_cuda.so", "code");
+    env_folder.write("real/mamba_ssm/ops/_C.so", "code");
     // Build folders and other environments are not imported here.
-    laid.write("real/build/lib/selective_scan_cuda.so", "code");
-    laid.write("real/.venv/lib/python3.12/site-packages/torch/_C.so", "code");
-    laid.write("real/env/pyvenv.cfg", "home = /usr/bin\n");
-    laid.write("real/env/lib/_C.so", "code");
-    laid.link("my src", "real");
-    let env = laid.check(&[]);
+    env_folder.write("real/build/lib/selective_scan_cuda.so", "code");
+    env_folder.write("real/.venv/lib/python3.12/site-packages/torch/_C.so", "code");
+    env_folder.write("real/env/pyvenv.cfg", "home = /usr/bin\n");
+    env_folder.write("real/env/lib/_C.so", "code");
+    env_folder.link("my src", "real");
+    let env = env_folder.check(&[]);
     let native: Vec<(String, Option<&str>)> = env
         .native_files
         .iter()
-        .map(|file| (laid.shorten(&file.path), file.dist.as_deref()))
+        .map(|file| (env_folder.shorten(&file.path), file.dist.as_deref()))
         .collect();
     let own = |path: &str| (format!("./real/{path}"), Some("mamba-ssm"));
     assert_eq!(native, [own("mamba_ssm/ops/_C.so"), own("selective_scan_cuda.so")]);
 
-    laid.site(&format!("{info}/direct_url.json"), url(Path::new("/no/such/source")));
-    laid.check(&[&format!("{SITE}/{info}/direct_url.json leads to no folder (/no/such/source)")]);
+    env_folder.site(&format!("{info}/direct_url.json"), url(Path::new("/no/such/source")));
+    env_folder
+        .check(&[&format!("{SITE}/{info}/direct_url.json points to no folder (/no/such/source)")]);
 }

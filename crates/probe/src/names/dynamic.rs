@@ -4,8 +4,8 @@ use super::conditions::unquoted;
 use super::lexer::{Kind, Lines};
 use super::module::{Dynamic, Module};
 
-/// Records what a file does with its own names and with attributes of other objects.
-pub(super) fn look(lines: &Lines<'_>, module: &mut Module) {
+/// Records how a file changes its own names and attributes of other objects at run time.
+pub(super) fn scan(lines: &Lines<'_>, module: &mut Module) {
     let tokens = lines.all();
     let text = |index: usize| tokens.get(index).map_or("", |token| lines.text(token));
     let mut dynamic = Dynamic::No;
@@ -18,7 +18,7 @@ pub(super) fn look(lines: &Lines<'_>, module: &mut Module) {
         let member = || index > 0 && text(index - 1) == ".";
         match word {
             "globals" | "exec" | "execfile" if called() && !member() => dynamic = Dynamic::Open,
-            // In a function both refer to the function.
+            // Inside a function both refer to its locals.
             "vars" | "locals"
                 if called()
                     && !member()
@@ -36,7 +36,7 @@ pub(super) fn look(lines: &Lines<'_>, module: &mut Module) {
                 let registers = matches!(text(index + 2), "insert" | "append");
                 module.registers_loader |= word == "meta_path" && registers;
             }
-            // Other uses only list it.
+            // Other uses only read it.
             "__path__" => {
                 let set = matches!(text(index + 1), "=" | "+=" | "[");
                 let changed = matches!(text(index + 2), "append" | "extend" | "insert");
@@ -64,7 +64,7 @@ pub(super) fn look(lines: &Lines<'_>, module: &mut Module) {
     module.dynamic = if lazy { dynamic.min(Dynamic::Listed) } else { dynamic };
 }
 
-/// Whether a line is outside of functions: no less indented line above it starts one.
+/// Whether a line is outside of all functions: no line above it with less indentation is a `def`.
 fn outside_functions(lines: &Lines<'_>, line: u32) -> bool {
     let index = lines.lines.partition_point(|it| lines.of(*it)[0].line <= line);
     let Some(own) = index.checked_sub(1).and_then(|index| lines.lines.get(index)) else {

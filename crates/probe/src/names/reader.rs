@@ -18,7 +18,7 @@ pub(crate) fn read(text: &str, python: Option<Python>) -> Module {
         lines: &lines,
         module: Module::default(),
     };
-    super::dynamic::look(&lines, &mut reader.module);
+    super::dynamic::scan(&lines, &mut reader.module);
     while reader.at < lines.lines.len() {
         let indent = lines.lines[reader.at].indent;
         let body = reader.block(indent, StatementContext::MODULE);

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 /// Incremented when the cached data or its computation changes.
 const VERSION: u32 = 7;
 /// Files of removed environments are dropped beyond this number.
-const MOST_FILES: usize = 20_000;
+const MAX_FILES: usize = 20_000;
 
 /// Files read in earlier runs.
 #[derive(Debug, Default)]
@@ -70,7 +70,7 @@ impl CachedFiles {
     pub(crate) fn update(self, path: &Path, fresh: HashMap<PathBuf, Entry>) -> std::io::Result<()> {
         let mut files: BTreeMap<String, Entry> = BTreeMap::new();
         let old = self.files.into_iter().filter(|(path, _)| !fresh.contains_key(path));
-        let old: Vec<_> = old.take(MOST_FILES.saturating_sub(fresh.len())).collect();
+        let old: Vec<_> = old.take(MAX_FILES.saturating_sub(fresh.len())).collect();
         for (path, entry) in old.into_iter().chain(fresh) {
             if let Some(path) = path.to_str() {
                 files.insert(path.to_owned(), entry);

@@ -3,14 +3,14 @@
 use cpp_demangle::{DemangleOptions, ParseOptions, Symbol};
 use std::fmt;
 
-/// A longer symbol is not demangled: real template names have some thousands of characters.
-const LONGEST_SYMBOL: usize = 8 << 10;
-/// A longer name is truncated.
-const LONGEST_NAME: usize = 400;
+/// Longer symbols are not demangled: real template names have a few thousand characters.
+const MAX_SYMBOL: usize = 8 << 10;
+/// Longer names are truncated.
+const MAX_NAME: usize = 400;
 
 /// The C++ name of a symbol; `None` for other symbols.
 pub(crate) fn demangle(symbol: &str) -> Option<String> {
-    if !symbol.starts_with("_Z") || symbol.len() > LONGEST_SYMBOL {
+    if !symbol.starts_with("_Z") || symbol.len() > MAX_SYMBOL {
         return None;
     }
     let parse = ParseOptions::default().recursion_limit(96);
@@ -19,7 +19,7 @@ pub(crate) fn demangle(symbol: &str) -> Option<String> {
     // Back references can expand a short symbol to gigabytes; the writer stops at the limit.
     match parsed.structured_demangle(&mut name, &DemangleOptions::new().recursion_limit(96)) {
         Ok(()) => Some(name.0),
-        Err(_) if name.0.len() >= LONGEST_NAME => Some(name.0 + "..."),
+        Err(_) if name.0.len() >= MAX_NAME => Some(name.0 + "..."),
         Err(_) => None,
     }
 }
@@ -61,7 +61,7 @@ struct Bounded(String);
 
 impl fmt::Write for Bounded {
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        let left = LONGEST_NAME.saturating_sub(self.0.len());
+        let left = MAX_NAME.saturating_sub(self.0.len());
         let cut = (0..=left.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
         self.0.push_str(&text[..cut.unwrap_or(0)]);
         if text.len() > left { Err(fmt::Error) } else { Ok(()) }
@@ -73,7 +73,7 @@ mod tests {
     use super::{demangle, overloads};
 
     #[test]
-    fn names_of_torch() {
+    fn demangles_names_of_torch() {
         let check = |symbol, expect| assert_eq!(demangle(symbol).as_deref(), expect, "{symbol}");
         check("_ZN3c104cuda9SetDeviceEab", Some("c10::cuda::SetDevice(signed char, bool)"));
         check(
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_grows_without_end_is_cut() {
+    fn exponential_expansion_is_truncated() {
         // Each level repeats the previous one twice.
         let mut symbol = String::from("_Z1fI1aE");
         for _ in 0..60 {

@@ -11,10 +11,10 @@ const IMAGE_HEADER: u64 = 48;
 /// Containers are aligned to 8 bytes; the linker aligns sections to at most a page.
 const LONGEST_GAP: u64 = 4096;
 /// libtorch_cuda.so has about 5,000 containers and 25,000 images.
-const MOST_IMAGES: u32 = 2_000_000;
+const MAX_IMAGES: u32 = 2_000_000;
 
 /// One library is compiled with only a few lists of architectures.
-const MOST_SETS: usize = 1000;
+const MAX_SETS: usize = 1000;
 
 const ARCHITECTURE_ONLY: u64 = 0x0010_0000;
 const FAMILY_ONLY: u64 = 0x0020_0000;
@@ -57,7 +57,7 @@ pub(crate) fn walk<'data, R: ReadRef<'data>>(
             }
             images.push(image(header));
             images_read += 1;
-            if images_read > MOST_IMAGES {
+            if images_read > MAX_IMAGES {
                 return Err("has more fatbin images than any real library".to_owned());
             }
             image_at = next;
@@ -67,7 +67,7 @@ pub(crate) fn walk<'data, R: ReadRef<'data>>(
         match code.iter().position(|known| known.images == images) {
             Some(known) => code[known].containers = code[known].containers.saturating_add(1),
             None if images.is_empty() => {}
-            None if code.len() >= MOST_SETS => {
+            None if code.len() >= MAX_SETS => {
                 return Err("has more different sets of GPU code than any real library".to_owned());
             }
             None => code.push(GpuCode { containers: 1, images }),

@@ -1,5 +1,5 @@
-//! The subfolders `glibc-hwcaps/x86-64-v3` and the like: in each folder, the loader prefers a build for this processor
-//! to the plain one (ld.so(8), glibc 2.33 and later).
+//! The subfolders `glibc-hwcaps/x86-64-v3` and so on: in each library folder, the loader prefers a build for this
+//! processor to the baseline one (ld.so(8), glibc 2.33 and later).
 
 use crate::Source;
 use facts::CompactSort;
@@ -38,7 +38,7 @@ fn levels(cpuinfo: &str) -> Vec<&'static str> {
     fit
 }
 
-/// Files of one name in ld.so.cache in the loader's order: the best level first, then the plain ones; unsupported
+/// The files with one soname in ld.so.cache, in the loader's order: the best level first, the baseline last; unsupported
 /// levels are omitted.
 pub(crate) fn ordered(files: Vec<PathBuf>, levels: &[&str]) -> Vec<PathBuf> {
     let mut ranked: Vec<(usize, PathBuf)> = files
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_level_needs_all_below_it() {
+    fn level_requires_all_lower_levels() {
         const V2: &str = "flags\t\t: fpu cx16 lahf_lm popcnt pni sse4_1 sse4_2 ssse3";
         const V3: &str = " avx avx2 bmi1 bmi2 f16c fma abm movbe xsave";
         const V4: &str = " avx512f avx512bw avx512cd avx512dq avx512vl";
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cache_lists_every_level_and_the_loader_takes_the_best_that_fits() {
+    fn supported_levels_come_first_and_others_are_omitted() {
         let files = ["/l/a.so", "/l/glibc-hwcaps/x86-64-v4/a.so", "/l/glibc-hwcaps/x86-64-v2/a.so"];
         let files = || files.iter().map(PathBuf::from).collect();
         let two = ordered(files(), &["x86-64-v3", "x86-64-v2"]);

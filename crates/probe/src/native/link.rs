@@ -20,9 +20,9 @@ pub(crate) struct Unresolved {
 }
 
 /// Maximum number of listed symbols; a file built for another torch can miss thousands.
-const MOST_SYMBOLS: usize = 12;
+const MAX_SYMBOLS: usize = 12;
 /// Maximum number of similar exports shown.
-const MOST_INSTEAD: usize = 4;
+const MAX_INSTEAD: usize = 4;
 
 /// Missing versions of needed libraries, which the loader checks before any symbol.
 pub(crate) fn missing_versions(process: &Process, root: usize) -> Vec<MissingVersion> {
@@ -129,13 +129,13 @@ pub(crate) fn unresolved(
             continue;
         }
         found.total = found.total.saturating_add(1);
-        if found.symbols.len() < MOST_SYMBOLS {
+        if found.symbols.len() < MAX_SYMBOLS {
             found.symbols.push(missing(&wanted, |prefix| {
                 let exports = providers.iter().flat_map(|(lib, symbols)| {
-                    let names = symbols.beginning_with(prefix.as_bytes(), MOST_INSTEAD).into_iter();
+                    let names = symbols.beginning_with(prefix.as_bytes(), MAX_INSTEAD).into_iter();
                     names.map(|name| (lib.path.display().to_string(), text(name)))
                 });
-                exports.take(MOST_INSTEAD).collect()
+                exports.take(MAX_INSTEAD).collect()
             }));
         }
     }

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// vllm, one of the largest packages, has about 2,500 Python files.
-const MOST_FILES: usize = 6000;
+const MAX_FILES: usize = 6000;
 
 /// Fills in [`facts::Elf::optional_in`] of files that the loader refuses and no import opens.
 pub(super) fn fill(source: &Source, answers: &mut Answers, env: &mut PyEnv) {
@@ -77,7 +77,7 @@ fn optional_files(
                 pending.push(path);
                 continue;
             }
-            if !name.ends_with(".py") || seen >= MOST_FILES {
+            if !name.ends_with(".py") || seen >= MAX_FILES {
                 continue;
             }
             seen += 1;

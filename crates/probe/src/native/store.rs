@@ -42,7 +42,7 @@ pub(crate) struct Lib {
 pub(crate) struct Store<'a> {
     source: &'a Source,
     known: &'a CachedFiles,
-    /// Keyed by the path's bytes, which are hashed several times as fast as its components.
+    /// Keyed by the path as a string, which hashes several times faster than a `Path`.
     files: Mutex<HashMap<OsString, Option<Arc<Lib>>>>,
 }
 

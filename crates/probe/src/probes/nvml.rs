@@ -27,7 +27,7 @@ pub(crate) fn run(source: &Source, machine: &mut Machine) {
                 let from = format!("NVML ({})", snapshot.library);
                 driver_of(machine).no_answer = Some(Fact::new(words.clone(), from));
             }
-            refused(machine, "the driver", &snapshot.refused);
+            note_refused(machine, "the driver", &snapshot.refused);
             let shared = machine.memory.total_bytes.clone();
             let driver = driver_of(machine);
             driver.cuda_limit = snapshot
@@ -58,7 +58,7 @@ pub(crate) fn run(source: &Source, machine: &mut Machine) {
                                  nvmlDeviceGetComputeRunningProcesses: {words})"
                             ));
                         }
-                        refused(machine, &format!("GPU {index}"), &device.refused);
+                        note_refused(machine, &format!("GPU {index}"), &device.refused);
                         list_processes(machine, index, &device);
                         machine.gpus.push(gpu(index, device, shared.as_ref()));
                     }
@@ -68,10 +68,10 @@ pub(crate) fn run(source: &Source, machine: &mut Machine) {
     }
 }
 
-/// Notes the missing values in one sentence.
-fn refused(machine: &mut Machine, of: &str, calls: &[String]) {
+/// Adds a note that lists the refused queries.
+fn note_refused(machine: &mut Machine, of: &str, calls: &[String]) {
     if !calls.is_empty() {
-        machine.notes.push(format!("NVML does not tell all of {of}: {}", calls.join(", ")));
+        machine.notes.push(format!("NVML refused queries of {of}: {}", calls.join(", ")));
     }
 }
 
@@ -111,7 +111,7 @@ fn gpu(index: u32, device: NvmlDevice, shared: Option<&Fact<u64>>) -> Gpu {
             Some(name) => Fact::new(name, "NVML nvmlDeviceGetName"),
             None => Fact::new(
                 "NVIDIA GPU without a name".to_string(),
-                "NVML nvmlDeviceGetName gave none",
+                "NVML nvmlDeviceGetName returned none",
             ),
         },
         uuid: device.uuid,

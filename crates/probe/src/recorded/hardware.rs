@@ -1,10 +1,10 @@
-//! Hardware facts of two H200 of one machine, compared with the output of `nvidia-smi` at the same time.
+//! Hardware facts of a machine with two H200, compared with the output of `nvidia-smi` at the same time.
 
 use super::{altered, replace, report};
 use facts::{EccCounts, GpuPath, PcieLink, PciePath, RemappedRows};
 
 #[test]
-fn two_h200() {
+fn two_h200_have_the_values_of_nvidia_smi() {
     let machine = report("h200-x2").machine;
     assert_eq!(machine.gpus.len(), 2);
     for gpu in &machine.gpus {
@@ -32,7 +32,7 @@ fn two_h200() {
 }
 
 #[test]
-fn a_log_with_an_error_and_one_that_may_not_be_read() {
+fn xids_are_read_from_the_kernel_log_and_absent_without_access() {
     let lost = altered("h200-x2", |folder| {
         let line = "NVRM: Persistence";
         let xid = "NVRM: Xid (PCI:0000:00:07): 79, pid=4711, GPU has fallen off the bus.\nNVRM: Persistence";

@@ -3,11 +3,11 @@ use rustix::fs::{AtFlags, Mode, OFlags};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-/// An open folder whose files are examined in sequence. The system resolves names relative to it, which is several
-/// times faster than whole paths.
+/// An open folder. Its files are looked up relative to its descriptor (`fstatat`), which is several times faster than by
+/// full path.
 pub(crate) struct Folder {
     path: PathBuf,
-    /// `None` on a recorded machine, whose links are resolved differently, and if there is no such folder.
+    /// `None` on a recorded machine, whose links are resolved differently, and if the folder does not exist.
     open: Option<OwnedFd>,
 }
 
@@ -64,7 +64,7 @@ mod tests {
     use crate::Source;
 
     #[test]
-    fn a_file_is_the_same_by_its_name_and_by_its_path() {
+    fn metadata_by_name_and_by_path_are_equal() {
         let root = tempfile::tempdir().unwrap();
         let folder = root.path().join("a");
         std::fs::create_dir_all(folder.join("inner")).unwrap();

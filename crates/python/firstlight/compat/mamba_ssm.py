@@ -47,7 +47,7 @@ def mamba_chunk_scan_combined(
     otherwise ``state_dtype`` is ignored. ``chunk_size`` is ignored."""
     unsupported(
         "mamba_chunk_scan_combined",
-        initial_states_beside_seq_idx=seq_idx is not None and initial_states is not None,
+        initial_states_with_seq_idx=seq_idx is not None and initial_states is not None,
         return_varlen_states_without_seq_idx=return_varlen_states and seq_idx is None,
     )
     if return_varlen_states and (cu_seqlens is None or x.shape[0] != 1):
@@ -159,9 +159,9 @@ def selective_scan_fn(
     with ``return_last_state`` the states ``[B, E, N]`` in float32."""
     unsupported(
         "selective_scan_fn",
-        A_of_complex_numbers=A.is_complex(),
-        B_for_all_tokens=B.dim() < 3,
-        C_for_all_tokens=C.dim() < 3,
+        complex_A=A.is_complex(),
+        constant_B=B.dim() < 3,
+        constant_C=C.dim() < 3,
     )
     u, delta, z = (None if one is None else one.transpose(1, 2) for one in (u, delta, z))
     # To [B, T, G, N].
@@ -182,13 +182,13 @@ def selective_scan_fn(
 
 
 def _of_heads(name: str, tensor: Any, dimensions: int) -> Any:
-    """The value per head of a tensor that was expanded over its last dimensions. mamba-ssm takes ``[.., P]`` and ``[.., P, N]``, whose
-    strides are 0 if the values are tied."""
+    """The values per head of a tensor that was expanded over its last dimensions. mamba-ssm takes ``[.., P]`` and ``[.., P, N]``, with
+    stride 0 in these dimensions if the values are tied."""
     shape, stride = tensor.shape, tensor.stride()
     kept = len(shape) - dimensions
     for size, step in zip(shape[kept:], stride[kept:]):
         if size > 1 and step != 0:
-            raise NotImplementedError(f"firstlight's selective_state_update wants `{name}` tied: one value a head, expanded")
+            raise NotImplementedError(f"firstlight's selective_state_update needs `{name}` tied: one value per head, expanded")
     # One view takes a third of the time of indexing each dimension.
     return tensor.as_strided(shape[:kept], stride[:kept])
 

@@ -1,4 +1,4 @@
-//! Runs whose times say something about their surroundings rather than about kernels.
+//! Runs whose times were affected by other load.
 
 use super::ComparedRun;
 use super::surroundings::hardware;
@@ -6,14 +6,14 @@ use crate::conditions::{MOVED_PCT, disturbances, of};
 use crate::format;
 use facts::{BackendKind, CeilingDrift, CeilingKind};
 
-/// What is in doubt between two runs.
+/// The times of two runs that are in doubt.
 #[derive(Debug, Default)]
 pub(super) struct UnreliableTimes {
     /// Backends whose times in the base are in doubt.
     base: Vec<BackendKind>,
     /// Backends whose times in the run are in doubt.
     run: Vec<BackendKind>,
-    /// Why, one sentence each.
+    /// The reasons, one sentence each.
     pub(super) sentences: Vec<String>,
 }
 
@@ -29,7 +29,7 @@ impl UnreliableTimes {
                 let (name, backend) = (recorded.name, conditions.backend);
                 for why in found {
                     let sentence = format!("{name}, {backend}: {why}");
-                    // A run compared with itself has one reason, and not two.
+                    // A run compared with itself has each reason once.
                     if !doubts.sentences.contains(&sentence) {
                         doubts.sentences.push(sentence);
                     }
@@ -52,8 +52,8 @@ impl UnreliableTimes {
     }
 }
 
-/// One machine whose memory has become another one's, as where something that nobody sees shares it. Ceilings are measured
-/// the same way only by runs that recorded their conditions.
+/// The memory bandwidth of one machine differs between the runs, for example because an unseen process uses it.
+/// Ceilings are comparable only between runs that recorded their conditions.
 fn apart(base: &ComparedRun<'_>, run: &ComparedRun<'_>, backend: BackendKind) -> Option<String> {
     (of(base.bench, backend).is_some() && of(run.bench, backend).is_some()).then_some(())?;
     if hardware(base) != hardware(run) {

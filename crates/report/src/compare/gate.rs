@@ -1,4 +1,4 @@
-//! Whether a run may pass, held against a baseline.
+//! Whether a run may pass a gate, compared with a baseline.
 
 use super::parity::matters;
 use super::surroundings::hardware;
@@ -7,11 +7,11 @@ use super::{ComparedRun, compare};
 use crate::format;
 use facts::{Change, GateOutcome, GateReport, ParityRow, RunState, SCHEMA, SpeedChange, Status};
 
-/// Holds a run against a baseline. It fails where a check that passed does not pass any more, where a timed kernel is slower
-/// than the baseline's beyond tolerance and noise or is not timed at all, where an error is found that was not there, and
-/// where either run cannot stand for itself: it is incomplete, its files were edited, or it has nothing in common with the
-/// other one. A change that the samples leave unclear is no failure; it is listed. Where nothing fails and a run was
-/// disturbed, so that what its times say was taken back, the gate is neither passed nor failed.
+/// Compares a run with a baseline. The gate fails if a check that passed no longer passes, a timed kernel is slower
+/// than the baseline's beyond tolerance and noise or is not timed, there is a new error finding, or a run is not valid:
+/// it is incomplete, its files were edited, or it has nothing in common with the other. A change that the samples leave
+/// unclear is listed and is not a failure. If nothing fails but a run was disturbed, so that its times are in doubt,
+/// the gate is neither passed nor failed.
 pub fn gate(
     run: &ComparedRun<'_>,
     baseline: &ComparedRun<'_>,
@@ -63,7 +63,7 @@ pub fn gate(
     GateReport { schema: SCHEMA, passed, outcome, failures, held, comparison }
 }
 
-/// Installed kernels of a run that failed without having run once. A baseline with the same gap is no excuse for it.
+/// Installed kernels of a run that failed and never ran, whether or not the baseline has the same gap.
 fn never_ran(run: &ComparedRun<'_>) -> Vec<String> {
     let rows = run.parity.map_or(&[][..], |parity| &parity.rows);
     let mut seen: Vec<&str> = Vec::new();
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_apply_in_both_runs_holds_nothing() {
+    fn gate_without_a_common_pass_fails() {
         let report = |status, launches| ParityReport {
             schema: SCHEMA,
             rows: vec![ParityRow {
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gate_passes_what_holds_and_nothing_else() {
+    fn gate_fails_on_regressions_lost_timings_and_edited_files() {
         let check = |now: Vec<BenchRow>, edited: &[String], expect: &[&str]| {
             let before = bench(vec![row("a", &[1.0; 9]), row("b", &[2.0; 9])]);
             let now = bench(now);
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_busy_and_a_quiet_run_of_one_binary_are_unclear_both_ways_and_lost_passes_still_fail() {
+    fn busy_runs_are_unclear_in_both_directions_and_lost_passes_fail() {
         let quiet = conditions(BackendKind::Cuda, 0.0, [4000.0, 3990.0]);
         let busy = conditions(BackendKind::Cuda, 0.0, [4000.0, 2900.0]);
         let timed = |millis: f64, conditions: Option<&Conditions>| BenchReport {
@@ -217,14 +217,14 @@ mod tests {
         let (fast, slow) = (timed(1.0, Some(&quiet)), timed(2.0, Some(&busy)));
         check(&fast, &slow, GateOutcome::Unclear);
         check(&slow, &fast, GateOutcome::Unclear);
-        // As fast as before although the machine was shared: nothing got slower.
+        // As fast as before although the machine was shared: nothing became slower.
         check(&fast, &timed(1.0, Some(&busy)), GateOutcome::Passed);
-        // As slow as in a shared machine, alone: that hides something.
+        // As slow as on the shared machine although alone: a regression may be hidden.
         check(&slow, &timed(2.0, Some(&quiet)), GateOutcome::Unclear);
         check(&fast, &timed(2.0, Some(&quiet)), GateOutcome::Failed);
-        // Without conditions, as in runs of earlier versions, times are taken at their word.
+        // Runs of earlier versions recorded no conditions; their times are trusted.
         check(&timed(1.0, None), &timed(2.0, None), GateOutcome::Failed);
-        // What is lost is lost on a busy machine too.
+        // A lost pass is a failure on a busy machine too.
         let lost = BenchReport { rows: Vec::new(), ..slow.clone() };
         check(&fast, &lost, GateOutcome::Failed);
     }

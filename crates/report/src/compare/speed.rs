@@ -1,4 +1,4 @@
-//! Times and ceilings of two runs.
+//! Differences of the times and ceilings of two runs.
 
 use super::doubts::UnreliableTimes;
 use super::spread::spread;
@@ -8,7 +8,7 @@ use facts::{
     TimingSpread,
 };
 
-/// Every kernel that either run timed: what got worse first, the largest change before the smaller ones.
+/// Every kernel that either run timed: regressions first, the largest first.
 pub(super) fn changes(
     base: Option<&BenchReport>,
     run: Option<&BenchReport>,
@@ -32,8 +32,8 @@ pub(super) fn changes(
     changes
 }
 
-/// Takes back what times say of a kernel where a run was disturbed. Two times that agree agree all the same, unless the base
-/// alone was slowed down: then a run that is as slow hides something.
+/// Marks the change as unclear if a run was disturbed. Equal times stay equal, unless only the base was slowed down: an
+/// equally slow run then hides a regression.
 fn doubted(change: SpeedChange, doubts: &UnreliableTimes) -> SpeedChange {
     let (base, run) = doubts.on(change.backend);
     let disturbed = match change.change {
@@ -45,9 +45,9 @@ fn doubted(change: SpeedChange, doubts: &UnreliableTimes) -> SpeedChange {
     SpeedChange { change: said, disturbed, ..change }
 }
 
-/// Whether both are of the same work by the same hands; which variant did it may differ between runs, and is told.
+/// Whether both rows time the same case on the same backend and peer. The variant may differ, which is reported.
 fn same_kernel(a: &BenchRow, b: &BenchRow) -> bool {
-    // A peer's variant is its name; its package's version may differ, and is told among the surroundings.
+    // A peer's variant is its name. Its package version may differ; that is listed in the surroundings.
     let peer = |row: &BenchRow| row.peer.as_ref().map(|_| row.variant.clone());
     (&a.op, &a.case, &a.shape) == (&b.op, &b.case, &b.shape)
         && (&a.dtype, a.backend, peer(a)) == (&b.dtype, b.backend, peer(b))
@@ -93,7 +93,7 @@ fn judge(
     }
 }
 
-/// The order of a list that is read from the top.
+/// The order of changes in a list, worst first.
 fn rank(change: Change) -> u8 {
     match change {
         Change::Slower => 0,
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_is_larger_than_the_tolerance_and_clear_of_the_noise() {
+    fn changes_exceed_the_tolerance_and_the_confidence_intervals() {
         let check = |before: &[f64], after: &[f64], expect: Change| {
             let (base, run) = (bench(vec![row("x", before)]), bench(vec![row("x", after)]));
             let got = changes(Some(&base), Some(&run), 5.0, &UnreliableTimes::default());
@@ -168,7 +168,7 @@ mod tests {
         check(&quiet, &around(1.04, 0.01), Change::Same);
         check(&quiet, &around(1.2, 0.01), Change::Slower);
         check(&quiet, &around(0.8, 0.01), Change::Faster);
-        // The median moved by a fifth, but the samples are all over the place.
+        // The median changed by a fifth, but the samples vary too much.
         check(&quiet, &around(1.2, 1.0), Change::Unclear);
         check(&around(1.0, 0.9), &around(0.8, 0.7), Change::Unclear);
         check(&[1.0, 9.0, 1.0], &[2.0, 0.5, 2.0], Change::Unclear);
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_matched_by_their_work_and_the_worst_stand_first() {
+    fn rows_are_paired_by_case_and_sorted_worst_first() {
         let mut other_variant = row("b", &around(2.0, 0.01));
         other_variant.variant = "chunk.hopper".into();
         let mut other_shape = row("e", &[1.0]);

@@ -1,4 +1,4 @@
-//! How well a median is known.
+//! The confidence interval of a median.
 
 use facts::CompactSort;
 use facts::{BenchRow, TimingSpread};
@@ -6,10 +6,10 @@ use facts::{BenchRow, TimingSpread};
 /// The normal deviate of a two-sided confidence of 99 %.
 const DEVIATE: f64 = 2.576;
 
-/// The median of a row and the interval in which the true one lies.
+/// The median of a row and the confidence interval of the true median.
 ///
-/// From samples: ranks n/2 ± z·√n/2 of the sorted ones, which holds for any distribution (Conover, Practical Nonparametric
-/// Statistics, 3.2). Few samples give their whole range.
+/// With samples: ranks n/2 ± z·√n/2 of the sorted samples, which holds for any distribution (Conover, Practical
+/// Nonparametric Statistics, 3.2). With few samples the interval is their whole range.
 pub(super) fn spread(row: &BenchRow) -> TimingSpread {
     let mut sorted = row.samples_ms.clone();
     sorted.compact_sort_by(f64::total_cmp);
@@ -35,7 +35,7 @@ pub(crate) mod tests {
     use super::*;
     use facts::{BackendKind, RooflineBound};
 
-    /// A timed row with these samples, whose median is the middle one.
+    /// A timed row with these samples; its median is the middle one.
     pub(crate) fn row(case: &str, samples_ms: &[f64]) -> BenchRow {
         let mut sorted = samples_ms.to_vec();
         sorted.compact_sort_by(f64::total_cmp);
@@ -66,7 +66,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn the_interval_narrows_with_samples_and_never_leaves_them() {
+    fn interval_narrows_with_samples_and_stays_within_them() {
         let check = |count: usize, expect: (f64, f64)| {
             let samples: Vec<f64> = (0..count).map(|i| i as f64).collect();
             let got = spread(&row("x", &samples));

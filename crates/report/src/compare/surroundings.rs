@@ -1,13 +1,13 @@
-//! What surrounded the runs: machine, stack, source, findings.
+//! Machine, stack, source and findings of two runs.
 
 use super::ComparedRun;
 use facts::CompactSort;
 use facts::{Difference, DoctorReport, FindingChange, RunState, Severity};
 use std::collections::BTreeMap;
 
-/// Where the surroundings differ; what neither run recorded is no difference.
+/// Differences of the surroundings; facts that neither run recorded are no difference.
 pub(super) fn differences(base: &ComparedRun<'_>, run: &ComparedRun<'_>) -> Vec<Difference> {
-    let (before, after) = (told(base), told(run));
+    let (before, after) = (facts_by_name(base), facts_by_name(run));
     let mut names: Vec<&String> = before.keys().chain(after.keys()).collect();
     names.compact_sort();
     names.dedup();
@@ -22,8 +22,8 @@ pub(super) fn differences(base: &ComparedRun<'_>, run: &ComparedRun<'_>) -> Vec<
         .collect()
 }
 
-/// Facts by name, as a reader would name them.
-fn told(recorded: &ComparedRun<'_>) -> BTreeMap<String, String> {
+/// Facts by the names that are shown.
+fn facts_by_name(recorded: &ComparedRun<'_>) -> BTreeMap<String, String> {
     let mut facts = BTreeMap::new();
     let mut tell = |what: &str, value: Option<String>| {
         if let Some(value) = value {
@@ -87,7 +87,7 @@ pub(super) fn findings(
     changes
 }
 
-/// What the kernels of a run ran on, for a gate that must not hold one machine against another.
+/// The hardware of a run: a gate must not compare different machines.
 pub(super) fn hardware(recorded: &ComparedRun<'_>) -> Option<String> {
     let machine = &recorded.doctor?.machine;
     let gpus: Vec<&str> = machine.gpus.iter().map(|gpu| gpu.name.value.as_str()).collect();

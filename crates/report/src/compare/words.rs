@@ -1,9 +1,9 @@
-//! Sentences about a comparison, the same in every document.
+//! Text about a comparison, shared by all documents.
 
 use crate::format;
 use facts::{Change, Comparison, ParityChange, SpeedChange, Status};
 
-/// How many checks and timings hold, and how many do not.
+/// How many checks and timings are unchanged, and how many changed.
 pub(crate) fn summary(comparison: &Comparison) -> String {
     let of =
         |wanted: Change| comparison.speed.iter().filter(|change| change.change == wanted).count();
@@ -94,7 +94,7 @@ fn parity_words(change: &ParityChange, cases: &str, [was, is]: [&str; 2]) -> Str
     )
 }
 
-/// The variant, and the earlier one where another was chosen.
+/// The variant, and the earlier one if it differs.
 pub(crate) fn kernel(change: &SpeedChange) -> String {
     match (&change.base_variant, &change.run_variant) {
         (Some(base), Some(run)) if base != run => format!("{base} -> {run}"),

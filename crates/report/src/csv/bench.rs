@@ -1,5 +1,6 @@
-//! A time says little without the ceilings of the same run, so `bench.csv` carries them: its `record` column tells kernels
-//! (`kernel`), the two sorts of ceiling (`ceiling`) and what was not timed (`not timed`, with the sentence in `note`) apart.
+//! A time is meaningful only with the ceilings of the same run, so `bench.csv` has them too: its `record` column
+//! distinguishes kernels (`kernel`), ceilings (`ceiling`), and kernels that were not timed (`not timed`, with the
+//! reason in `note`).
 
 use super::fields::{CsvError, Row, Rows, optional, write};
 use crate::run::BENCH_FILE;
@@ -27,7 +28,7 @@ const COLUMNS: &[&str] = &[
     "verified_rel_err",
     "reference_ms",
     "note",
-    // Last, as runs recorded before them have no such columns.
+    // Last, because older runs lack these columns.
     "replays",
     "peer",
     "evidence",
@@ -36,7 +37,7 @@ const COLUMNS: &[&str] = &[
     "cache_resident",
 ];
 
-/// The last columns, which a table may lack.
+/// Number of last columns that a table may lack.
 const LATER: usize = 6;
 
 #[derive(Clone, Copy, PartialEq)]
@@ -60,8 +61,8 @@ const RECORDS: [(&str, Record); 6] = [
 const BOUNDS: [(&str, RooflineBound); 2] =
     [("compute", RooflineBound::Compute), ("memory", RooflineBound::Memory)];
 
-/// Ceilings, timings and what was not timed as CSV. The shape is one cell, `B=1 D=128 T=2048`; what was not measured is an
-/// empty cell.
+/// Ceilings, timings and untimed kernels as CSV. The shape is one cell, `B=1 D=128 T=2048`; a value that was not
+/// measured is an empty cell.
 pub fn bench_csv(report: &BenchReport) -> String {
     let ceilings = report.ceilings.iter().flat_map(ceiling);
     let kernels = report.rows.iter().map(kernel);
@@ -162,7 +163,7 @@ fn kernel(row: &BenchRow) -> Vec<String> {
     ])
 }
 
-/// A row with these cells and the others empty.
+/// A row with these cells; the others are empty.
 fn named(cells: &[(&str, String)]) -> Vec<String> {
     COLUMNS
         .iter()
@@ -176,10 +177,10 @@ fn named(cells: &[(&str, String)]) -> Vec<String> {
         .collect()
 }
 
-/// Reads what [`bench_csv`] wrote. Columns may stand in any order, and others are passed over.
+/// Reads the output of [`bench_csv`]. Columns may be in any order; unknown ones are ignored.
 ///
 /// # Errors
-/// [`CsvError`] names the line and the column that cannot be read, also when the ceilings are missing.
+/// [`CsvError`] with the line and the column that cannot be read, or if the ceilings are missing.
 pub fn read_bench_csv(text: &str) -> Result<BenchReport, CsvError> {
     let mut ceilings: Vec<Ceilings> = Vec::new();
     let (mut kernels, mut not_run) = (Vec::new(), Vec::new());
@@ -199,7 +200,7 @@ pub fn read_bench_csv(text: &str) -> Result<BenchReport, CsvError> {
             Record::Raised => read_raised(&row, &mut ceilings)?,
         }
     }
-    // A run whose time was spent before has neither ceilings nor times.
+    // A run that ran out of time before has neither ceilings nor times.
     if ceilings.is_empty() && !kernels.is_empty() {
         return Err(CsvError::Malformed {
             file: BENCH_FILE,
@@ -213,14 +214,14 @@ pub fn read_bench_csv(text: &str) -> Result<BenchReport, CsvError> {
         not_timed,
         not_applicable,
         not_run,
-        // They stand in a file of their own.
+        // Samples are in a separate file.
         conditions: Vec::new(),
     })
 }
 
-/// Adds a rate to the ceilings of its backend, of which the copy comes first.
+/// Adds a rate to the ceilings of its backend; the copy rate is first.
 fn read_ceiling(row: &Row<'_>, ceilings: &mut Vec<Ceilings>) -> Result<(), CsvError> {
-    // Runs recorded before a run could have several backends do not name it.
+    // Runs recorded before several backends existed do not name theirs.
     let backend = if row.text("backend").is_empty() { BackendKind::Cpu } else { row.backend()? };
     if row.text("op") == "copy" {
         ceilings.push(Ceilings {
@@ -255,7 +256,7 @@ fn read_ceiling(row: &Row<'_>, ceilings: &mut Vec<Ceilings>) -> Result<(), CsvEr
     Ok(())
 }
 
-/// Adds a ceiling that was raised to those of its backend.
+/// Adds a raised ceiling to its backend's ceilings.
 fn read_raised(row: &Row<'_>, ceilings: &mut [Ceilings]) -> Result<(), CsvError> {
     let backend = row.backend()?;
     let Some(ceilings) = ceilings.iter_mut().find(|ceilings| ceilings.backend == backend) else {
@@ -391,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn ceilings_kernels_and_what_was_not_timed_come_back() {
+    fn ceilings_kernels_and_untimed_kernels_round_trip() {
         let text = bench_csv(&report());
         assert_eq!(read_bench_csv(&text).unwrap(), report());
         assert_eq!(bench_csv(&read_bench_csv(&text).unwrap()), text);
@@ -404,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn a_spoilt_file_is_named_by_line_and_column() {
+    fn invalid_file_is_reported_by_line_and_column() {
         let good = bench_csv(&report());
         let check = |from: &str, to: &str, expect: &str| {
             assert!(good.contains(from), "{from} in {good}");

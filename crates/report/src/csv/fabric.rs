@@ -1,4 +1,4 @@
-//! What was measured between GPUs, one line a measurement.
+//! Measurements between GPUs, one row each.
 
 use super::fields::write;
 use facts::FabricReport;
@@ -17,7 +17,8 @@ const COLUMNS: &[&str] = &[
     "wrong",
 ];
 
-/// The measurements as CSV: copies, collectives and recorded sums. A rate of what was wrong is an empty cell.
+/// The measurements as CSV: copies, collectives and all-reduces in CUDA graphs. A transfer with wrong data has an empty
+/// rate.
 pub fn fabric_csv(report: &FabricReport) -> String {
     let number = |value: Option<f64>| value.map(|value| value.to_string()).unwrap_or_default();
     let copies = report.copies.iter().map(|copy| {
@@ -70,7 +71,7 @@ mod tests {
     use crate::together::records;
 
     #[test]
-    fn a_line_for_each_measurement_and_no_rate_of_what_is_wrong() {
+    fn each_measurement_has_a_row_and_wrong_transfers_have_no_rate() {
         let text = fabric_csv(&records::fabric(3));
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.len(), 1 + 6 + 8 + 1, "{text}");

@@ -1,17 +1,17 @@
-//! Rows by column name, with errors that name the file, the line and the column.
+//! Rows by column name, with errors that have the file, line and column.
 
 use csv::{ReaderBuilder, StringRecord, Trim, WriterBuilder};
 use facts::BackendKind;
 
-/// Why a CSV of a run folder cannot be read.
+/// Why a CSV file of a run folder cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CsvError {
-    /// The text is not CSV: quotes do not close, or a row has too many or too few cells.
+    /// The text is not CSV: an unclosed quote, or a row with too many or too few cells.
     #[error("{file}: not readable as CSV: {what}")]
     Malformed {
         /// The file.
         file: &'static str,
-        /// What the reader met.
+        /// The CSV reader's message.
         what: String,
     },
     /// A column is missing.
@@ -24,7 +24,7 @@ pub enum CsvError {
         /// All columns.
         wanted: String,
     },
-    /// A cell does not hold what its column promises.
+    /// A cell does not have the type of its column.
     #[error("{file} line {line}: column `{column}` holds `{value}`, expected {wanted}")]
     BadCell {
         /// The file.
@@ -33,15 +33,15 @@ pub enum CsvError {
         line: u64,
         /// The column.
         column: &'static str,
-        /// What the cell holds.
+        /// The content of the cell.
         value: String,
-        /// What it should hold.
+        /// The expected content.
         wanted: String,
     },
 }
 
 impl CsvError {
-    /// What to do about it.
+    /// The remedy.
     pub fn hint(&self) -> String {
         match self {
             Self::Malformed { .. } => {
@@ -57,7 +57,7 @@ impl CsvError {
 /// Writes a header and rows.
 pub(super) fn write(columns: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
     let mut writer = WriterBuilder::new().from_writer(Vec::new());
-    // Writing to memory cannot fail, and rows are made with one cell for each column by the functions beside this one.
+    // Writing to memory cannot fail, and callers make rows with one cell per column.
     let mut put = |cells: &[String]| {
         writer.write_record(cells).expect("a CSV row of the header's width goes into memory")
     };
@@ -69,12 +69,12 @@ pub(super) fn write(columns: &[&str], rows: impl Iterator<Item = Vec<String>>) -
     String::from_utf8(bytes).expect("cells are UTF-8")
 }
 
-/// A number that is absent where it was not measured.
+/// A number, or an empty cell if it was not measured.
 pub(super) fn optional(value: Option<f64>) -> String {
     value.map(|value| value.to_string()).unwrap_or_default()
 }
 
-/// The rows of a file, each giving its cells by column name.
+/// The rows of a file, with cells by column name.
 pub(super) struct Rows {
     file: &'static str,
     header: Vec<String>,
@@ -82,7 +82,7 @@ pub(super) struct Rows {
 }
 
 impl Rows {
-    /// Reads the text and makes sure every wanted column is there; columns nobody asks for are passed over.
+    /// Reads the text and checks that all required columns exist; others are ignored.
     pub(super) fn read(
         file: &'static str,
         text: &str,
@@ -115,19 +115,19 @@ pub(super) struct Row<'a> {
 }
 
 impl Row<'_> {
-    /// The words of a cell.
+    /// The text of a cell.
     pub(super) fn text(&self, column: &'static str) -> String {
         let at = self.rows.header.iter().position(|name| name == column);
         at.and_then(|at| self.record.get(at)).unwrap_or_default().to_owned()
     }
 
-    /// The words of a cell that must hold some.
+    /// The text of a cell that must not be empty.
     pub(super) fn word(&self, column: &'static str) -> Result<String, CsvError> {
         let value = self.text(column);
         if value.trim().is_empty() { Err(self.bad(column, "a word")) } else { Ok(value) }
     }
 
-    /// The number of a cell that must hold one.
+    /// The number in a cell.
     pub(super) fn number<T: std::str::FromStr>(
         &self,
         column: &'static str,
@@ -136,7 +136,7 @@ impl Row<'_> {
         self.text(column).trim().parse().map_err(|_| self.bad(column, wanted))
     }
 
-    /// The number of a cell, or nothing when it is empty.
+    /// The number in a cell; `None` if it is empty.
     pub(super) fn optional(&self, column: &'static str) -> Result<Option<f64>, CsvError> {
         if self.text(column).trim().is_empty() {
             return Ok(None);
@@ -144,7 +144,7 @@ impl Row<'_> {
         self.number(column, "a number or nothing").map(Some)
     }
 
-    /// One of a few words.
+    /// The value of a cell that has one of these words.
     pub(super) fn one_of<T: Copy>(
         &self,
         column: &'static str,
@@ -167,7 +167,7 @@ impl Row<'_> {
         )
     }
 
-    /// An error that names this row and the column.
+    /// An error with this row's line and the column.
     pub(super) fn bad(&self, column: &'static str, wanted: &str) -> CsvError {
         CsvError::BadCell {
             file: self.rows.file,

@@ -1,7 +1,7 @@
 use super::fields::{optional, write};
 use facts::ModelSpeedReport;
 
-/// Every timed test of a model, one a line with its samples, for other programs: the report is read from the JSON beside.
+/// All timed tests of a model, one row each with samples, for other programs; reports are rendered from the JSON file.
 pub fn model_speed_csv(report: &ModelSpeedReport) -> String {
     const COLUMNS: &[&str] = &[
         "model",

@@ -15,16 +15,16 @@ const COLUMNS: &[&str] = &[
     "tolerance",
     "launches",
     "millis",
-    // Last, as runs recorded before them have no such columns.
+    // Last, because older runs lack these columns.
     "peer",
     "evidence",
     "bits",
 ];
 
-/// The last columns, which a table may lack.
+/// Number of last columns that a table may lack.
 const LATER: usize = 3;
 
-/// The parity matrix as CSV, one row for each case; an error that was never computed is an empty cell.
+/// The parity matrix as CSV, one row per case; an error that was not computed is an empty cell.
 pub fn parity_csv(report: &ParityReport) -> String {
     write(COLUMNS, report.rows.iter().map(cells))
 }
@@ -49,10 +49,10 @@ fn cells(row: &ParityRow) -> Vec<String> {
     ]
 }
 
-/// Reads what [`parity_csv`] wrote. Columns may stand in any order, and others are passed over.
+/// Reads the output of [`parity_csv`]. Columns may be in any order; unknown ones are ignored.
 ///
 /// # Errors
-/// [`CsvError`] names the line and the column that cannot be read; nothing is guessed.
+/// [`CsvError`] with the line and the column that cannot be read.
 pub fn read_parity_csv(text: &str) -> Result<ParityReport, CsvError> {
     let statuses = Status::ALL.map(|status| (status.as_str(), status));
     let rows = Rows::read(PARITY_FILE, text, &COLUMNS[..COLUMNS.len() - LATER])?
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn every_row_comes_back_as_it_was() {
+    fn rows_round_trip() {
         let report = ParityReport {
             schema: SCHEMA,
             rows: vec![
@@ -139,14 +139,14 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_matrix_still_has_its_header() {
+    fn empty_matrix_has_a_header() {
         let text = parity_csv(&ParityReport { schema: SCHEMA, rows: vec![] });
         assert_eq!(text, COLUMNS.join(",") + "\n");
         assert_eq!(read_parity_csv(&text).unwrap().rows, vec![]);
     }
 
     #[test]
-    fn a_spoilt_file_is_named_by_line_and_column() {
+    fn invalid_file_is_reported_by_line_and_column() {
         let good = parity_csv(&ParityReport {
             schema: SCHEMA,
             rows: vec![row(Status::Pass, "", Some(0.25))],

@@ -1,4 +1,4 @@
-//! Every timed sample, apart from the table of medians because there are many of them.
+//! All timed samples, in a separate file because there are many.
 
 use super::fields::{CsvError, Rows, write};
 use crate::run::SAMPLES_FILE;
@@ -6,7 +6,7 @@ use facts::{BenchReport, BenchRow};
 
 const COLUMNS: &[&str] = &["op", "case", "dtype", "backend", "variant", "sample", "millis"];
 
-/// Every sample of every timed kernel, one a line, in the order they were taken.
+/// All samples of all timed kernels, one per row, in the order of measurement.
 pub fn samples_csv(report: &BenchReport) -> String {
     let samples = report.rows.iter().flat_map(|row| {
         row.samples_ms.iter().enumerate().map(|(index, millis)| {
@@ -24,10 +24,10 @@ pub fn samples_csv(report: &BenchReport) -> String {
     write(COLUMNS, samples)
 }
 
-/// Gives the rows of a report their samples from what [`samples_csv`] wrote.
+/// Adds the samples in the output of [`samples_csv`] to the rows of a report.
 ///
 /// # Errors
-/// [`CsvError`] names the line and the column that cannot be read.
+/// [`CsvError`] with the line and the column that cannot be read.
 pub fn read_samples_csv(text: &str, report: &mut BenchReport) -> Result<(), CsvError> {
     for sample in Rows::read(SAMPLES_FILE, text, COLUMNS)?.iter() {
         let backend = sample.backend()?;
@@ -55,7 +55,7 @@ mod tests {
     use facts::SCHEMA;
 
     #[test]
-    fn samples_come_back_to_their_rows() {
+    fn samples_round_trip() {
         let mut other = row("b", &[0.1 + 0.2]);
         other.variant = "chunk.hopper".into();
         let wanted = BenchReport {

@@ -1,11 +1,11 @@
-//! The least time that a run's own ceilings allow: what a picture of times is held against.
+//! The minimum time that a run's own ceilings allow, for charts of times.
 
 use crate::plot::Series;
 use facts::{BenchRow, Ceilings};
 use std::collections::BTreeMap;
 
-/// Milliseconds over x that moving an op's bytes takes at the rate of a copy, and its arithmetic at the rate of a matrix
-/// product. `rows` are those of one curve, by x; bytes and operations are the op's, so any variant's rows give the same.
+/// Minimum milliseconds by x: the op's bytes at the copy rate, and its operations at the rate of a matrix product.
+/// `rows` are those of one curve; bytes and operations are the op's, so rows of any variant give the same.
 pub(super) fn floors(rows: &BTreeMap<u64, &BenchRow>, ceilings: &[Ceilings]) -> Vec<Series> {
     let of_row = |row: &BenchRow| ceilings.iter().find(|ceilings| ceilings.backend == row.backend);
     // Rates are counts over the median, so counts over a ceiling are the median times rate over ceiling.

@@ -1,40 +1,40 @@
-//! A picture as pixels, for places that show no SVG. Letters become outlines of a font that is built in: every machine draws the
-//! same ones, one without fonts too.
+//! Renders a chart as PNG. Text is converted to outlines of a built-in font, so that all machines render the same
+//! pixels, even without fonts.
 
 use resvg::tiny_skia::{Pixmap, Transform};
 use resvg::usvg::{Options, Tree};
 use std::fmt::Write as _;
 use ttf_parser::{Face, OutlineBuilder};
 
-/// DejaVu Sans, reduced to ASCII and a few signs; its licence lies beside it.
+/// DejaVu Sans, reduced to ASCII and a few symbols; its licence is in the same folder.
 const FONT: &[u8] = include_bytes!("dejavu/DejaVuSans-reduced.ttf");
 
-/// Draws a file of [`super::standalone`] at the size that it names.
+/// Renders the output of [`super::standalone`] at the pixel size that it has.
 ///
 /// # Errors
-/// One sentence: it is no such file, or of no size.
-pub(super) fn drawn(svg: &str) -> Result<Vec<u8>, String> {
+/// One sentence, if it is not such a file or its size is zero.
+pub(super) fn rasterize(svg: &str) -> Result<Vec<u8>, String> {
     let face = Face::parse(FONT, 0).map_err(|error| error.to_string())?;
-    let outlined = outlined(svg, &face).ok_or("a text of the picture has no place")?;
-    let tree = Tree::from_str(&outlined, &Options::default()).map_err(|error| error.to_string())?;
+    let paths = with_text_as_paths(svg, &face).ok_or("a text of the chart has no position")?;
+    let tree = Tree::from_str(&paths, &Options::default()).map_err(|error| error.to_string())?;
     let size = tree.size().to_int_size();
-    let of_no_size = || format!("a picture of {} by {}", size.width(), size.height());
+    let of_no_size = || format!("the size is {} by {}", size.width(), size.height());
     let mut pixels = Pixmap::new(size.width(), size.height()).ok_or_else(of_no_size)?;
-    // The file says its size in pixels, and has units of its own.
+    // The file's size is in pixels; its viewBox has other units.
     resvg::render(&tree, Transform::identity(), &mut pixels.as_mut());
     pixels.encode_png().map_err(|error| error.to_string())
 }
 
-/// The same file with a path for each text; `None` where a text is not as ours are.
-fn outlined(svg: &str, face: &Face<'_>) -> Option<String> {
-    let letters: f32 = attribute(svg, "font-size")?.parse().ok()?;
-    let scale = letters / f32::from(face.units_per_em());
+/// The same file with a path for each text; `None` if a text lacks an attribute that this crate writes.
+fn with_text_as_paths(svg: &str, face: &Face<'_>) -> Option<String> {
+    let font_size: f32 = attribute(svg, "font-size")?.parse().ok()?;
+    let scale = font_size / f32::from(face.units_per_em());
     let (mut out, mut rest) = (String::new(), svg);
     while let Some((before, after)) = rest.split_once("<text ") {
         let (text, tail) = after.split_once("</text>")?;
         let (attributes, words) = text.split_once('>')?;
         let place = |name| attribute(attributes, name)?.parse::<f32>().ok();
-        let words = unescaped(words);
+        let words = unescape(words);
         let width: f32 = words.chars().map(|letter| advance(face, letter)).sum::<f32>() * scale;
         let before_place = match attribute(attributes, "text-anchor")? {
             "start" => 0.0,
@@ -63,7 +63,7 @@ fn outlined(svg: &str, face: &Face<'_>) -> Option<String> {
     Some(out)
 }
 
-/// How far a letter moves the pen, in the font's units; one that it does not have is as wide as a digit.
+/// The advance width of a character, in font units; a missing character is as wide as a digit.
 fn advance(face: &Face<'_>, letter: char) -> f32 {
     let glyph = face.glyph_index(letter).or_else(|| face.glyph_index('0'));
     glyph.and_then(|glyph| face.glyph_hor_advance(glyph)).map_or(0.0, f32::from)
@@ -74,14 +74,14 @@ fn attribute<'a>(element: &'a str, name: &str) -> Option<&'a str> {
     element.split_once(&format!("{name}=\""))?.1.split_once('"').map(|(value, _)| value)
 }
 
-/// What [`crate::escape::html`] wrote.
-fn unescaped(words: &str) -> String {
-    // Ampersands last: they begin the others.
+/// Reverses [`crate::escape::html`].
+fn unescape(words: &str) -> String {
+    // Ampersands last, because the others start with one.
     let plain = words.replace("&lt;", "<").replace("&gt;", ">").replace("&quot;", "\"");
     plain.replace("&#39;", "'").replace("&amp;", "&")
 }
 
-/// Writes outlines as path data. Fonts count upwards, pictures downwards.
+/// Writes outlines as path data. The y axis of fonts points up, that of SVG down.
 struct PathWriter {
     path: String,
     x: f32,
@@ -126,7 +126,7 @@ mod tests {
     use super::*;
     use crate::plot::{Series, lines_with};
 
-    /// A sweep as a file of its own.
+    /// A sweep as a standalone file.
     fn sample(label: &str) -> String {
         let points = vec![(320.0, 500.0), (512.0, 450.0), (1024.0, 400.0)];
         let series = [Series { label: label.to_owned(), points }];
@@ -134,9 +134,9 @@ mod tests {
     }
 
     #[test]
-    fn a_picture_has_its_size_white_paper_its_line_and_its_letters() {
+    fn png_has_the_size_background_line_and_text_of_the_svg() {
         let svg = sample("firstlight <1> & co");
-        let png = drawn(&svg).unwrap();
+        let png = rasterize(&svg).unwrap();
         let pixels = Pixmap::decode_png(&png).unwrap();
         let side = |name| attribute(&svg, name).unwrap().parse::<u32>().unwrap();
         assert_eq!((pixels.width(), pixels.height()), (side("width"), side("height")));
@@ -147,34 +147,34 @@ mod tests {
             pixels.pixels().iter().filter(of).count()
         };
         let all = (pixels.width() * pixels.height()) as usize;
-        assert!(count([255; 3]) > all / 2, "white paper: {} of {all}", count([255; 3]));
+        assert!(count([255; 3]) > all / 2, "white background: {} of {all}", count([255; 3]));
         assert!(count([0x2f, 0x6d, 0xb5]) > 1000, "the line's blue");
-        // Titles and labels are of this colour, and nothing else is.
-        let letters = count([0x1c, 0x21, 0x27]);
-        assert!(letters > 300, "letters: {letters}");
-        let longer = drawn(&sample("firstlight <1> & co, and a longer name")).unwrap();
-        assert_ne!(longer, png, "words are drawn");
-        assert_eq!(drawn(&svg).unwrap(), png, "the same bytes again");
+        // Only titles and labels have this colour.
+        let text_pixels = count([0x1c, 0x21, 0x27]);
+        assert!(text_pixels > 300, "{text_pixels} pixels of text");
+        let longer = rasterize(&sample("firstlight <1> & co, and a longer name")).unwrap();
+        assert_ne!(longer, png, "text is drawn");
+        assert_eq!(rasterize(&svg).unwrap(), png, "the same bytes");
     }
 
     #[test]
-    fn letters_stand_where_their_text_does() {
+    fn outlines_are_placed_by_text_anchor() {
         let face = Face::parse(FONT, 0).unwrap();
         let check = |anchor: &str, words: &str, expect: &str| {
             let svg = format!(
                 "<svg font-size=\"12.5\">\n<text x=\"10\" y=\"20\" text-anchor=\"{anchor}\" class=\"muted\">{words}</text>\n</svg>"
             );
-            let outlined = outlined(&svg, &face).unwrap();
-            let path = attribute(&outlined, " d").unwrap();
+            let paths = with_text_as_paths(&svg, &face).unwrap();
+            let path = attribute(&paths, " d").unwrap();
             assert!(path.starts_with(expect), "{anchor} {words}: {path}");
-            assert!(outlined.contains("<path class=\"muted\"") && !outlined.contains("<text"));
+            assert!(paths.contains("<path class=\"muted\"") && !paths.contains("<text"));
         };
-        // An l is a bar from 0.094 of its size on, and 0.278 wide.
+        // An l is a bar from 0.094 of the font size on, and 0.278 wide.
         check("start", "l", "M11.178 ");
         check("middle", "l", "M9.442 ");
         check("end", "l", "M7.705 ");
         check("end", "&lt;&amp;", "M");
         check("start", " ", "");
-        assert!(outlined("<svg font-size=\"1\"><text x=\"\">a</text>", &face).is_none());
+        assert!(with_text_as_paths("<svg font-size=\"1\"><text x=\"\">a</text>", &face).is_none());
     }
 }

@@ -4,28 +4,28 @@ use crate::format;
 
 /// One bar of a percentage.
 pub(crate) struct Bar {
-    /// What tells it from the others of its group.
+    /// Its label within the group.
     pub(crate) label: String,
-    /// Which colour, from 1.
+    /// Index of the colour, from 1.
     pub(crate) series: usize,
-    /// Percent; `None` has words and no bar.
+    /// Percent; `None` has text and no bar.
     pub(crate) percent: Option<f64>,
-    /// Words after the number, or in its place.
+    /// Text after the number, or instead of it.
     pub(crate) note: String,
 }
 
-/// Bars under a common label.
+/// Bars with a common label.
 pub(crate) struct BarGroup {
     pub(crate) label: String,
     pub(crate) bars: Vec<Bar>,
 }
 
 const ROW: f64 = 21.0;
-const NUMBER_ROOM: f64 = 128.0;
-/// Most that the names of bars have: `fla.fused_recurrent_kda`. Names that are cut tell nothing apart.
-const LABEL_ROOM: f64 = 165.0;
+const NUMBER_WIDTH: f64 = 128.0;
+/// Maximum width of bar labels, for `fla.fused_recurrent_kda`: truncated names would not be distinguishable.
+const MAX_LABEL_WIDTH: f64 = 165.0;
 
-/// Grouped horizontal bars of percentages. The axis reaches 100 %, or further when a number does.
+/// Grouped horizontal bars of percentages. The axis ends at 100 %, or higher if a number exceeds it.
 pub(crate) fn bars(id: &str, title: &str, groups: &[BarGroup]) -> String {
     let all = || groups.iter().flat_map(|group| &group.bars);
     let described: Vec<String> = groups
@@ -40,12 +40,12 @@ pub(crate) fn bars(id: &str, title: &str, groups: &[BarGroup]) -> String {
     let mut svg = Svg::new(id, title, &format!("{}.", described.join("; ")));
 
     let longest = all().map(|bar| width_of(&bar.label)).fold(28.0, f64::max);
-    let label_room = longest.min(LABEL_ROOM);
-    let left = label_room + 10.0;
+    let label_width = longest.min(MAX_LABEL_WIDTH);
+    let left = label_width + 10.0;
     let highest =
         all().filter_map(|bar| bar.percent).filter(|value| value.is_finite()).fold(100.0, f64::max);
     let ticks = steps(highest, 4);
-    let scale = Scale::linear(0.0, *ticks.last().unwrap_or(&100.0), left, WIDTH - NUMBER_ROOM);
+    let scale = Scale::linear(0.0, *ticks.last().unwrap_or(&100.0), left, WIDTH - NUMBER_WIDTH);
 
     let top = 30.0;
     let rows: f64 = groups.iter().map(|group| 24.0 + ROW * group.bars.len() as f64 + 6.0).sum();
@@ -60,14 +60,14 @@ pub(crate) fn bars(id: &str, title: &str, groups: &[BarGroup]) -> String {
         );
         svg.text(x, bottom + 17.0, Anchor::Middle, "muted", &format!("{tick}"));
     }
-    svg.text(WIDTH - NUMBER_ROOM + 22.0, bottom + 17.0, Anchor::Start, "muted", "% of ceiling");
+    svg.text(WIDTH - NUMBER_WIDTH + 22.0, bottom + 17.0, Anchor::Start, "muted", "% of ceiling");
 
     let mut y = top;
     for group in groups {
         svg.label(0.0, y + 16.0, WIDTH, "", &group.label);
         y += 24.0;
         for bar in &group.bars {
-            svg.label(0.0, y + 13.5, label_room, "muted", &bar.label);
+            svg.label(0.0, y + 13.5, label_width, "muted", &bar.label);
             let words = value(bar);
             let tip = format!("{} {}: {words}", group.label, bar.label);
             let mut after = left + 4.0;
@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bar_stands_for_a_number_and_nothing_else() {
+    fn only_finite_numbers_have_bars() {
         let note = |percent: Option<f64>| percent.map_or("", |_| "of copy").to_owned();
         let bar = |percent| Bar { label: "f32".into(), series: 1, percent, note: note(percent) };
         let check = |percents: &[Option<f64>], rects: usize, says: &str| {

@@ -2,38 +2,38 @@ use super::scale::Scale;
 use super::svg::{Anchor, Svg, WIDTH, width_of};
 use crate::format;
 
-/// One time held against another.
+/// The ratio of two times.
 pub(crate) struct ChangeBar {
-    /// What was timed.
+    /// The case and kernel.
     pub(crate) label: String,
     /// New time over old time.
     pub(crate) ratio: f64,
-    /// Least and largest ratio that the two confidence intervals allow.
+    /// Minimum and maximum ratio within the two confidence intervals.
     pub(crate) range: (f64, f64),
-    /// The class of the mark: `bad`, `good`, `s1`.
+    /// The CSS class of the mark: `bad`, `good`, `s1`.
     pub(crate) class: &'static str,
 }
 
 const ROW: f64 = 19.0;
-const NUMBER_ROOM: f64 = 70.0;
-/// No change is drawn longer than this factor; its number says how much it is.
-const LONGEST: f64 = 4.0;
+const NUMBER_WIDTH: f64 = 70.0;
+/// Larger ratios are drawn at this one; the number next to them has the value.
+const MAX_RATIO: f64 = 4.0;
 
-/// Ratios of times around one, with what their samples leave open, on a logarithmic axis: twice as long is as far to the
-/// right as half as long is to the left. `tolerance_pct` is the band within which nothing is called a change.
+/// Ratios of times with their confidence intervals on a logarithmic axis around 1: twice as long is as far to the right
+/// as half as long is to the left. Ratios within `tolerance_pct` are not changes.
 pub(crate) fn changes(id: &str, title: &str, bars: &[ChangeBar], tolerance_pct: f64) -> String {
     let described: Vec<String> =
         bars.iter().map(|bar| format!("{}: {}", bar.label, words(bar))).collect();
     let mut svg = Svg::new(id, title, &format!("{}.", described.join("; ")));
-    let label_room = bars.iter().map(|bar| width_of(&bar.label)).fold(60.0, f64::max).min(210.0);
+    let label_width = bars.iter().map(|bar| width_of(&bar.label)).fold(60.0, f64::max).min(210.0);
     let farthest = bars
         .iter()
         .flat_map(|bar| [bar.ratio, bar.range.0, bar.range.1])
         .filter(|ratio| ratio.is_finite() && *ratio > 0.0)
         .map(|ratio| ratio.max(1.0 / ratio))
         .fold(1.0 + 2.0 * tolerance_pct / 100.0, f64::max)
-        .min(LONGEST);
-    let scale = Scale::log(1.0 / farthest, farthest, label_room + 10.0, WIDTH - NUMBER_ROOM);
+        .min(MAX_RATIO);
+    let scale = Scale::log(1.0 / farthest, farthest, label_width + 10.0, WIDTH - NUMBER_WIDTH);
     let at = |ratio: f64| scale.at(ratio.clamp(1.0 / farthest, farthest));
     let (top, bottom) = (28.0, 28.0 + ROW * bars.len() as f64);
     svg.text(0.0, 14.0, Anchor::Start, "title", title);
@@ -48,7 +48,7 @@ pub(crate) fn changes(id: &str, title: &str, bars: &[ChangeBar], tolerance_pct: 
     svg.text(at(1.0), bottom + 16.0, Anchor::Middle, "muted", "same time");
     for (i, bar) in bars.iter().enumerate() {
         let middle = top + ROW * (i as f64 + 0.5);
-        svg.label(0.0, middle + 4.5, label_room, "", &bar.label);
+        svg.label(0.0, middle + 4.5, label_width, "", &bar.label);
         let number = format::signed_percent((bar.ratio - 1.0) * 100.0);
         svg.text(WIDTH, middle + 4.5, Anchor::End, "muted", &number);
         if !bar.ratio.is_finite() || bar.ratio <= 0.0 {
@@ -65,7 +65,7 @@ pub(crate) fn changes(id: &str, title: &str, bars: &[ChangeBar], tolerance_pct: 
         bottom + 33.0,
         Anchor::End,
         "muted",
-        "change of the median; line: what the samples allow; bars: tolerance",
+        "change of the median; line: confidence interval; bars: tolerance",
     );
     svg.finish(bottom + 39.0)
 }
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_time_is_one_mark_and_none_leaves_the_picture() {
+    fn each_finite_ratio_has_one_mark_within_the_chart() {
         let bar = |ratio: f64| ChangeBar {
             label: "ssd a<b".into(),
             ratio,

@@ -5,39 +5,39 @@ use facts::CompactSort;
 
 /// One compared row.
 pub(crate) struct Dot {
-    /// Relative error; 0 and what is not finite have places of their own beside the axis.
+    /// Relative error; 0 and non-finite values are drawn outside the axis.
     pub(crate) error: f64,
-    /// Whether it is a proven pass.
+    /// Whether it passed with evidence.
     pub(crate) passed: bool,
-    /// What it is, said when pointed at.
+    /// Its name, in the tooltip.
     pub(crate) name: String,
 }
 
-/// Dots that share a line.
+/// Dots in one row.
 pub(crate) struct DotRow {
     pub(crate) label: String,
-    /// Which colour, from 1.
+    /// Index of the colour, from 1.
     pub(crate) series: usize,
-    /// The limits in force on this line.
+    /// The tolerances of this row.
     pub(crate) tolerances: Vec<f64>,
     pub(crate) dots: Vec<Dot>,
 }
 
 const ROW: f64 = 27.0;
-const ZERO_ROOM: f64 = 40.0;
-const BROKEN_ROOM: f64 = 66.0;
+const ZERO_WIDTH: f64 = 40.0;
+const NON_FINITE_WIDTH: f64 = 66.0;
 
-/// Relative errors on a logarithmic axis, each line with the limits it was held against.
+/// Relative errors on a logarithmic axis, each row with its tolerances.
 pub(crate) fn dots(id: &str, title: &str, rows: &[DotRow]) -> String {
     let all = || rows.iter().flat_map(|row| &row.dots);
     let described: Vec<String> = rows.iter().map(describe).collect();
     let mut svg = Svg::new(id, title, &format!("{}.", described.join("; ")));
 
-    let label_room = rows.iter().map(|row| width_of(&row.label)).fold(40.0, f64::max).min(150.0);
+    let label_width = rows.iter().map(|row| width_of(&row.label)).fold(40.0, f64::max).min(150.0);
     let zeros = all().any(|dot| dot.error == 0.0);
-    let broken = all().any(|dot| !dot.error.is_finite());
-    let left = label_room + 12.0 + if zeros { ZERO_ROOM } else { 0.0 };
-    let right = WIDTH - 14.0 - if broken { BROKEN_ROOM } else { 0.0 };
+    let non_finite = all().any(|dot| !dot.error.is_finite());
+    let left = label_width + 12.0 + if zeros { ZERO_WIDTH } else { 0.0 };
+    let right = WIDTH - 14.0 - if non_finite { NON_FINITE_WIDTH } else { 0.0 };
     let (low, high) = decades(
         all()
             .map(|dot| dot.error)
@@ -48,7 +48,7 @@ pub(crate) fn dots(id: &str, title: &str, rows: &[DotRow]) -> String {
     let top = 28.0;
     let bottom = top + ROW * rows.len() as f64;
     svg.text(0.0, 14.0, Anchor::Start, "title", title);
-    // Labels need about 40 units each: with many decades only every second or third is named.
+    // Labels need about 40 units each: with many decades only every second or third is labelled.
     let every = ((high - low) as f64 * 40.0 / (right - left)).ceil().max(1.0) as i32;
     for power in low..=high {
         let x = scale.at(10f64.powi(power));
@@ -57,18 +57,18 @@ pub(crate) fn dots(id: &str, title: &str, rows: &[DotRow]) -> String {
             svg.text(x, bottom + 16.0, Anchor::Middle, "muted", &format!("1e{power}"));
         }
     }
-    let (zero_x, broken_x) = (left - ZERO_ROOM * 0.7, right + BROKEN_ROOM * 0.6);
+    let (zero_x, non_finite_x) = (left - ZERO_WIDTH * 0.7, right + NON_FINITE_WIDTH * 0.6);
     if zeros {
         svg.text(zero_x, bottom + 16.0, Anchor::Middle, "muted", "0");
     }
-    if broken {
-        svg.text(broken_x, bottom + 16.0, Anchor::Middle, "bad", "NaN/inf");
+    if non_finite {
+        svg.text(non_finite_x, bottom + 16.0, Anchor::Middle, "bad", "NaN/inf");
     }
 
     for (i, row) in rows.iter().enumerate() {
         let middle = top + ROW * (i as f64 + 0.5);
         svg.line((0.0, middle + ROW / 2.0), (WIDTH, middle + ROW / 2.0), "grid");
-        svg.label(0.0, middle + 4.5, label_room, "", &row.label);
+        svg.label(0.0, middle + 4.5, label_width, "", &row.label);
         for tolerance in row.tolerances.iter().filter(|value| value.is_finite() && **value > 0.0) {
             let x = scale.at(*tolerance);
             svg.line((x, middle - ROW * 0.4), (x, middle + ROW * 0.4), "limit");
@@ -76,11 +76,11 @@ pub(crate) fn dots(id: &str, title: &str, rows: &[DotRow]) -> String {
         let place = |dot: &Dot| match dot.error {
             0.0 => zero_x,
             error if error.is_finite() && error > 0.0 => scale.at(error),
-            _ => broken_x,
+            _ => non_finite_x,
         };
         let mut marks: Vec<(f64, &Dot)> = row.dots.iter().map(|dot| (place(dot), dot)).collect();
         marks.compact_sort_by(|a, b| a.0.total_cmp(&b.0));
-        // Marks that would hide each other go to the first of three heights with room.
+        // Marks that would overlap are placed at the first of three heights that is free.
         let mut ends = [f64::NEG_INFINITY; 3];
         for (x, dot) in marks {
             let level = ends.iter().position(|end| x - end >= 6.5).unwrap_or(0);
@@ -125,9 +125,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_compared_row_is_one_mark() {
+    fn each_row_has_one_mark() {
         let check = |errors: &[(f64, bool)], circles: usize, diamonds: usize, says: &str| {
-            let dots_ = errors
+            let dots_of_row = errors
                 .iter()
                 .map(|(error, passed)| Dot { error: *error, passed: *passed, name: "a<b".into() })
                 .collect();
@@ -138,7 +138,7 @@ mod tests {
                     label: "fla f32".into(),
                     series: 1,
                     tolerances: vec![5e-3],
-                    dots: dots_,
+                    dots: dots_of_row,
                 }],
             );
             assert_eq!(svg.matches("<circle").count(), circles, "{svg}");

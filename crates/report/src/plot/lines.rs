@@ -3,29 +3,29 @@ use super::svg::{Anchor, Svg, WIDTH};
 use crate::format;
 use facts::CompactSort;
 
-/// One line of a sweep.
+/// One line of a chart.
 pub(crate) struct Series {
     pub(crate) label: String,
-    /// Points in order of x.
+    /// Points in ascending order of x.
     pub(crate) points: Vec<(f64, f64)>,
 }
 
 const HEIGHT: f64 = 190.0;
 const COLOURS: usize = 8;
 
-/// A range of values over a stretch of x: what someone else measured, known no better than that.
+/// A range of values over a range of x: a published measurement.
 pub(crate) struct Band {
     pub(crate) label: String,
-    /// The stretch of x.
+    /// The range of x.
     pub(crate) from: f64,
     pub(crate) to: f64,
-    /// The values.
+    /// The range of values.
     pub(crate) low: f64,
     pub(crate) high: f64,
 }
 
-/// Lines over one dimension of a shape. The y axis starts at nought; the x axis is logarithmic when the dimension grows
-/// eightfold or more. Points that are not finite are left out.
+/// Lines over one dimension of a shape. The y axis starts at 0; the x axis is logarithmic if the largest x is at least
+/// eight times the smallest. Non-finite points are omitted.
 pub(crate) fn lines(
     id: &str,
     title: &str,
@@ -36,7 +36,7 @@ pub(crate) fn lines(
     lines_with(id, title, x_name, y_name, series, &[])
 }
 
-/// The same over bands.
+/// [`lines`] with bands.
 pub(crate) fn lines_with(
     id: &str,
     title: &str,
@@ -48,7 +48,7 @@ pub(crate) fn lines_with(
     draw(id, title, (x_name, y_name), (series, bands), false)
 }
 
-/// Lines over seconds, from nought.
+/// Lines over seconds, from 0.
 pub(crate) fn over_time(id: &str, title: &str, y_name: &str, series: &[Series]) -> String {
     draw(id, title, ("seconds", y_name), (series, &[]), true)
 }
@@ -100,7 +100,7 @@ fn draw(
         let class = format!("band s{colour}");
         svg.rect(from, top, to - from, bottom - top, &class, &band.label);
     }
-    // Each size is named where there is room for its digits.
+    // Sizes are labelled if there is space for the digits.
     let mut sizes: Vec<f64> = match time {
         true => steps(high, 5).into_iter().filter(|second| *second <= high).collect(),
         false => points().map(|(x, _)| x).collect(),
@@ -146,7 +146,7 @@ fn draw(
     svg.finish(y - 10.0)
 }
 
-/// A round number without the digits that a sum of steps may leave behind.
+/// A tick's label without digits of rounding errors.
 fn tick_label(tick: f64) -> String {
     let text = format::significant(tick, 3);
     if text.contains('.') {
@@ -156,7 +156,7 @@ fn tick_label(tick: f64) -> String {
     }
 }
 
-/// The points that have a place on the axes.
+/// The points that can be drawn.
 fn shown(series: &Series) -> impl Iterator<Item = (f64, f64)> {
     series.points.iter().copied().filter(|(x, y)| x.is_finite() && y.is_finite() && *x > 0.0)
 }
@@ -175,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn time_begins_at_nought_and_has_round_steps() {
+    fn time_axis_starts_at_zero_with_round_ticks() {
         let points = (1..=40).map(|half| (f64::from(half) / 2.0 + 0.013, 650.0)).collect();
         let svg = over_time("x", "power", "W", &[Series { label: "GPU 0".into(), points }]);
         assert_eq!(svg.matches("<circle").count(), 41, "{svg}");
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn points_become_marks_and_gaps_do_not() {
+    fn only_finite_points_have_marks() {
         let check = |points: &[(f64, f64)], circles: usize| {
             let svg = lines(
                 "x",

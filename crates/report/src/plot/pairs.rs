@@ -1,22 +1,23 @@
 use super::svg::{Anchor, Svg, WIDTH};
 use crate::format;
 
-/// A rate from one of several to another.
+/// The rate from one GPU to another.
 pub(crate) struct PairRate {
     pub(crate) from: usize,
     pub(crate) to: usize,
-    /// `None` for what was not believed or not measured: it has a dash and no mark.
+    /// `None` if the transfer was wrong or not measured: it has a dash and no mark.
     pub(crate) rate: Option<f64>,
 }
 
-/// Where each cell begins, and its height.
+/// Position of the first cell, and the size of cells.
 const LEFT: f64 = 58.0;
 const TOP: f64 = 52.0;
 const CELL: f64 = 46.0;
 /// A rate below this share of the highest is marked as bad.
 const BAD: f64 = 0.9;
 
-/// A matrix of rates: who sends by the row, who gets by the column. A square grows with the rate, which stands below it.
+/// A matrix of rates: the row is the sender, the column the receiver. A larger square is a higher rate, which is
+/// printed below it.
 pub(crate) fn pairs(
     id: &str,
     title: &str,
@@ -74,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_pair_is_a_square_of_its_rate_and_what_is_slow_is_marked() {
+    fn each_pair_has_a_square_and_slow_pairs_are_marked() {
         let pair = |from, to, rate| PairRate { from, to, rate };
         let rates = [pair(0, 1, Some(390.0)), pair(1, 0, Some(200.0)), pair(0, 2, None)];
         let names = ["GPU 0", "GPU 1", "GPU 2"].map(str::to_owned);

@@ -8,11 +8,11 @@ pub(crate) struct RatioColumn {
 }
 
 const ROW: f64 = 21.0;
-/// The axis of each column reaches at least this far to both sides of 1.
-const LEAST: f64 = 0.05;
-/// What is further off stands at the edge, as another mark.
-const MOST: f64 = 0.5;
-/// A ratio above this is marked as bad: as for the finding.
+/// Minimum distance from 1 that the axis of each column covers.
+const MIN_DISTANCE: f64 = 0.05;
+/// Ratios further from 1 are drawn at the edge with another mark.
+const MAX_DISTANCE: f64 = 0.5;
+/// A ratio above this is marked as bad, as in the finding.
 const BAD: f64 = 1.05;
 
 /// Small multiples: a column for each GPU, a row for each op, a dot for each ratio around a line at 1.
@@ -25,7 +25,8 @@ pub(crate) fn ratios(id: &str, title: &str, rows: &[String], columns: &[RatioCol
     let described: Vec<String> = columns.iter().map(said).collect();
     let mut svg = Svg::new(id, title, &format!("{}.", described.join("; ")));
     let off = columns.iter().flat_map(|column| &column.ratios).flatten();
-    let reach = off.map(|ratio| (ratio - 1.0).abs() * 1.1).fold(LEAST, f64::max).min(MOST);
+    let reach =
+        off.map(|ratio| (ratio - 1.0).abs() * 1.1).fold(MIN_DISTANCE, f64::max).min(MAX_DISTANCE);
     let left = rows.iter().map(|row| width_of(row)).fold(40.0, f64::max).min(130.0) + 10.0;
     let each = (WIDTH - left) / columns.len().max(1) as f64;
     let (top, bottom) = (46.0, 46.0 + ROW * rows.len() as f64);
@@ -66,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_ratio_is_a_mark_and_a_slow_one_is_another() {
+    fn each_ratio_has_a_mark_and_slow_ones_differ() {
         let column = |label: &str, ratios: [Option<f64>; 2]| RatioColumn {
             label: label.into(),
             ratios: ratios.into(),

@@ -1,6 +1,6 @@
 //! Axis positions.
 
-/// Maps values onto a stretch of the picture, linearly or by their logarithm.
+/// Maps values to a range of the chart, linearly or logarithmically.
 #[derive(Clone, Copy)]
 pub(super) struct Scale {
     low: f64,
@@ -11,12 +11,12 @@ pub(super) struct Scale {
 }
 
 impl Scale {
-    /// `low..high` onto `from..to`. `low` and `high` must differ.
+    /// Maps `low..high` to `from..to`. `low` and `high` must differ.
     pub(super) fn linear(low: f64, high: f64, from: f64, to: f64) -> Self {
         Self { low, high, from, to, log: false }
     }
 
-    /// `low..high`, both above nought, onto `from..to` by their logarithm.
+    /// Maps `low..high`, both positive, logarithmically to `from..to`.
     pub(super) fn log(low: f64, high: f64, from: f64, to: f64) -> Self {
         Self { low: low.log10(), high: high.log10(), from, to, log: true }
     }
@@ -27,7 +27,7 @@ impl Scale {
     }
 }
 
-/// Nought and steps of 1, 2 or 5 times a power of ten up to the first one that is not below `high`.
+/// Ticks from 0 in steps of 1, 2 or 5 times a power of ten, up to the first one that is at least `high`.
 pub(super) fn steps(high: f64, most: usize) -> Vec<f64> {
     if !high.is_finite() || high <= 0.0 {
         return vec![0.0, 1.0];
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn scales_meet_their_ends() {
+    fn scales_map_end_points_to_end_points() {
         let check = |got: f64, expect: f64| assert!((got - expect).abs() < 1e-9, "{got} {expect}");
         check(Scale::linear(0.0, 100.0, 10.0, 30.0).at(50.0), 20.0);
         check(Scale::log(1e-4, 1.0, 0.0, 40.0).at(1e-2), 20.0);

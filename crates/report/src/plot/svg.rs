@@ -1,12 +1,12 @@
 use crate::escape;
 
-/// Width of every picture in its own units.
+/// Width of every chart in its units.
 pub(super) const WIDTH: f64 = 440.0;
 
-/// Height of the letters in the picture's units.
-const LETTERS: f64 = 12.5;
+/// Font size in the chart's units.
+const FONT_SIZE: f64 = 12.5;
 
-/// Where a text's x lies.
+/// The point of a text that x refers to.
 #[derive(Clone, Copy)]
 pub(super) enum Anchor {
     Start,
@@ -14,7 +14,7 @@ pub(super) enum Anchor {
     End,
 }
 
-/// An `<svg>` element being drawn, with the words a screen reader says for it.
+/// An `<svg>` element being drawn, with a description for screen readers.
 pub(super) struct Svg {
     id: String,
     title: String,
@@ -47,11 +47,11 @@ impl Svg {
         ));
     }
 
-    /// Text within `room` units: smaller where it is longer, and cut where it would be under [`SMALLEST`]; then a tooltip has all
-    /// of it.
-    pub(super) fn label(&mut self, x: f64, y: f64, room: f64, class: &str, words: &str) {
-        let scale = (room / width_of(words) * 100.0).floor() / 100.0;
-        let shown = fit(words, room);
+    /// Text within a width: smaller if it is longer, and truncated if it would be smaller than [`SMALLEST`], with the
+    /// full text in a tooltip.
+    pub(super) fn label(&mut self, x: f64, y: f64, available: f64, class: &str, words: &str) {
+        let scale = (available / width_of(words) * 100.0).floor() / 100.0;
+        let shown = fit(words, available);
         if shown == words {
             self.text(x, y, Anchor::Start, class, words);
         } else if scale >= SMALLEST {
@@ -104,7 +104,7 @@ impl Svg {
         ));
     }
 
-    /// A diamond: told from a circle without colour.
+    /// A diamond, which is distinguishable from a circle without colour.
     pub(super) fn diamond(&mut self, x: f64, y: f64, radius: f64, class: &str, tip: &str) {
         let at =
             |dx: f64, dy: f64| format!("{} {}", number(x + dx * radius), number(y + dy * radius));
@@ -121,7 +121,7 @@ impl Svg {
     pub(super) fn finish(self, height: f64) -> String {
         let Self { id, title, description, body } = self;
         format!(
-            "<svg viewBox=\"0 0 {} {}\" role=\"img\" aria-labelledby=\"{id}-title {id}-desc\" font-size=\"{LETTERS}\">\n\
+            "<svg viewBox=\"0 0 {} {}\" role=\"img\" aria-labelledby=\"{id}-title {id}-desc\" font-size=\"{FONT_SIZE}\">\n\
              <title id=\"{id}-title\">{}</title>\n<desc id=\"{id}-desc\">{}</desc>\n{body}</svg>",
             number(WIDTH),
             number(height),
@@ -135,27 +135,27 @@ fn tooltip(words: &str) -> String {
     if words.is_empty() { String::new() } else { format!("<title>{}</title>", escape::html(words)) }
 }
 
-/// A coordinate with two decimals at most: the same bytes on every machine.
+/// A coordinate with at most two decimals, so that the bytes are the same on every machine.
 fn number(value: f64) -> String {
     let text = format!("{value:.2}");
     let text = text.trim_end_matches('0').trim_end_matches('.');
     if text == "-0" { "0".to_owned() } else { text.to_owned() }
 }
 
-/// An upper estimate of a text's width: a page has no way to measure letters before it is shown.
+/// An upper bound of a text's width, since text cannot be measured before the page is shown.
 pub(super) fn width_of(words: &str) -> f64 {
-    words.chars().count() as f64 * LETTERS * 0.56
+    words.chars().count() as f64 * FONT_SIZE * 0.56
 }
 
-/// The smallest size of a label, as a share of that of other text.
+/// Minimum font size of a label, as a share of the normal one.
 const SMALLEST: f64 = 0.7;
 
-/// Words cut with an ellipsis so that they fit.
-fn fit(words: &str, room: f64) -> String {
-    if width_of(words) <= room {
+/// Truncates text with an ellipsis so that it fits.
+fn fit(words: &str, available: f64) -> String {
+    if width_of(words) <= available {
         return words.to_owned();
     }
-    let keep = (room / (LETTERS * 0.56)).floor().max(2.0) as usize - 1;
+    let keep = (available / (FONT_SIZE * 0.56)).floor().max(2.0) as usize - 1;
     let mut short: String = words.chars().take(keep).collect();
     short.truncate(short.trim_end().len());
     short.push('…');
@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn long_labels_are_drawn_smaller_before_they_are_cut() {
+    fn long_labels_shrink_before_they_are_truncated() {
         let drawn = |letters: usize| {
             let mut svg = Svg::new("x", "t", "d");
             let words = "w".repeat(letters);

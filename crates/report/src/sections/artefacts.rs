@@ -16,8 +16,8 @@ pub(super) fn build(run: &Run<'_>) -> Vec<Block> {
         return vec![Block::Paragraph(intro)];
     }
     let mut table = Table::new(
-        Prose::new().text("Files beside this report, from ").file(MANIFEST_FILE).text("."),
-        &["File", "What it holds", ">Size", "SHA-256"],
+        Prose::new().text("Files of the run folder, from ").file(MANIFEST_FILE).text("."),
+        &["File", "Content", ">Size", "SHA-256"],
     );
     for artefact in artefacts {
         table.row(vec![

@@ -1,4 +1,4 @@
-//! Ceilings first, then what each verified kernel reaches of them.
+//! Ceilings, then the share of them that each verified kernel reaches.
 
 use super::parity::series;
 use crate::document::{Block, Figure, Prose, Table, Tone, slug};
@@ -29,7 +29,7 @@ pub(super) fn build(run: &Run<'_>) -> Vec<Block> {
         let lines: Vec<Prose> = legend::lines(&bench.rows).iter().map(Prose::from).collect();
         if !lines.is_empty() {
             blocks.push(Block::Details {
-                summary: Prose::from("The letters of the shapes"),
+                summary: Prose::from("Dimension names"),
                 blocks: vec![Block::List(lines)],
             });
         }
@@ -43,7 +43,7 @@ pub(super) fn build(run: &Run<'_>) -> Vec<Block> {
         }
     }
     blocks.extend(bench.conditions.iter().map(|conditions| Block::Details {
-        summary: Prose::from(format!("What else went on while {} was timed", conditions.backend)),
+        summary: Prose::from(format!("Conditions while {} was timed", conditions.backend)),
         blocks: vec![Block::Table(surroundings(conditions))],
     }));
     if !bench.not_timed.is_empty() {
@@ -89,7 +89,7 @@ fn ceilings(ceilings: &Ceilings) -> Table {
     table
 }
 
-/// What was read before and after, and each ceiling twice.
+/// The conditions before and after the run, with both measurements of each ceiling.
 fn surroundings(conditions: &Conditions) -> Table {
     let caption = Prose::new()
         .text("Read before the first ceiling was measured and after the last, from ")
@@ -113,8 +113,9 @@ fn surroundings(conditions: &Conditions) -> Table {
 }
 
 fn timings(bench: &BenchReport) -> Table {
-    let caption = "Times of one call; each row was allowed by the relative error of its own check";
-    // A narrow screen shows the first columns alone: what was timed, its time, and what that is of the ceiling.
+    let caption =
+        "Times of one call; each row was timed after its check passed with this relative error";
+    // A narrow screen shows only the first columns: the case, its time, and its share of the ceiling.
     let heads = ["Case", ">Median", ">Of ceiling", "Kernel", ">Rate", ">Rel. error", ">Samples"];
     let with_reference = bench.rows.iter().any(|row| row.reference_ms.is_some());
     let heads = heads.into_iter().chain(with_reference.then_some(">f64 reference"));
@@ -143,7 +144,7 @@ fn timings(bench: &BenchReport) -> Table {
     table
 }
 
-/// A median with what spreads above it, and with the time of dense attention where that was timed, too.
+/// A median with the upper percentile, and with the time of dense attention if that was timed.
 fn median(row: &BenchRow) -> Prose {
     let median = Prose::from(unbroken(&format::duration(row.median_ms)))
         .note(unbroken(&format!("p95 {}", format::duration(row.p95_ms))));
@@ -153,7 +154,7 @@ fn median(row: &BenchRow) -> Prose {
     }
 }
 
-/// Another's time on the same inputs and how many medians it holds.
+/// The time of another kernel on the same inputs, in milliseconds and in medians.
 fn in_medians(other_ms: Option<f64>, row: &BenchRow) -> String {
     other_ms.map_or_else(
         || format::ABSENT.to_owned(),
@@ -167,12 +168,12 @@ fn in_medians(other_ms: Option<f64>, row: &BenchRow) -> String {
     )
 }
 
-/// A value with its unit, which a narrow cell may not part.
+/// A value with its unit, with a non-breaking space.
 fn unbroken(words: &str) -> String {
     words.replace(' ', "\u{a0}")
 }
 
-/// How many samples there are, and of how many runs back to back each is the mean.
+/// The number of samples, and of how many consecutive runs each is the mean.
 fn samples(row: &BenchRow) -> Prose {
     let samples = Prose::from(row.samples.to_string());
     match row.replays {
@@ -181,10 +182,10 @@ fn samples(row: &BenchRow) -> Prose {
     }
 }
 
-/// A ceiling that a kernel was faster than.
+/// A ceiling that was raised because a kernel exceeded it.
 pub(crate) fn raised_words(raised: &RaisedCeiling) -> String {
     format!(
-        "The ceiling of the {} was measured at {} {unit}; {} was faster, and the ceiling stands at what it reached.",
+        "The ceiling of the {} was measured at {} {unit}; {} was faster, and the ceiling was raised to its rate.",
         raised.ceiling.words(),
         format::significant(raised.measured, 4),
         raised.by,
@@ -192,12 +193,12 @@ pub(crate) fn raised_words(raised: &RaisedCeiling) -> String {
     )
 }
 
-/// Sizes by name: `B 1, T 2048`, with spaces at which a table cell may not be broken.
+/// Sizes by name, `B 1, T 2048`, with non-breaking spaces.
 fn shape(shape: &BTreeMap<String, u64>) -> String {
     shape.iter().map(|(name, size)| format!("{name}\u{a0}{size}")).collect::<Vec<_>>().join(", ")
 }
 
-/// Ops with the backends they were timed on, as they come.
+/// Ops with the backends they were timed on, in order.
 fn ops(rows: &[BenchRow]) -> Vec<(&str, BackendKind)> {
     let mut ops: Vec<(&str, BackendKind)> = Vec::new();
     for row in rows {
@@ -218,7 +219,7 @@ fn figures(bench: &BenchReport) -> Vec<Figure> {
         let title = format!("{op} on {backend}: share of the ceiling reached");
         let groups = groups(bench, &rows);
         if !groups.iter().flat_map(|group| &group.bars).any(|bar| bar.percent.is_some()) {
-            // No bar: the table has the reason of each.
+            // No bar: the table has the reason for each.
             figures.extend(sweeps(&place, op, &rows));
             continue;
         }
@@ -240,15 +241,15 @@ fn figures(bench: &BenchReport) -> Vec<Figure> {
 /// The colour of bars of installed kernels.
 const GREY: usize = 5;
 
-/// Bars by case; a bar is named by its storage type, or by its kernel where several have that type.
+/// Bars by case, named by storage type, or by kernel if several have that type.
 fn groups(bench: &BenchReport, rows: &[&BenchRow]) -> Vec<BarGroup> {
     let mut groups: Vec<BarGroup> = Vec::new();
     for row in rows {
-        let beside =
+        let same_case =
             || rows.iter().filter(|other| other.case == row.case && other.shape == row.shape);
-        let types_differ = beside().any(|other| other.dtype != row.dtype);
-        let has_twin = beside().filter(|other| other.dtype == row.dtype).count() > 1;
-        // What all have in common stands above them.
+        let types_differ = same_case().any(|other| other.dtype != row.dtype);
+        let has_twin = same_case().filter(|other| other.dtype == row.dtype).count() > 1;
+        // The common part of the names is the group's label.
         let (label, common) = match (has_twin, types_differ) {
             (false, _) => (row.dtype.clone(), String::new()),
             (true, false) => (row.variant.clone(), format!(" {}", row.dtype)),
@@ -275,7 +276,7 @@ fn groups(bench: &BenchReport, rows: &[&BenchRow]) -> Vec<BarGroup> {
     groups
 }
 
-/// A picture for each dimension along which one kernel has three or more sizes with all else equal.
+/// A chart for each dimension along which one kernel has three or more sizes with all others equal.
 fn sweeps(place: &str, op: &str, rows: &[&BenchRow]) -> Vec<Figure> {
     let mut names: Vec<&str> =
         rows.iter().flat_map(|row| row.shape.keys().map(String::as_str)).collect();
@@ -307,7 +308,7 @@ fn sweeps(place: &str, op: &str, rows: &[&BenchRow]) -> Vec<Figure> {
             sizes.dedup();
             sizes.len() >= 3 && sizes.len() == series.points.len()
         });
-        // Five colours are told apart; more lines than that go into a further picture.
+        // Only five colours are distinguishable; more lines are in further charts.
         for (i, part) in found.chunks(5).enumerate() {
             let id = format!("sweep-{}-{}-{}", slug(place), slug(name), i + 1);
             let svg = lines(

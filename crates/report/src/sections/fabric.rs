@@ -1,4 +1,4 @@
-//! Between the GPUs: copies of each pair as a matrix and a picture, collectives over sizes.
+//! Transfers between the GPUs: copies of each pair as a matrix and a chart, collectives by size.
 
 use crate::document::{Block, Figure, Prose, Table, Tone};
 use crate::format;
@@ -13,7 +13,7 @@ pub(super) fn build(run: &Run<'_>) -> Vec<Block> {
     fabric.map(of).unwrap_or_default()
 }
 
-/// What a matrix has of each copy.
+/// The value of a copy that a matrix shows.
 type Value = (&'static str, fn(&PeerCopy) -> Option<f64>);
 const MATRICES: [Value; 3] = [
     ("GB/s of copies one way", |copy| copy.gbps),
@@ -128,7 +128,7 @@ mod tests {
     use crate::together::records;
 
     #[test]
-    fn a_fabric_is_matrices_a_table_and_pictures() {
+    fn fabric_has_matrices_a_table_and_charts() {
         let count =
             |blocks: &[Block], of: fn(&Block) -> bool| blocks.iter().filter(|it| of(it)).count();
         let tables = |blocks: &[Block]| count(blocks, |it| matches!(it, Block::Table(_)));
@@ -136,7 +136,7 @@ mod tests {
         let two = of(&records::fabric(2));
         assert_eq!((tables(&two), bad(&two)), (4, 0));
         assert!(matches!(two.last(), Some(Block::Figures(figures)) if figures.len() == 2));
-        // Copies to the third are wrong.
+        // Copies to the third GPU are wrong.
         assert_eq!(bad(&of(&records::fabric(3))), 1);
         let none = of(&FabricReport { broke: Some("it hung".into()), ..FabricReport::default() });
         assert_eq!((tables(&none), bad(&none)), (0, 1));

@@ -1,4 +1,4 @@
-//! The GPUs side by side, the paths between them, and what joins them to other machines.
+//! The GPUs side by side, the paths between them, and the machine's network ports.
 
 use crate::checked_gpus::{lines, votes};
 use crate::document::{Block, Figure, Prose, Table, Tone};
@@ -32,7 +32,7 @@ pub(super) fn build(run: &Run<'_>) -> Vec<Block> {
     blocks
 }
 
-/// What the check made of each.
+/// The results of the check on each GPU.
 fn checked(report: &GpusReport) -> Vec<Block> {
     let mut head = vec!["Check".to_owned()];
     head.extend(report.gpus.iter().map(|gpu| format!(">GPU {}", gpu.index)));
@@ -42,7 +42,7 @@ fn checked(report: &GpusReport) -> Vec<Block> {
     let caption = match folders.as_slice() {
         [] => caption.text("."),
         folders => {
-            caption.text(format!("; the rows of all but the first lie in {}.", folders.join(", ")))
+            caption.text(format!("; the rows of all but the first are in {}.", folders.join(", ")))
         }
     };
     let mut table = Table::new(caption, &head);
@@ -74,7 +74,7 @@ fn checked(report: &GpusReport) -> Vec<Block> {
     blocks
 }
 
-/// Checks whose bits differ, so many of them.
+/// Maximum checks with different bits that are listed.
 const LISTED: usize = 20;
 
 fn differing(kind: &GpuKind) -> Block {
@@ -94,7 +94,7 @@ fn differing(kind: &GpuKind) -> Block {
     Block::Table(table)
 }
 
-/// Each op's time on each GPU by that of its siblings.
+/// Each op's time on each GPU, relative to that of its siblings.
 fn picture((place, kind): (usize, &GpuKind)) -> Option<Figure> {
     let ops: BTreeSet<&String> = kind.speed.iter().flat_map(|gpu| gpu.by_op.keys()).compact_set();
     let rows: Vec<String> = ops.into_iter().cloned().collect();
@@ -109,7 +109,12 @@ fn picture((place, kind): (usize, &GpuKind)) -> Option<Figure> {
     let id = format!("gpu-ratios-{}", place + 1);
     let words = format!("Median time of each op's kernels on {}, from ", kind.name);
     (!rows.is_empty()).then(|| Figure {
-        svg: ratios(&id, &format!("{}: each op beside its siblings", kind.name), &rows, &columns),
+        svg: ratios(
+            &id,
+            &format!("{}: each op relative to its siblings", kind.name),
+            &rows,
+            &columns,
+        ),
         caption: Prose::new().text(words).file(GPUS_FILE).text("."),
         id,
     })
@@ -178,7 +183,7 @@ mod tests {
     use crate::checked_gpus::records;
 
     #[test]
-    fn what_is_wrong_with_one_gpu_is_a_notice_a_table_and_a_picture() {
+    fn faulty_gpu_has_a_notice_a_table_and_a_chart() {
         let count =
             |blocks: &[Block], of: fn(&Block) -> bool| blocks.iter().filter(|it| of(it)).count();
         let notices =
@@ -190,7 +195,7 @@ mod tests {
         let mut good = records::checked(3);
         good.kinds[0].differing.clear();
         assert_eq!((notices(&checked(&good)), tables(&checked(&good))), (0, 1));
-        // One GPU alone has a memory test and nothing to compare it with.
+        // A single GPU has a memory test and no comparison.
         let mut one = records::checked(1);
         one.kinds.clear();
         one.gpus[0].broke = Some("it was killed".into());

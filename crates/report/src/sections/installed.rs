@@ -1,4 +1,5 @@
-//! The kernels of the Python environment: which are ready, by evidence, and how fast they are beside firstlight's own.
+//! The kernels of the Python environment: which are ready, by evidence, and how fast they are compared with
+//! firstlight's own.
 
 use crate::counts::{Counts, cell, count_columns, largest_error};
 use crate::document::{Block, Prose, Table};
@@ -15,18 +16,18 @@ pub(super) fn build(run: &Run<'_>) -> Vec<Block> {
     let intro = Prose::new()
         .text(format!("{} (", sentence(&kernels)))
         .file(PARITY_FILE)
-        .text("). Ready means that a profiler saw kernels of its own in every call that it took, and that all of them were right; what other kernels computed is FALLBACK, however right it is.");
+        .text("). Ready means that a profiler saw its own kernels in every call that it accepted, and that all results were correct; results of other kernels are FALLBACK, even if they are correct.");
     let mut blocks = vec![Block::Paragraph(intro), Block::Table(by_kernel(&kernels))];
-    blocks.extend(run.bench.and_then(beside).map(Block::Table));
+    blocks.extend(run.bench.and_then(comparison).map(Block::Table));
     blocks
 }
 
-/// The installed kernels that were asked for.
+/// The installed kernels that the run checked.
 pub(super) fn of_run<'a>(run: &Run<'a>) -> Vec<Installed<'a>> {
     installed(run.parity.into_iter().flat_map(|parity| &parity.rows))
 }
 
-/// What a reader asks next once the result is read; beside it, as a narrow screen shows the first columns alone.
+/// Head of the column after the result, because a narrow screen shows only the first columns.
 const WHY: &str = "Why, or what was seen to run";
 
 fn by_kernel(kernels: &[Installed<'_>]) -> Table {
@@ -65,8 +66,8 @@ fn details(kernel: &Installed<'_>) -> Prose {
     }
 }
 
-/// Times of installed kernels beside firstlight's own of the same call; `None` where none was timed.
-fn beside(bench: &BenchReport) -> Option<Table> {
+/// Times of installed kernels compared with firstlight's own for the same call; `None` if none was timed.
+fn comparison(bench: &BenchReport) -> Option<Table> {
     let caption = "Times of one call, interleaved in this run; the last column is the installed kernel's time divided by firstlight's, from ";
     let mut table = Table::new(
         Prose::new().text(caption).file(BENCH_FILE).text("."),

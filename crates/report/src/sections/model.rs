@@ -1,4 +1,4 @@
-//! Whether the model that was named fits, which kernels its layers need, and which are missing.
+//! Whether the model fits in memory, which kernels its layers need, and which are missing.
 
 use crate::document::{Block, Prose, Table, Tone};
 use crate::format;
@@ -130,7 +130,7 @@ fn kernels(needs: &[KernelNeed]) -> Table {
     table
 }
 
-/// How a kernel package stands, as a word with its meaning.
+/// The status of a kernel package, as a word with its tone.
 pub(crate) fn status(status: KernelStatus) -> (Tone, &'static str) {
     match status {
         KernelStatus::Ready => (Tone::Good, "ready"),

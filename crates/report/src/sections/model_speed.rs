@@ -1,4 +1,4 @@
-//! How fast the model that was timed runs, and what memory allows.
+//! The speed of the model that was timed, and the limit by memory bandwidth.
 
 use crate::document::{Block, Prose, Table, Tone};
 use crate::format;
@@ -20,7 +20,7 @@ pub(super) fn build(run: &Run<'_>) -> Vec<Block> {
             .text("Tokens a second of all sequences together, mean and standard deviation, from ")
             .file(MODEL_SPEED_FILE)
             .text(".");
-        // Numbers stand on the right.
+        // Numbers are right-aligned.
         let heads = HEADS.map(|head| match head {
             "test" | "by" => head.to_owned(),
             _ => format!(">{head}"),
@@ -31,8 +31,8 @@ pub(super) fn build(run: &Run<'_>) -> Vec<Block> {
         blocks.push(Block::Table(table));
         blocks.push(Block::Paragraph(Prose::from(limits(model))));
         blocks.push(Block::Paragraph(Prose::from(ran(model))));
-        let beside = beside(model).into_iter().map(Prose::from).collect::<Vec<_>>();
-        blocks.extend(beside.into_iter().map(Block::Paragraph));
+        let sentences = comparisons(model).into_iter().map(Prose::from).collect::<Vec<_>>();
+        blocks.extend(sentences.into_iter().map(Block::Paragraph));
     }
     let not_timed = model.not_timed.iter().map(|why| {
         Block::Notice(Tone::Bad, Prose::new().strong("Not timed").text(format!(": {why}")))
@@ -41,7 +41,7 @@ pub(super) fn build(run: &Run<'_>) -> Vec<Block> {
     blocks
 }
 
-/// What was timed, where.
+/// The model and the device that was timed.
 pub(crate) fn subject(model: &ModelSpeedReport) -> String {
     let weights = if model.random { "random weights" } else { "weights of its folder" };
     let loaded = match model.load_seconds {
@@ -62,7 +62,7 @@ pub(crate) fn subject(model: &ModelSpeedReport) -> String {
     )
 }
 
-/// Columns of the table, the first of words.
+/// Columns of the table; the first ones are text.
 pub(crate) const HEADS: [&str; 9] =
     ["test", "by", "sequences", "tokens/s", "+-", "samples", "of limit", "first token", "cold"];
 
@@ -90,10 +90,10 @@ pub(crate) fn cells(model: &ModelSpeedReport, speed: &ModelSpeed) -> [String; 9]
     ]
 }
 
-/// What the percentages of decoding are of.
+/// The limit that the percentages of decoding refer to.
 pub(crate) fn limits(model: &ModelSpeedReport) -> String {
     let limit = |speed: &ModelSpeed| {
-        // The limit is the test's, whatever ran it.
+        // The limit depends on the test only, not on the implementation.
         speed.limit.filter(|_| speed.peer.is_none()).map(|limit| {
             format!(
                 "{} moves {} a step, of which memory that reads {} GB/s allows {} tokens/s",
@@ -111,7 +111,7 @@ pub(crate) fn limits(model: &ModelSpeedReport) -> String {
     }
 }
 
-/// What became of the check of a test by its own prompts; the engine has no speed without a pass.
+/// The status of the check of a test with its own prompts; the engine's speed is shown only if it passed.
 fn status(model: &ModelSpeedReport, speed: &ModelSpeed) -> Status {
     let Some(peer) = &speed.peer else { return Status::Pass };
     let of_test = |case: &str| case.rsplit('/').next() == Some(speed.test.as_str());
@@ -119,9 +119,9 @@ fn status(model: &ModelSpeedReport, speed: &ModelSpeed) -> Status {
     rows.next().map_or(Status::NotApplicable, |row| row.status)
 }
 
-/// How the engine's speeds stand to those of installed packages, one sentence a test; what ran without its own kernels is
-/// shown, and compared with nothing.
-pub(crate) fn beside(model: &ModelSpeedReport) -> Vec<String> {
+/// The engine's speeds compared with those of installed packages, one sentence per test. A package that ran without its
+/// own kernels is shown and not compared.
+pub(crate) fn comparisons(model: &ModelSpeedReport) -> Vec<String> {
     let of_peers = model.speeds.iter().filter_map(|speed| Some((speed.peer.as_ref()?, speed)));
     of_peers
         .filter_map(|(peer, speed)| {
@@ -142,7 +142,7 @@ pub(crate) fn beside(model: &ModelSpeedReport) -> Vec<String> {
         .collect()
 }
 
-/// The kernels that ran while time was taken.
+/// The kernels that ran during the timing.
 pub(crate) fn ran(model: &ModelSpeedReport) -> String {
     let mut kernels: Vec<&str> =
         model.speeds.iter().flat_map(|speed| speed.launches.keys().map(String::as_str)).collect();

@@ -1,4 +1,4 @@
-//! The parity matrix: by kernel with counts, what is not a pass with its reason, pictures, and every row.
+//! The parity matrix: counts by kernel, rows that are not passes with their reasons, charts, and all rows.
 
 use crate::counts::{self, Counts, cell, count_columns, groups, not_passed, ops, reason, status};
 use crate::document::{Block, Figure, Prose, Table, Tone, slug};
@@ -20,7 +20,7 @@ pub(super) fn build(run: &Run<'_>) -> Vec<Block> {
     if rows.is_empty() {
         return blocks;
     }
-    // What is as it should be is folded: a picture of it says nothing that the counts do not.
+    // Charts without failures are collapsed, because the counts already say so.
     let (green, others): (Vec<_>, Vec<_>) =
         figures(rows).into_iter().partition(|(_, all_passed)| *all_passed);
     let pictures = |figures: Vec<(Figure, bool)>| {
@@ -91,7 +91,7 @@ fn kernel(variant: &str) -> Prose {
     if variant.is_empty() { Prose::from(format::ABSENT) } else { Prose::new().code(variant) }
 }
 
-/// One picture for each op with compared rows, and whether all of them passed: a line for each suite and storage type.
+/// One chart for each op with compared rows, with a line for each suite and storage type, and whether all rows passed.
 fn figures(rows: &[ParityRow]) -> Vec<(Figure, bool)> {
     let mut figures = Vec::new();
     for op in ops(rows) {
@@ -140,7 +140,7 @@ fn figures(rows: &[ParityRow]) -> Vec<(Figure, bool)> {
     figures
 }
 
-/// The same storage type has the same colour in every picture.
+/// A storage type has the same colour in all charts.
 pub(super) fn series(dtype: &str) -> usize {
     match dtype {
         "f32" => 1,
@@ -151,7 +151,7 @@ pub(super) fn series(dtype: &str) -> usize {
     }
 }
 
-/// Failures and unproven passes, one line each.
+/// Failures and unproven passes, one row each.
 fn failing(rows: &[ParityRow]) -> Vec<Block> {
     let bad: Vec<&ParityRow> =
         not_passed(rows).into_iter().filter(|row| status(row).0 == Tone::Bad).collect();
@@ -186,7 +186,7 @@ fn error(row: &ParityRow) -> Prose {
         .note(format!("of\u{a0}{}", format::error(row.tolerance)))
 }
 
-/// Skips and what does not apply, one line for each reason.
+/// Skipped rows and rows that do not apply, one row per reason.
 fn left_out(rows: &[ParityRow]) -> Vec<Block> {
     let mut table = Table::new(
         from_file("Neither passed nor failed, by reason"),
@@ -238,7 +238,7 @@ fn all(op: &str, rows: &[ParityRow]) -> Block {
     let of_op = || rows.iter().filter(|row| row.op == op);
     let counts = Counts::of(of_op());
     let mut table = Table::new(
-        // A stack of packages that cannot run here makes thousands of rows, which say no more than their few reasons.
+        // If a stack of packages cannot run here, thousands of rows have only a few reasons.
         from_file(&format!(
             "Every check of {op}; those that do not apply stand by their reasons above"
         )),
@@ -253,7 +253,7 @@ fn all(op: &str, rows: &[ParityRow]) -> Block {
             kernel(&row.variant).note(format!("{} {}", row.backend, row.dtype)),
             error(row),
             Prose::from(format::error_or_dash(row.max_err)),
-            // A check that did not run took no time worth a number.
+            // The time of a check that did not run is not shown.
             match row.rel_err.is_none() && row.launches == 0 {
                 true => Prose::from(row.launches.to_string()),
                 false => Prose::from(row.launches.to_string()).note(format::duration(row.millis)),

@@ -1,4 +1,4 @@
-//! What ended, what is still to do, and what cannot be had here. Pending stays pending, and every count is computed.
+//! Stages that are done, checks that are pending, and limits of the machine. All counts are computed.
 
 use crate::counts::left_out;
 use crate::document::{Block, Prose};
@@ -6,15 +6,15 @@ use crate::format;
 use crate::run::{BENCH_FILE, FACTS_FILE, MANIFEST_FILE, MODEL_SPEED_FILE, PARITY_FILE, Run};
 use facts::{OUT_OF_TIME, RunState, SkippedStage, Status};
 
-/// One thing done, pending or impossible.
+/// One entry: done, pending, or impossible here.
 pub(crate) struct Item {
-    /// What.
+    /// Its name.
     pub(crate) what: String,
-    /// What came out of it, or why it is not done.
+    /// The result, or the reason why it is not done.
     pub(crate) why: String,
-    /// The command that does it, where one can.
+    /// The command that does it, if there is one.
     pub(crate) command: Option<String>,
-    /// Where that is recorded.
+    /// The file that records it.
     file: &'static str,
 }
 
@@ -28,7 +28,7 @@ impl Item {
     }
 }
 
-/// The commands of items, each once.
+/// The distinct commands of items.
 pub(crate) fn commands(items: &[Item]) -> Vec<&str> {
     let mut commands: Vec<&str> = Vec::new();
     for command in items.iter().filter_map(|item| item.command.as_deref()) {
@@ -39,7 +39,7 @@ pub(crate) fn commands(items: &[Item]) -> Vec<&str> {
     commands
 }
 
-/// Options of a check that leave something out, with whether a value follows.
+/// Options that make a check omit something, and whether they take a value.
 const LIMITS: &[(&str, bool)] = &[
     ("--quick", false),
     ("--op", true),
@@ -50,14 +50,14 @@ const LIMITS: &[(&str, bool)] = &[
     ("--sustain", true),
     ("--peer-budget", true),
 ];
-/// Options that are of that run alone.
+/// Options that apply to one run only.
 const OF_THE_RUN: &[(&str, bool)] =
     &[("-o", true), ("--output", true), ("--json", false), ("--until", true), ("--part", true)];
 
-/// The command of this run without what limits it.
+/// The command of this run without its limits.
 pub(crate) fn rerun(run: &Run<'_>) -> String {
     let command = &run.manifest.command;
-    // Other commands than `check` are named by what they time.
+    // Commands other than `check` have their own names.
     if command.get(1).map(String::as_str) != Some("check") {
         return "firstlight check".to_owned();
     }
@@ -79,7 +79,7 @@ pub(crate) fn rerun(run: &Run<'_>) -> String {
     words.join(" ")
 }
 
-/// A word as a shell takes it.
+/// A word quoted for a shell.
 fn quoted(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,@+%[]~".contains(c);
     match !word.is_empty() && word.chars().all(is_plain) {
@@ -88,10 +88,10 @@ fn quoted(word: &str) -> String {
     }
 }
 
-/// The command that does what a run left out.
+/// The command that runs what a run omitted.
 fn command_of(run: &Run<'_>, not_run: &SkippedStage) -> Option<String> {
     let why = not_run.why.as_str();
-    // Facts about how something was measured: nothing is left to do.
+    // Notes on how something was measured: nothing is pending.
     if why.starts_with("where kernels were verified") || why.contains("(MIG)") {
         return None;
     }
@@ -151,7 +151,7 @@ fn done(run: &Run<'_>) -> Vec<Item> {
         .collect()
 }
 
-/// What could have been done here and was not.
+/// Everything that can be done on this machine and was not.
 pub(crate) fn pending(run: &Run<'_>) -> Vec<Item> {
     let mut items = Vec::new();
     if run.manifest.state == RunState::Incomplete {
@@ -177,7 +177,7 @@ pub(crate) fn pending(run: &Run<'_>) -> Vec<Item> {
     items
 }
 
-/// What this machine or its files do not allow.
+/// Everything that this machine or its files do not allow.
 fn limits(run: &Run<'_>) -> Vec<Item> {
     let mut items = checks(run, Status::NotApplicable, "not applicable here");
     items.extend(checks(run, Status::NotRun, "without time"));
@@ -187,7 +187,7 @@ fn limits(run: &Run<'_>) -> Vec<Item> {
     items
 }
 
-/// Rows of a status, one item for each reason.
+/// The rows of a status, one item per reason.
 fn checks(run: &Run<'_>, status: Status, word: &str) -> Vec<Item> {
     let rows = run.parity.map_or(&[][..], |parity| &parity.rows);
     left_out(rows, status)

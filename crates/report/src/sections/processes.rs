@@ -1,4 +1,4 @@
-//! Who had the GPUs' memory when the machine was read.
+//! The processes that used GPU memory when the machine was probed.
 
 use crate::document::{Block, Prose, Table};
 use crate::format;
@@ -7,7 +7,7 @@ use facts::{GpuMemory, GpuProcess, ProcessReport};
 
 pub(super) fn build(run: &Run<'_>) -> Vec<Block> {
     let machine = &run.doctor.machine;
-    // What is wrong among them stands with the findings.
+    // Problems among them are in the findings.
     let report = ProcessReport::new(machine, Vec::new());
     let unread = machine
         .driver
@@ -45,7 +45,7 @@ fn mib(bytes: Option<u64>) -> Prose {
 
 fn gpus(gpus: &[GpuMemory]) -> Table {
     let caption = Prose::new().text("Memory of each GPU, from ").file(FACTS_FILE).text(".");
-    let head = [">GPU", "Name", ">MiB in use", ">MiB in all", ">MiB of nobody seen here"];
+    let head = [">GPU", "Name", ">MiB in use", ">MiB in all", ">MiB of unseen processes"];
     let mut table = Table::new(caption, &head);
     for gpu in gpus {
         table.row(vec![

@@ -1,4 +1,4 @@
-//! Which command, which source, which tree, how long.
+//! Command, source tree and duration.
 
 use crate::document::{Block, Prose, Table};
 use crate::format;
@@ -67,7 +67,7 @@ fn tree(tree: Option<&SourceTree>, absent: &str) -> Prose {
     }
 }
 
-/// The command as it could be typed again: an argument with anything but plain letters is quoted.
+/// The command, to be pasted into a shell: arguments with special characters are quoted.
 fn command_line(words: &[String]) -> String {
     let plain = |word: &str| {
         !word.is_empty()
@@ -84,7 +84,7 @@ fn command_line(words: &[String]) -> String {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn a_command_can_be_typed_again() {
+    fn command_line_is_quoted_for_a_shell() {
         let check = |words: &[&str], expect: &str| {
             assert_eq!(
                 super::command_line(

@@ -1,4 +1,4 @@
-//! The verdict, by evidence: every word of it follows from a count.
+//! The verdict. Every word of it follows from a count.
 
 use super::{findings, installed, pending};
 use crate::counts::{Counts, cell, count_columns, largest_error, not_passed, ops, status};
@@ -10,7 +10,7 @@ use crate::verdict::{Verdict, coverage, scope};
 use crate::{conditions, shares};
 use facts::{BenchReport, GpuCoverage, ParityReport, ParityRow, Severity};
 
-/// The verdict, whose kernels it is about, and the counts behind it: the first thing that anybody reads.
+/// The verdict, the kernels that it covers, and its counts; shown first.
 pub(crate) fn verdict(run: &Run<'_>) -> (Tone, Prose) {
     let verdict = Verdict::of(run);
     let words = Prose::new().chip(verdict.tone(), verdict.as_str().to_uppercase()).text(format!(
@@ -217,7 +217,7 @@ fn speed(bench: Option<&BenchReport>) -> Prose {
     }
 }
 
-/// One line for each op: what is proven of firstlight's own kernels and how fast they are.
+/// One row for each op: what is proven of firstlight's own kernels, and their speed.
 fn by_op(own: &[ParityRow], bench: Option<&BenchReport>) -> Table {
     let mut caption =
         Prose::new().text("Each op of firstlight's own at a glance, from ").file(PARITY_FILE);
@@ -260,7 +260,7 @@ fn best(bench: Option<&BenchReport>, op: &str) -> Prose {
     )
 }
 
-/// Steps that follow from the records: remedies first, then failing checks, then what is pending.
+/// Next steps from the records: remedies, then failing checks, then pending ones.
 fn next(run: &Run<'_>) -> Vec<Prose> {
     let mut steps = Vec::new();
     for (place, finding) in run.doctor.findings.iter().enumerate() {

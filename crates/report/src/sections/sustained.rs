@@ -12,18 +12,18 @@ pub(super) fn build(run: &Run<'_>) -> Vec<Block> {
     sustained.map(of).unwrap_or_default()
 }
 
-/// What is drawn of each state: the picture's id, title and unit.
-type Drawn = ([&'static str; 3], fn(&LoadState) -> Option<f64>);
-const STATES: [Drawn; 3] = [
+/// A chart of one state of the GPUs: id, title and unit.
+type StateChart = ([&'static str; 3], fn(&LoadState) -> Option<f64>);
+const STATES: [StateChart; 3] = [
     (["load-power", "Power", "W"], |state| state.watts),
-    (["load-clock", "Clock of the multiprocessors", "MHz"], |state| state.sm_mhz.map(f64::from)),
+    (["load-clock", "SM clock", "MHz"], |state| state.sm_mhz.map(f64::from)),
     (["load-temperature", "Temperature", "°C"], |state| state.celsius.map(f64::from)),
 ];
 
 fn of(report: &SustainedReport) -> Vec<Block> {
     let count = format::count(report.gpus.len(), "GPU");
     let words = format!(
-        "{}, on {count} at once for {:.0} s, verified before and behind it.",
+        "{}, on {count} at once for {:.0} s, verified before and after.",
         report.product, report.seconds
     );
     let mut blocks = Vec::new();
@@ -53,7 +53,7 @@ fn of(report: &SustainedReport) -> Vec<Block> {
     blocks
 }
 
-/// A line for each GPU that has points; `None` where none has.
+/// A chart with a line for each GPU that has points; `None` without any.
 fn drawn(
     report: &SustainedReport,
     [id, title, unit]: [&str; 3],
@@ -75,7 +75,7 @@ mod tests {
     use crate::together::records;
 
     #[test]
-    fn a_load_is_drawn_over_time_and_one_that_is_wrong_is_not() {
+    fn load_has_charts_over_time_unless_results_were_wrong() {
         let figures = |blocks: &[Block]| match blocks.last() {
             Some(Block::Figures(figures)) => figures.clone(),
             _ => Vec::new(),

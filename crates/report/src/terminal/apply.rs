@@ -3,7 +3,8 @@ use super::layout::{Column, fields, paragraph, plain, render, table};
 use crate::format;
 use facts::{ApplyOutcome, ApplyReport};
 
-/// What an apply did: each step with its time and bytes, the lines of the proof, and what became of the old environment.
+/// The result of an apply: each step with its time and bytes, the lines of the proof, and what happened to the old
+/// environment.
 pub fn apply(report: &ApplyReport, style: Style) -> String {
     let columns = [
         Column::word("step"),
@@ -52,7 +53,6 @@ fn sentence(report: &ApplyReport) -> String {
     }
     let built = report.packages.iter().filter(|package| package.build.is_some()).count();
     let fetched: u64 = report.packages.iter().map(|package| package.fetched_bytes).sum();
-    let resumed =
-        if report.resumed { ", going on with what an interrupted apply had done" } else { "" };
+    let resumed = if report.resumed { ", resuming an interrupted apply" } else { "" };
     format!("{words}; {built} built here, {} fetched, {time}{resumed}", format::file_size(fetched))
 }

@@ -4,11 +4,14 @@ use crate::baseline::RATE;
 use crate::format;
 use facts::{BaselineReport, BaselineRow, ReportedFigure};
 
-/// Timed kernels beside the figures of a report: a line for each width and kernel, then what each series comes to.
+/// Timed kernels compared with the figures of a published report: a row for each width and kernel, then a summary of
+/// each series.
 pub fn baseline(report: &BaselineReport, style: Style) -> String {
     let BaselineReport { name, shape, here, there } = report;
-    let mut out =
-        paragraph(style, &format!("beside {name}, reported of another machine, at {shape}"));
+    let mut out = paragraph(
+        style,
+        &format!("compared with {name}, published for another machine, at {shape}"),
+    );
     if here.is_empty() {
         out.push_str(&paragraph(style, "no row of this run is of that shape"));
         return out;
@@ -21,7 +24,7 @@ pub fn baseline(report: &BaselineReport, style: Style) -> String {
     }
     let mut columns = vec![Column::number("D"), Column::word("type"), Column::wrapped("kernel")];
     columns.extend([Column::number(RATE), Column::number("speed-up")]);
-    // The report's own columns are told by letters, whose names would not fit.
+    // Column heads are letters, because the names do not fit.
     columns.extend(LETTERS.iter().take(series.len()).map(|letter| Column::number(*letter)));
     let mut lines = table(style, &columns);
     for row in here {
@@ -55,14 +58,14 @@ pub fn baseline(report: &BaselineReport, style: Style) -> String {
     out
 }
 
-/// Heads of the reported columns.
+/// Heads of the published columns.
 const LETTERS: [&str; 4] = ["a", "b", "c", "d"];
 
 fn times(speedup: Option<f64>) -> String {
     speedup.map_or_else(|| format::ABSENT.to_owned(), |times| format::significant(times, 3) + "×")
 }
 
-/// What a report says of the same width.
+/// The published figure for the same width.
 fn reported(there: &[ReportedFigure], series: &str, row: &BaselineRow) -> Option<f64> {
     let of = |figure: &&ReportedFigure| {
         figure.unit != RATE && figure.series == series && figure.channels == [row.channels; 2]
@@ -70,7 +73,7 @@ fn reported(there: &[ReportedFigure], series: &str, row: &BaselineRow) -> Option
     there.iter().find(of).map(|figure| figure.values[0])
 }
 
-/// What each kernel of this run comes to over the widths.
+/// The range of each kernel of this run over the widths.
 fn sentences(here: &[BaselineRow]) -> Vec<String> {
     let mut kernels: Vec<&str> = Vec::new();
     for row in here {

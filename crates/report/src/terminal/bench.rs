@@ -5,7 +5,7 @@ use crate::sections::raised_words;
 use crate::{conditions, shares};
 use facts::BenchReport;
 
-/// Ceilings, then every timed kernel with its share of the ceiling that limits it, then what was not timed.
+/// Ceilings, then every timed kernel with its share of the limiting ceiling, then what was not timed.
 pub fn bench(report: &BenchReport, style: Style) -> String {
     let rate = |rate: Option<f64>, unit: &str| {
         rate.map_or_else(
@@ -64,8 +64,7 @@ pub fn bench(report: &BenchReport, style: Style) -> String {
         if !shown.contains(&&row.variant) {
             shown.push(&row.variant);
             let by = row.peer.as_deref().unwrap_or_default();
-            let words =
-                format!("{}: {by}; in {} there ran {}", row.variant, row.case, row.evidence);
+            let words = format!("{}: {by}; {} ran {}", row.variant, row.case, row.evidence);
             out.push_str(&paragraph(style, &words));
         }
     }
@@ -87,7 +86,7 @@ pub fn bench(report: &BenchReport, style: Style) -> String {
     out
 }
 
-/// Lines `workload: peer: why` by what follows the workload, in order of first appearance.
+/// Lines `workload: peer: why`, grouped by the part after the workload, in order of first appearance.
 fn by_reason(lines: &[String]) -> Vec<(&str, Vec<&str>)> {
     let mut found: Vec<(&str, Vec<&str>)> = Vec::new();
     for line in lines {
@@ -114,7 +113,7 @@ fn rows(report: &BenchReport, style: Style) -> String {
     let mut table = table(style, &columns);
     let mut op = "";
     for row in &report.rows {
-        // The op stands on a line of its own, so that the cases below it need not be broken.
+        // The op is on a separate line, so that the cases below need not be wrapped.
         if row.op != op {
             op = &row.op;
             table.add_row(vec![plain(op)]);
@@ -123,7 +122,7 @@ fn rows(report: &BenchReport, style: Style) -> String {
             Some(share) => format!("{share:.0}% {}", shares::name(row)),
             None if shares::percent(row).is_some() => "in doubt".to_owned(),
             None if row.cache_resident => shares::words(row),
-            // The page has room for the reason.
+            // The HTML page has the reason.
             None => format::ABSENT.to_owned(),
         };
         table.add_row(vec![
@@ -145,7 +144,7 @@ mod tests {
     use super::by_reason;
 
     #[test]
-    fn a_reason_is_said_once_for_all_its_workloads() {
+    fn workloads_with_one_reason_are_grouped() {
         let lines =
             ["kda a: fla: N/A, no GPU", "kda b: fla: N/A, no GPU", "ssd a: mamba: N/A, x: y"];
         let lines: Vec<String> = lines.map(str::to_owned).into();

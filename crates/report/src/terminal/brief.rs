@@ -5,23 +5,23 @@ use crate::escape;
 use crate::sections::{describe, finding_tone, findings_sentence, version};
 use facts::{Confidence, DoctorReport, Finding, RemedyStep, Severity};
 
-/// What a tired person acts on: what is wrong, worst first, why, and the commands. The rest is one flag away.
+/// Only what the user has to act on: problems, worst first, with causes and commands. A flag shows the rest.
 pub fn doctor_brief(report: &DoctorReport, style: Style) -> String {
     doctor_brief_with(report, style, IndexCheck::NotAsked)
 }
 
-/// Whether a package index was asked for the files that the remedies install.
+/// Whether a package index was queried for the files that the remedies install.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IndexCheck<'a> {
-    /// It was not.
+    /// It was not queried.
     NotAsked,
-    /// It did not answer, with the reason.
+    /// It did not answer: the reason.
     Unanswered(&'a str),
-    /// It answered: what it does not have is in the findings.
+    /// It answered; missing files are in the findings.
     Answered,
 }
 
-/// The same, with what a package index answered about the remedies.
+/// [`doctor_brief`] with the result of querying a package index.
 pub fn doctor_brief_with(report: &DoctorReport, style: Style, index: IndexCheck<'_>) -> String {
     let mut out = fields(style, &where_we_are(report));
     out.push('\n');
@@ -53,7 +53,7 @@ pub fn doctor_brief_with(report: &DoctorReport, style: Style, index: IndexCheck<
     out
 }
 
-/// That the commands above are what the files call for and no index was asked, where one of them is an installer's.
+/// A note that no index was queried for the commands above, if one of them installs packages.
 pub(super) fn unresolved(report: &DoctorReport, style: Style, index: IndexCheck<'_>) -> String {
     let installs = |step: &RemedyStep| matches!(step, RemedyStep::Install { .. });
     if !report.findings.iter().flat_map(|found| &found.remedy).any(installs) {
@@ -70,7 +70,7 @@ pub(super) fn unresolved(report: &DoctorReport, style: Style, index: IndexCheck<
     paragraph(style, &words)
 }
 
-/// The machine in a line or two, and each environment in one.
+/// The machine in one or two lines, and each environment in one.
 fn where_we_are(report: &DoctorReport) -> Vec<(String, String)> {
     let machine = &report.machine;
     let mut words = vec![machine.platform.to_string()];

@@ -10,12 +10,12 @@ use crate::sections::{describe, finding_tone, findings_sentence, machine_kind, v
 use crate::stack::five_lines;
 use facts::{Confidence, DoctorReport, Fact, Finding, Machine, PyEnv};
 
-/// The machine, the five lines of each environment, and every finding with evidence, cause, fix and links.
+/// The machine, five lines for each environment, and every finding with evidence, cause, fix and links.
 pub fn doctor(report: &DoctorReport, style: Style) -> String {
     doctor_with(report, style, IndexCheck::NotAsked)
 }
 
-/// The same, with what a package index answered about the remedies.
+/// [`doctor`] with the result of querying a package index for the remedies.
 pub fn doctor_with(report: &DoctorReport, style: Style, index: IndexCheck<'_>) -> String {
     let mut out = format!("{}\n", paint(style, Tone::Plain, "machine"));
     out.push_str(&fields(style, &machine(&report.machine)));
@@ -60,7 +60,7 @@ fn field(name: impl Into<String>, value: impl Into<String>) -> (String, String) 
     (name.into(), value.into())
 }
 
-/// The facts one asks for first; the report has all of them with their sources.
+/// The most important facts; the report has all of them with their sources.
 fn machine(machine: &Machine) -> Vec<(String, String)> {
     let value = |fact: &Option<Fact<String>>| fact.as_ref().map(|fact| fact.value.clone());
     let joined =
@@ -155,7 +155,7 @@ fn environment(env: &PyEnv) -> Vec<(String, String)> {
 
 fn finding(out: &mut String, finding: &Finding, style: Style) {
     let (tone, word) = finding_tone(finding.severity);
-    // The word is painted after wrapping, so that colours do not count as columns.
+    // The word is coloured after wrapping, so that escape sequences do not count as columns.
     let title =
         paragraph(style, &format!("{}: {} [{}]", word.to_lowercase(), finding.title, finding.rule));
     out.push_str(&title.replacen(

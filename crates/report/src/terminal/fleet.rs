@@ -5,10 +5,10 @@ use crate::fleet::sentence;
 use crate::sections::finding_tone;
 use facts::FleetReport;
 
-/// Ranks that are shown; the report has all.
+/// Maximum ranks that are shown; the report has all.
 const LISTED: usize = 32;
 
-/// The ranks of a fleet beside each other, and who is not as the others are.
+/// The ranks of a fleet side by side, and which ranks differ from the others.
 pub fn fleet(fleet: &FleetReport, style: Style) -> String {
     let columns = [
         Column::number("rank"),

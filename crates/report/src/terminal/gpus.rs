@@ -4,19 +4,19 @@ use crate::checked_gpus::{lines, votes};
 use crate::gpus::{LEGEND, RESTING, known, paths, resting, rows, sentences};
 use facts::{GpusReport, Machine};
 
-/// Columns that the names of the facts take, and each GPU beside them.
+/// Columns of the facts' names, and of each GPU.
 const NAMES: usize = 26;
 const EACH: usize = 13;
 
-/// The GPUs side by side, as many as the width holds, and the paths between them; empty where nothing is known of any.
+/// The GPUs side by side, as many as fit the width, and the paths between them; empty without facts.
 pub(super) fn gpus(machine: &Machine, style: Style) -> String {
     let gpus = known(machine);
     let mut out = String::new();
     if gpus.is_empty() {
         return out;
     }
-    let beside = (style.width.saturating_sub(NAMES) / EACH).max(1);
-    for some in gpus.chunks(beside) {
+    let per_table = (style.width.saturating_sub(NAMES) / EACH).max(1);
+    for some in gpus.chunks(per_table) {
         let mut columns = vec![Column::word("gpus side by side")];
         columns.extend(some.iter().map(|gpu| Column::wrapped(format!("gpu {}", gpu.index))));
         let mut table = table(style, &columns);
@@ -54,12 +54,12 @@ pub(super) fn gpus(machine: &Machine, style: Style) -> String {
     out
 }
 
-/// What a check made of each GPU, and the vote on their bits.
+/// The results of the check on each GPU, and the comparison of their bits.
 pub(super) fn checked(report: &GpusReport, style: Style) -> String {
     let mut out = String::new();
-    let beside = (style.width.saturating_sub(NAMES) / EACH).max(1);
-    for first in (0..report.gpus.len()).step_by(beside) {
-        let some = first..(first + beside).min(report.gpus.len());
+    let per_table = (style.width.saturating_sub(NAMES) / EACH).max(1);
+    for first in (0..report.gpus.len()).step_by(per_table) {
+        let some = first..(first + per_table).min(report.gpus.len());
         let mut columns = vec![Column::wrapped("gpus checked")];
         let heads = report.gpus[some.clone()].iter();
         columns.extend(heads.map(|gpu| Column::wrapped(format!("gpu {}", gpu.index))));
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn eight_gpus_fit_eighty_columns() {
+    fn eight_gpus_fit_80_columns() {
         let text = gpus(&machine(8), Style::default());
         for line in text.lines() {
             assert!(line.chars().count() <= 80, "{line:?}");
@@ -139,13 +139,13 @@ mod tests {
         ] {
             assert!(lines.contains(&expect), "no {expect:?} in\n{text}");
         }
-        // Two parts of four GPUs, each with all facts.
+        // Two groups of four GPUs, each with all facts.
         assert_eq!(text.matches("PCIe generation ").count(), 2, "{text}");
         assert!(text.contains("could not be read"), "{text}");
     }
 
     #[test]
-    fn eight_checked_gpus_fit_eighty_columns() {
+    fn eight_checked_gpus_fit_80_columns() {
         let text = checked(&crate::checked_gpus::records::checked(8), Style::default());
         for line in text.lines() {
             assert!(line.chars().count() <= 80, "{line:?}");
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn one_gpu_has_no_paths_and_none_has_nothing() {
+    fn one_gpu_has_no_paths_and_no_gpu_no_output() {
         let text = gpus(&machine(1), Style::default());
         assert!(text.contains("NVLinks up") && !text.contains("paths"), "{text}");
         assert_eq!(gpus(&machine(0), Style::default()), "");

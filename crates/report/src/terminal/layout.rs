@@ -7,10 +7,10 @@ use comfy_table::{ColumnConstraint, ContentArrangement, Width, presets};
 
 pub(super) use super::table::{Cell, Column, cell, plain, render, table};
 
-/// The narrowest line that still reads as a table.
+/// Minimum width of a table.
 pub(super) const NARROWEST: usize = 40;
 
-/// Words in the colour of their meaning.
+/// Text in the colour of its tone.
 pub(super) fn paint(style: Style, tone: Tone, words: &str) -> String {
     let words = escape::terminal(words);
     let code = match tone {
@@ -26,7 +26,7 @@ fn bare_cell(words: &str) -> comfy_table::Cell {
     comfy_table::Cell::new(escape::terminal(words))
 }
 
-/// Sentences behind a status word each.
+/// Sentences, each after a status word.
 pub(super) fn tagged(style: Style, items: Vec<(Cell, String)>) -> String {
     let mut table = bare(style);
     for (tag, words) in items {
@@ -50,7 +50,7 @@ fn bare(style: Style) -> comfy_table::Table {
         .load_preset(presets::NOTHING)
         .set_content_arrangement(ContentArrangement::Dynamic)
         .set_width(width);
-    // The room is told about colour; it must not ask the terminal.
+    // The table library must not query the terminal; the style decides about colour.
     if style.color {
         table.enforce_styling()
     } else {
@@ -59,7 +59,7 @@ fn bare(style: Style) -> comfy_table::Table {
     table
 }
 
-/// A table as text whose lines end where their words do.
+/// A table as text without trailing spaces.
 fn lines(table: &comfy_table::Table) -> String {
     let mut out = String::new();
     for line in table.to_string().lines() {
@@ -69,7 +69,7 @@ fn lines(table: &comfy_table::Table) -> String {
     out
 }
 
-/// Names and values under each other, the values wrapped at their own edge.
+/// Names and values in two columns; values are wrapped within theirs.
 pub(super) fn fields(style: Style, rows: &[(String, String)]) -> String {
     if rows.is_empty() {
         return String::new();

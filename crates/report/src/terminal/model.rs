@@ -4,7 +4,7 @@ use crate::format;
 use crate::sections::kernel_status;
 use facts::{Fact, KernelNeed, KernelStatus, LayerGroup, ModelReport};
 
-/// A model's layers, the kernels they need with what is missing, and its memory.
+/// A model's layers, the kernels they need and which are missing, and its memory.
 pub(super) fn model(report: &ModelReport, style: Style) -> String {
     let mut out = layers(report, style);
     out.push('\n');
@@ -22,7 +22,7 @@ pub fn fit(report: &ModelReport, memory: &[(String, String)], style: Style) -> S
     out
 }
 
-/// What the model is, and its layers by kind.
+/// The model, and its layers by kind.
 fn layers(report: &ModelReport, style: Style) -> String {
     let total: usize = report.layers.iter().map(|group| group.indices.len()).sum();
     let title = format!(

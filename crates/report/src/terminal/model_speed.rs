@@ -1,9 +1,9 @@
 use super::Style;
 use super::layout::{Column, paragraph, plain, render, table};
-use crate::sections::model_speed::{HEADS, beside, cells, limits, ran, subject};
+use crate::sections::model_speed::{HEADS, cells, comparisons, limits, ran, subject};
 use facts::{ModelSpeedReport, Status};
 
-/// What was timed, how it was checked, then each test with its share of what memory allows.
+/// The model that was timed, its checks, then each test with its share of the limit by memory bandwidth.
 pub fn model_speed(model: &ModelSpeedReport, style: Style) -> String {
     let mut out = paragraph(style, &subject(model));
     let (own, installed): (Vec<_>, Vec<_>) =
@@ -18,7 +18,7 @@ pub fn model_speed(model: &ModelSpeedReport, style: Style) -> String {
     for row in own.iter().filter(|row| row.status != Status::Pass) {
         out.push_str(&paragraph(style, &format!("{} {}: {}", row.status, row.case, row.reason)));
     }
-    // Cases of one peer differ in what ran, and seldom in why.
+    // Cases of one peer often have the same reason, so they share a line.
     for rows in installed.chunk_by(|a, b| (a.status, &a.variant) == (b.status, &b.variant)) {
         let cases: Vec<&str> = rows.iter().map(|row| row.case.as_str()).collect();
         let why = if rows[0].status == Status::Pass { &rows[0].evidence } else { &rows[0].reason };
@@ -39,7 +39,7 @@ pub fn model_speed(model: &ModelSpeedReport, style: Style) -> String {
         out.push('\n');
         out.push_str(&paragraph(style, &limits(model)));
         out.push_str(&paragraph(style, &ran(model)));
-        beside(model).iter().for_each(|words| out.push_str(&paragraph(style, words)));
+        comparisons(model).iter().for_each(|words| out.push_str(&paragraph(style, words)));
     }
     for why in &model.not_timed {
         out.push_str(&paragraph(style, &format!("not timed: {why}")));

@@ -1,6 +1,6 @@
 use super::Style;
-use super::beside::beside;
 use super::layout::{Cell, Column, cell, paragraph, plain, render, table, tagged};
+use super::side_by_side::side_by_side;
 use crate::counts::{
     Counts, ExcludedRows, Group, by_reason, count_columns, groups, left_out, not_passed, ops,
     status,
@@ -10,7 +10,7 @@ use crate::format;
 use crate::installed::{Installed, installed, own, sentence};
 use facts::{BackendKind, ParityReport, ParityRow, Status};
 
-/// The whole matrix: counts, what failed with its reason, what was left out by reason, then every row that ran, by op and kernel.
+/// The whole matrix: counts, failures with reasons, omitted rows by reason, then all rows that ran, by op and kernel.
 pub fn parity(report: &ParityReport, style: Style) -> String {
     let mut out = head(&report.rows, &report.rows, style);
     let groups = groups(&report.rows);
@@ -21,7 +21,7 @@ pub fn parity(report: &ParityReport, style: Style) -> String {
         out.push('\n');
         out.push_str(&paragraph(style, &words));
         let of_op: Vec<&ParityRow> = report.rows.iter().filter(|row| row.op == op).collect();
-        out.push_str(&beside(&of_op, style));
+        out.push_str(&side_by_side(&of_op, style));
         let ran = |group: &&Group<'_>| group.rows.iter().any(|row| has_result(row));
         for group in groups.iter().filter(|group| group.op == op).filter(ran) {
             out.push('\n');
@@ -30,10 +30,10 @@ pub fn parity(report: &ParityReport, style: Style) -> String {
                 &format!("{op}, {} {}", name(group.variant, group.backend.as_str()), group.dtype),
             ));
             out.push_str(&rows(group, style));
-            // One example of what ran is enough here; parity.csv and --json have it for every row.
+            // One example of the evidence; parity.csv and --json have it for every row.
             if let Some(row) = group.rows.iter().find(|row| !row.evidence.is_empty()) {
                 let by = row.peer.as_deref().unwrap_or_default();
-                let words = format!("of {by}; in {} there ran {}", row.case, row.evidence);
+                let words = format!("package {by}; {} ran {}", row.case, row.evidence);
                 out.push_str(&paragraph(style, &words));
             }
         }
@@ -41,7 +41,7 @@ pub fn parity(report: &ParityReport, style: Style) -> String {
     out
 }
 
-/// Whether a row is more than its status and reason, which the head has.
+/// Whether a row has more than its status and reason, which the summary at the top has.
 fn has_result(row: &ParityRow) -> bool {
     row.launches > 0 || row.rel_err.is_some() || row.status == Status::Pass
 }
@@ -73,8 +73,8 @@ fn rows(group: &Group<'_>, style: Style) -> String {
     render(&table)
 }
 
-/// Counts, then of firstlight's own kernels what failed with its reason, what was left out by reason, and a line each; and a
-/// sentence for each installed kernel.
+/// Counts; failures and omitted rows of firstlight's own kernels with reasons; a line per kernel; and a sentence for
+/// each installed kernel.
 pub fn parity_summary(report: &ParityReport, style: Style) -> String {
     let own = own(&report.rows);
     let mut out = head(&report.rows, &own, style);
@@ -131,14 +131,14 @@ fn by_kernel(rows: &[ParityRow], style: Style) -> String {
     render(&table)
 }
 
-/// The counts of all rows, and of those that are told one by one the failures, and what was left out.
-fn head(all: &[ParityRow], told: &[ParityRow], style: Style) -> String {
+/// The counts of all rows, and the failures and omitted rows of `listed`.
+fn head(all: &[ParityRow], listed: &[ParityRow], style: Style) -> String {
     let counts = Counts::of(all);
     let words =
         format!("parity: {}, {}", format::count(counts.total(), "check"), counts.sentence());
     let mut out = paragraph(style, &words);
     let mut items: Vec<(Cell, String)> = Vec::new();
-    for failed in failures(told) {
+    for failed in failures(listed) {
         let row = failed.rows[0];
         let kernel = name(&row.variant, row.backend.as_str());
         let what = match failed.rows.len() {
@@ -150,7 +150,7 @@ fn head(all: &[ParityRow], told: &[ParityRow], style: Style) -> String {
     }
     for left_out in [Status::Skip, Status::NotApplicable, Status::NotRun]
         .iter()
-        .flat_map(|wanted| left_out(told, *wanted))
+        .flat_map(|wanted| left_out(listed, *wanted))
     {
         let checks = format::count(left_out.rows.len(), "check");
         items.push((
@@ -165,7 +165,7 @@ fn head(all: &[ParityRow], told: &[ParityRow], style: Style) -> String {
     out
 }
 
-/// Failed rows; those that one kernel has for one reason together.
+/// Failed rows; those of one kernel with the same reason are grouped.
 fn failures(rows: &[ParityRow]) -> Vec<ExcludedRows<'_>> {
     let failed = not_passed(rows).into_iter().filter(|row| status(row).0 == Tone::Bad);
     let mut kernels: Vec<(&str, BackendKind, Vec<&ParityRow>)> = Vec::new();

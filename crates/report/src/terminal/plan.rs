@@ -5,13 +5,13 @@ use facts::{
     InstallPlan, PackageOrigin, PlanRefusal, PlanTarget, PlannedPackage, RejectedCandidate,
 };
 
-/// How many refused candidates are shown where all are not asked for.
+/// Refused candidates that are shown without `explain`.
 const SHOWN: usize = 3;
-/// How many packages of unknown size are named.
+/// Packages of unknown size that are named.
 const NAMED: usize = 3;
 
-/// What was chosen, what to know about it, and the commands that come next, one line each. With `explain` every candidate
-/// that was refused, and the source of each choice.
+/// The chosen packages, notes on them, and the next commands, one line each. With `explain` also all refused
+/// candidates, and the source of each choice.
 pub fn plan(plan: &InstallPlan, explain: bool, next: &[String], style: Style) -> String {
     let mut out = paint(style, Tone::Plain, &format!("plan for {}", machine(&plan.target)));
     out.push_str("\n\n");
@@ -36,7 +36,7 @@ pub fn plan(plan: &InstallPlan, explain: bool, next: &[String], style: Style) ->
     out
 }
 
-/// What cannot all hold, the plans nearest to what was asked for, and the commands that come next.
+/// The conflicting requirements, the nearest possible plans, and the next commands.
 pub fn refusal(refusal: &PlanRefusal, explain: bool, next: &[String], style: Style) -> String {
     let words = format!("no plan for {}", machine(&refusal.target));
     let mut out = paint(style, Tone::Bad, &words);
@@ -86,7 +86,7 @@ fn choice(plan: &InstallPlan) -> Vec<(String, String)> {
     rows
 }
 
-/// How much is downloaded, and which packages that does not count.
+/// The download size, and the packages that it does not include.
 fn download(plan: &InstallPlan) -> Option<String> {
     let size = |package: &PlannedPackage| package.files.first().and_then(|file| file.bytes);
     let bytes: u64 = plan.packages.iter().filter_map(size).sum();
@@ -148,7 +148,7 @@ fn heading(words: &str, style: Style) -> String {
     format!("\n{}\n", paint(style, Tone::Plain, words))
 }
 
-/// Commands stay on one line each, so that they can be copied.
+/// Commands are not wrapped, so that they can be copied.
 fn commands(next: &[String], style: Style) -> String {
     if next.is_empty() {
         return String::new();
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_fits_80_columns_and_explains_itself_when_asked() {
+    fn plan_fits_80_columns_and_explains_on_request() {
         let next =
             ["firstlight plan flash-attn --machine gh200 --emit plan.toml -o plan.toml".to_owned()];
         let short = plan(&sample(), false, &next, Style::default());
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_says_what_clashes_and_what_would_work() {
+    fn refusal_lists_conflicts_and_nearest_plans() {
         let refused = PlanRefusal {
             target: PlanTarget { gpus: Vec::new(), name: "this".into(), ..target() },
             wants: Vec::new(),
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn download_size_names_what_it_does_not_count() {
+    fn download_size_lists_packages_of_unknown_size() {
         let file = |bytes| facts::PlannedFile {
             name: "x-1-py3-none-any.whl".into(),
             url: None,

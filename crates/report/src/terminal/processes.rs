@@ -3,7 +3,7 @@ use super::{Style, one_finding};
 use crate::format;
 use facts::{GpuProcess, ProcessReport};
 
-/// Each GPU's memory, the processes that have it, and what is wrong with them, worst first.
+/// Each GPU's memory, the processes that use it, and their problems, worst first.
 pub fn processes(report: &ProcessReport, style: Style) -> String {
     let mut out = String::new();
     for gpu in &report.gpus {
@@ -15,7 +15,7 @@ pub fn processes(report: &ProcessReport, style: Style) -> String {
             _ => "memory is not counted by the driver".to_owned(),
         };
         out.push_str(&paragraph(style, &format!("GPU {} {}: {memory}", gpu.gpu, gpu.name)));
-        // Below this it is what the driver keeps for itself.
+        // Less than this is the driver's own use.
         const WORTH_SAYING: u64 = 512 << 20;
         if let Some(unseen) = gpu.unseen_bytes.filter(|bytes| *bytes >= WORTH_SAYING) {
             let words = format!(
@@ -83,7 +83,7 @@ fn mib(bytes: u64) -> String {
     format!("{} MiB", bytes >> 20)
 }
 
-/// A command line that fits a table; `--json` has all of it.
+/// A command line, truncated to fit a table; `--json` has all of it.
 fn shortened(command: &str) -> String {
     const LONGEST: usize = 100;
     match command.char_indices().nth(LONGEST) {

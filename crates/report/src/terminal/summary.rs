@@ -7,8 +7,8 @@ use crate::run::Run;
 use crate::sections::{findings_sentence, pending_items, verdict_reason};
 use crate::verdict::{Verdict, scope};
 
-/// The end of a `check`: parity by kernel, timings, findings in one line, what is pending, and the verdict last, where
-/// the eye is.
+/// The end of a `check`: parity by kernel, timings, findings in one line, pending checks, and the verdict, which is
+/// last so that it is visible.
 pub fn summary(run: &Run<'_>, style: Style) -> String {
     let mut out = String::new();
     for part in [

@@ -1,4 +1,4 @@
-//! Tables: cells are broken between words, and a row that does not fit even so is a list.
+//! Tables: cells are wrapped between words; a table that does not fit even so is shown as lists.
 
 use super::Style;
 use super::layout::NARROWEST;
@@ -7,7 +7,7 @@ use crate::escape;
 use facts::CompactSort;
 use std::fmt::Write as _;
 
-/// A cell: words and their meaning.
+/// A cell: text and its tone.
 #[derive(Debug, Clone)]
 pub(super) struct Cell {
     words: String,
@@ -15,7 +15,7 @@ pub(super) struct Cell {
 }
 
 impl Cell {
-    /// The same for tables that are laid out by comfy_table.
+    /// The cell for comfy_table.
     pub(super) fn coloured(&self) -> comfy_table::Cell {
         use comfy_table::{Attribute, Color};
         let cell = comfy_table::Cell::new(&self.words);
@@ -28,7 +28,7 @@ impl Cell {
     }
 }
 
-/// A cell in the colour of its meaning.
+/// A cell in the colour of its tone.
 pub(super) fn cell(tone: Tone, words: &str) -> Cell {
     Cell { words: escape::terminal(words), tone }
 }
@@ -43,28 +43,28 @@ pub(super) fn plain(words: impl AsRef<str>) -> Cell {
 pub(super) struct Column {
     head: String,
     right: bool,
-    /// Whether its cells are broken first when the line is too long.
+    /// Whether its cells are wrapped first if the line is too long.
     wraps: bool,
 }
 
 impl Column {
-    /// A column of words that keeps its width.
+    /// A column of words that is not wrapped.
     pub(super) fn word(head: impl Into<String>) -> Self {
         Self { head: head.into(), right: false, wraps: false }
     }
 
-    /// A column of words that are broken when the line is too long.
+    /// A column of text that is wrapped if the line is too long.
     pub(super) fn wrapped(head: impl Into<String>) -> Self {
         Self { head: head.into(), right: false, wraps: true }
     }
 
-    /// A column of numbers, which keep their units.
+    /// A column of numbers, which stay next to their units.
     pub(super) fn number(head: impl Into<String>) -> Self {
         Self { head: head.into(), right: true, wraps: false }
     }
 }
 
-/// Rows under heads.
+/// Rows and column heads.
 #[derive(Debug)]
 pub(super) struct Table {
     style: Style,
@@ -72,14 +72,14 @@ pub(super) struct Table {
     rows: Vec<Vec<Cell>>,
 }
 
-/// A table with a rule under its heads.
+/// A table with a rule below its heads.
 pub(super) fn table(style: Style, columns: &[Column]) -> Table {
     let copy = |column: &Column| Column { head: column.head.clone(), ..*column };
     Table { style, columns: columns.iter().map(copy).collect(), rows: Vec::new() }
 }
 
 impl Table {
-    /// Adds a row; one of a single cell is a title above the rows that follow.
+    /// Adds a row; a row of a single cell is a title of the rows below.
     pub(super) fn add_row(&mut self, row: Vec<Cell>) {
         self.rows.push(row);
     }
@@ -88,7 +88,7 @@ impl Table {
         row.len() == 1 && self.columns.len() > 1
     }
 
-    /// The widths of all columns and of the gap between them, if the rows fit into a line.
+    /// The widths of all columns and of the gap between them, if the rows fit in a line.
     fn widths(&self, line: usize) -> Option<(Vec<usize>, usize)> {
         let most: Vec<usize> = (0..self.columns.len()).map(|at| self.longest(at, whole)).collect();
         let words: Vec<usize> = (0..most.len()).map(|at| self.longest(at, longest_word)).collect();
@@ -99,7 +99,8 @@ impl Table {
                 .map(|(at, column)| if column.wraps { of_wrapped[at] } else { of_others[at] })
                 .collect()
         };
-        // What is broken first: the longest texts between words, then names at their hyphens, then numbers from their units.
+        // The order of wrapping: the longest texts between words, then names at their hyphens, then numbers from their
+        // units.
         let tries = [
             (least(&words, &most), GAP),
             (least(&words, &most), NARROW_GAP),
@@ -110,7 +111,7 @@ impl Table {
         tries.into_iter().find_map(|(mut widths, gap)| {
             let room = line.checked_sub(widths.len() * gap - 1)?;
             let mut left = room.checked_sub(widths.iter().sum())?;
-            // The smallest wish first: most columns are then as wide as they want to be.
+            // The narrowest columns first, so that most columns get their full width.
             let mut order: Vec<usize> = (0..widths.len()).collect();
             order.compact_sort_by_key(|at| most[*at].saturating_sub(widths[*at]));
             for at in order {
@@ -122,7 +123,7 @@ impl Table {
         })
     }
 
-    /// The largest measure of a column's cells and its head.
+    /// The maximum of a measure over a column's cells and its head.
     fn longest(&self, at: usize, measure: fn(&str) -> usize) -> usize {
         let rows = self.rows.iter().filter(|row| !self.is_title(row));
         let cells = rows.filter_map(|row| Some(row.get(at)?.words.as_str()));
@@ -130,7 +131,7 @@ impl Table {
         lines.map(measure).max().unwrap_or(0).max(1)
     }
 
-    /// Rows as lists of their values, for lines that are too short for a table.
+    /// Rows as lists of their values, if the line is too short for a table.
     fn listed(&self) -> String {
         let widest = self.columns.iter().map(|column| width(&column.head)).max().unwrap_or(0) + 2;
         let mut out = String::new();
@@ -155,9 +156,9 @@ impl Table {
     }
 }
 
-/// Blanks between two columns.
+/// Spaces between two columns.
 const GAP: usize = 2;
-/// Where the line is short of room.
+/// Spaces between two columns if the line is short.
 const NARROW_GAP: usize = 1;
 
 /// The table as text.
@@ -200,7 +201,7 @@ pub(super) fn render(table: &Table) -> String {
     out
 }
 
-/// The colour of a meaning.
+/// The ANSI code of a tone.
 fn code(tone: Tone) -> &'static str {
     match tone {
         Tone::Good => "32",
@@ -218,7 +219,7 @@ fn whole(line: &str) -> usize {
     width(line.trim_end())
 }
 
-/// Blanks at the beginning of a line, which belong to its first word.
+/// Spaces at the beginning of a line, which belong to its first word.
 fn indent(line: &str) -> usize {
     line.len() - line.trim_start_matches(' ').len()
 }
@@ -232,14 +233,14 @@ fn longest_part(line: &str) -> usize {
     indent(line) + parts.map(width).max().unwrap_or(0)
 }
 
-/// Where a long name may be broken, after these.
+/// A long name may be wrapped after these.
 const HYPHENS: &[char] = &['-', '/', '+', ','];
 
 fn parts(word: &str) -> impl Iterator<Item = &str> {
     word.split_inclusive(HYPHENS)
 }
 
-/// A text in lines of so many columns, broken between words, and a word that is longer at its hyphens.
+/// A text in lines of at most `most` columns, wrapped between words, and within longer words at their hyphens.
 fn broken(words: &str, most: usize) -> Vec<String> {
     let mut lines = Vec::new();
     for text in words.lines() {
@@ -293,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn words_stay_whole_at_any_width() {
+    fn words_are_not_split_at_any_width() {
         for columns in [120, 100, 80, 72, 60, 40, 10] {
             let text = shown(columns);
             let words: Vec<&str> = text.split_whitespace().collect();
@@ -310,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn long_names_are_broken_at_their_hyphens() {
+    fn long_names_are_wrapped_at_hyphens() {
         assert_eq!(
             broken("causal-conv1d/varlen-padding-w2", 16),
             ["causal-conv1d/", "varlen-padding-", "w2"]

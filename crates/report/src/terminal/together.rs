@@ -4,18 +4,18 @@ use crate::format;
 use crate::together::{loads, matrix, rate, sentences, sizes};
 use facts::{Collective, CollectiveKind, FabricReport, SustainedReport};
 
-/// Columns that a name takes, and each GPU beside it.
+/// Columns of a name, and of each GPU.
 const NAME: usize = 10;
 const EACH: usize = 9;
 
-/// What GPUs carry between each other: rates of copies, collectives over sizes, and sentences.
+/// Transfers between GPUs: rates of copies, collectives by size, and sentences.
 pub fn fabric(report: &FabricReport, style: Style) -> String {
     let mut out = String::new();
     if !report.copies.is_empty() {
-        let beside = (style.width.saturating_sub(NAME) / EACH).max(1);
+        let per_table = (style.width.saturating_sub(NAME) / EACH).max(1);
         let lines = matrix(report, |copy| copy.gbps);
-        for first in (0..report.gpus.len()).step_by(beside) {
-            let some = first..(first + beside).min(report.gpus.len());
+        for first in (0..report.gpus.len()).step_by(per_table) {
+            let some = first..(first + per_table).min(report.gpus.len());
             let mut columns = vec![Column::word("GB/s")];
             let heads = report.gpus[some.clone()].iter();
             columns.extend(heads.map(|gpu| Column::word(format!("to {gpu}"))));
@@ -57,7 +57,7 @@ pub fn fabric(report: &FabricReport, style: Style) -> String {
     out
 }
 
-/// What GPUs did under load, a sentence for each.
+/// One sentence on each GPU under load.
 pub fn sustained(report: &SustainedReport, style: Style) -> String {
     loads(report).iter().map(|sentence| paragraph(style, sentence)).collect()
 }
@@ -68,7 +68,7 @@ mod tests {
     use crate::together::records;
 
     #[test]
-    fn eight_gpus_between_each_other_fit_eighty_columns() {
+    fn fabric_of_eight_gpus_fits_80_columns() {
         let text = fabric(&records::fabric(8), Style::default());
         for line in text.lines() {
             assert!(line.chars().count() <= 80, "{line:?}");

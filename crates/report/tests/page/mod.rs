@@ -1,4 +1,4 @@
-//! A strict reader of our own pages: tags must nest, attributes must be quoted, and nothing may be left open.
+//! A strict parser of this crate's pages: tags must nest, attributes must be quoted, and all elements must be closed.
 
 /// Tags and attributes of a page.
 pub(crate) struct Page {
@@ -7,11 +7,11 @@ pub(crate) struct Page {
     pub(crate) style: String,
 }
 
-/// Elements without an end tag.
+/// Void elements, which have no end tag.
 const VOID: [&str; 4] = ["meta", "br", "hr", "!doctype"];
 
 impl Page {
-    /// Reads a page, or says where it is not well formed.
+    /// Parses a page; the error is the first syntax error.
     pub(crate) fn read(text: &str) -> Result<Self, String> {
         let mut page = Self { tags: Vec::new(), style: String::new() };
         let mut open: Vec<String> = Vec::new();
@@ -45,12 +45,12 @@ impl Page {
         if open.is_empty() { Ok(page) } else { Err(format!("left open: {open:?}")) }
     }
 
-    /// How many elements of this name there are.
+    /// Number of elements with this name.
     pub(crate) fn count(&self, name: &str) -> usize {
         self.tags.iter().filter(|(tag, _)| tag == name).count()
     }
 
-    /// Values of an attribute, wherever it stands.
+    /// Values of an attribute in all elements.
     pub(crate) fn attributes<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
         let all = self.tags.iter().flat_map(|(_, attributes)| attributes);
         all.filter(move |(attribute, _)| attribute == name).map(|(_, value)| value.as_str())

@@ -1,5 +1,5 @@
-# Asked of the interpreter of a new environment. Nothing is imported that Python has not already, for what a file tells is
-# read there; "torch" as the one argument: what torch sees.
+# Run by the interpreter of a new environment. Prints facts that no file has, one label and value per line. With the argument
+# "torch" it also imports torch and prints the CUDA version and GPU that torch sees.
 import site
 import sys
 
@@ -19,5 +19,5 @@ if sys.argv[1:] == ["torch"]:
         say("torch failed", f"{type(error).__name__}: {error}")
     else:
         say("cuda", torch.version.cuda)
-        here = torch.cuda.is_available()
-        say("CUDA available", f"True, {torch.cuda.get_device_name(0)}" if here else "False")
+        available = torch.cuda.is_available()
+        say("CUDA available", f"True, {torch.cuda.get_device_name(0)}" if available else "False")

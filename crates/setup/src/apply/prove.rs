@@ -12,7 +12,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 /// The program that the interpreter runs. It prints one label and value per line.
-const QUESTION: &str = include_str!("prove.py");
+const PROGRAM: &str = include_str!("prove.py");
 
 /// The doctor's findings about the finished environment, which has to contain exactly what was installed.
 pub(super) fn examine(
@@ -49,7 +49,7 @@ pub(super) fn ask(environment: &Path, programs: &Programs) -> Result<Interpreter
     let installed = environment::installed(environment);
     let mut command = programs.python(&environment::python(environment))?;
     // Started in another folder, so that no local file is imported instead of an installed one.
-    command.args(["-c", QUESTION]).current_dir(environment);
+    command.args(["-c", PROGRAM]).current_dir(environment);
     command.args(installed.contains_key("torch").then_some("torch"));
     Ok(InterpreterRun { running: Running::start(&mut command)?, installed })
 }

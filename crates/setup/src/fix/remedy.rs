@@ -38,36 +38,36 @@ struct RequiredChanges {
 }
 
 impl Remedy {
-    /// Combines all errors and warnings whose commands are for this environment, except those in `not`, which have a
-    /// reason.
+    /// Combines the remedies of all errors and warnings for this environment, except the findings in `excluded`, each with
+    /// its reason.
     pub fn of(
         env: &PyEnv,
         findings: &[Finding],
         packages: &Packages,
-        not: &BTreeMap<usize, String>,
+        excluded: &BTreeMap<usize, String>,
     ) -> Self {
         let mut remedy = Self::default();
-        let mut wishes = Vec::new();
+        let mut all_changes = Vec::new();
         for (index, finding) in findings.iter().enumerate() {
             if finding.severity == Severity::Info || !is_for(env, finding) {
                 continue;
             }
-            let required_changes = match not.get(&index) {
+            let required_changes = match excluded.get(&index) {
                 Some(why) => Err(why.clone()),
                 None => required_changes(index, finding, packages),
             };
             match required_changes {
-                Ok(required_changes) => wishes.push(required_changes),
+                Ok(required_changes) => all_changes.push(required_changes),
                 Err(why) => remedy.left.push((index, why)),
             }
         }
         // Findings are sorted by severity; a change of torch fixes more of them than any other.
-        wishes.compact_sort_by_key(|required_changes| !required_changes.changes_torch);
+        all_changes.compact_sort_by_key(|required_changes| !required_changes.changes_torch);
         let mut torch_by = None;
-        for required_changes in wishes {
+        for required_changes in all_changes {
             let title =
                 |by: usize| format!("it is checked again after `{}` is fixed", findings[by].rule);
-            match torch_by.or_else(|| remedy.rival(&required_changes)) {
+            match torch_by.or_else(|| remedy.conflicting_finding(&required_changes)) {
                 Some(by) => remedy.left.push((required_changes.finding, title(by))),
                 None => {
                     torch_by = required_changes.changes_torch.then_some(required_changes.finding);
@@ -87,7 +87,7 @@ impl Remedy {
     }
 
     /// The finding that requires the same package in another version or from another source.
-    fn rival(&self, required_changes: &RequiredChanges) -> Option<usize> {
+    fn conflicting_finding(&self, required_changes: &RequiredChanges) -> Option<usize> {
         required_changes.installs.iter().find_map(|(install, _)| {
             self.sets.iter().find_map(|set| {
                 let differs = install.specs.iter().any(|spec| {
@@ -147,8 +147,8 @@ impl Remedy {
     /// Keeps packages that remaining packages require.
     fn protect(&mut self, packages: &Packages) {
         loop {
-            let going: BTreeSet<String> = self.remove.keys().cloned().compact_set();
-            let kept = going.iter().find(|name| packages.is_required(name, &going)).cloned();
+            let removed: BTreeSet<String> = self.remove.keys().cloned().compact_set();
+            let kept = removed.iter().find(|name| packages.is_required(name, &removed)).cloned();
             let Some((name, finding)) = kept.and_then(|name| self.remove.remove_entry(&name))
             else {
                 return;

@@ -9,8 +9,8 @@ use facts::Dist;
 use knowledge::{Requirement, dotted};
 
 impl SelectionContext<'_, '_> {
-    /// Why the libraries of a wheel do not run here: they need another CUDA than torch's, or than the requested one, or
-    /// a newer driver, or have no code for a GPU.
+    /// Why the libraries of a wheel do not run on the target: they need a CUDA version other than torch's or the requested
+    /// one, or a newer driver, or have no code for a GPU.
     pub(super) fn unfit(&self, number: usize, release: &Release, wheel: &Wheel) -> Option<Reason> {
         let label = format!("{} {}", self.problem.items[number].name(), release.text);
         let source = release.cited.clone().unwrap_or_default();
@@ -18,7 +18,7 @@ impl SelectionContext<'_, '_> {
         let read = code
             .and_then(|code| code.cuda)
             .map(|cuda| (cuda, format!("the libraries of {label} need CUDA {cuda}")));
-        // torch's build determines its CUDA, whatever PyPI's build of the release requires.
+        // For torch itself the chosen build determines the CUDA version, not the requirements of PyPI's build.
         let named = release.cuda.as_ref().filter(|_| self.problem.torch != Some(number));
         let named = named.map(|(cuda, line)| {
             (*cuda, format!("{label} requires {line}, which needs CUDA {cuda}"))
@@ -64,7 +64,7 @@ impl SelectionContext<'_, '_> {
 pub(super) fn cuda_of(requires: &[String]) -> Option<(u32, String)> {
     let mut found: Option<(u32, String)> = None;
     for line in requires {
-        // A requirement for some machines says nothing about the others.
+        // A requirement with a marker applies to some machines only.
         let Some(read) = Requirement::parse(line).filter(|read| read.marker.is_empty()) else {
             continue;
         };

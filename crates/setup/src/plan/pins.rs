@@ -32,7 +32,7 @@ impl PinnedRequirement<'_> {
 
 /// Why choices conflict, and the items that cause it.
 #[derive(Debug)]
-pub(super) struct Clash {
+pub(super) struct PinConflict {
     pub(super) reason: Reason,
     pub(super) items: BTreeSet<usize>,
 }
@@ -69,7 +69,7 @@ fn of_pick<'a>(
 }
 
 /// Whether the last pick is consistent with the previous ones, which are consistent.
-pub(super) fn consistent(place: &SelectionContext, picks: &[SelectedRelease]) -> Result<(), Clash> {
+pub(super) fn consistent(place: &SelectionContext, picks: &[SelectedRelease]) -> Result<(), PinConflict> {
     let Some(last) = picks.last() else { return Ok(()) };
     let all: Vec<PinnedRequirement> = asked(place, picks).collect();
     let own = place.problem.items[last.item].name();
@@ -86,7 +86,7 @@ pub(super) fn consistent(place: &SelectionContext, picks: &[SelectedRelease]) ->
                 {
                     let text = format!("{}, not {version}", asked.words(place));
                     let reason = Reason::new(text, &asked.requires.source);
-                    return Err(Clash { reason, items: [asked.item, pick.item].into() });
+                    return Err(PinConflict { reason, items: [asked.item, pick.item].into() });
                 }
             }
             // A package without a chosen release is checked when it is chosen.
@@ -110,14 +110,14 @@ fn satisfiable(name: &str, asked: &[PinnedRequirement]) -> bool {
 }
 
 /// The first two requirements that conflict, or all of them if only all together do.
-fn contradiction(place: &SelectionContext, name: &str, asked: &[PinnedRequirement]) -> Clash {
+fn contradiction(place: &SelectionContext, name: &str, asked: &[PinnedRequirement]) -> PinConflict {
     let pairs =
         asked.iter().enumerate().flat_map(|(i, a)| asked[i + 1..].iter().map(move |b| [*a, *b]));
     let two = pairs.into_iter().find(|pair| !satisfiable(name, pair));
     let those = two.map_or_else(|| asked.to_vec(), |pair| pair.to_vec());
     let words: Vec<String> = those.iter().map(|asked| asked.words(place)).collect();
     let source = those.first().map_or("", |asked| asked.requires.source.as_str());
-    Clash {
+    PinConflict {
         reason: Reason::new(words.join(", and "), source),
         items: those.iter().map(|asked| asked.item).collect(),
     }

@@ -3,7 +3,7 @@
 use super::Reason;
 use super::catalogue::Requires;
 use super::extension::{SelectedRelease, SelectionContext};
-use super::pins::{Clash, consistent};
+use super::pins::{PinConflict, consistent};
 use super::problem::{IgnoredLimits, Limit, Problem};
 use super::torch::{Torch, candidates, fits};
 use facts::CompactSort;
@@ -132,10 +132,10 @@ fn complete<'p>(
     rest: &[usize],
     builds: usize,
     picks: &mut Vec<SelectedRelease<'p>>,
-) -> Result<Vec<SelectedRelease<'p>>, Clash> {
+) -> Result<Vec<SelectedRelease<'p>>, PinConflict> {
     let Some((&item, rest)) = rest.split_first() else { return Ok(picks.clone()) };
     // The available releases of a package depend only on torch, Python and the machine, which are fixed.
-    let given = |reason: Reason| Clash { reason, items: BTreeSet::new() };
+    let given = |reason: Reason| PinConflict { reason, items: BTreeSet::new() };
     let mut reason = None;
     let mut items = BTreeSet::new();
     for pick in options(place, item).map_err(given)? {
@@ -163,7 +163,7 @@ fn complete<'p>(
         }
     }
     items.remove(&item);
-    Err(Clash { reason: reason.unwrap_or_else(|| place.no_wheel(item)), items })
+    Err(PinConflict { reason: reason.unwrap_or_else(|| place.no_wheel(item)), items })
 }
 
 fn options<'p>(

@@ -43,7 +43,7 @@ fn r1_16_unit_tests_pass_where_there_is_no_gpu_and_no_torch() {
     for test in ["test_gpu", "test_cuda", "test_mps"] {
         assert!(said.contains(&format!("::{test} SKIPPED")), "{said}");
     }
-    assert!(said.contains("needs cuda, torch reaches none here"), "{said}");
+    assert!(said.contains("needs cuda, torch finds none here"), "{said}");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! `Dockerfile`, `Dockerfile.arm64-cuda` and `Makefile`.
 
-use crate::index::IndexClient;
+use crate::index::TestIndex;
 use crate::plans::{PYPI, full, index, plan, target, wheel};
 use crate::tools::{failure, folder_with, output, python_here, python_with, uv, uv_in};
 use facts::{InstallPlan, PackageOrigin};
@@ -81,7 +81,7 @@ fn make(folder: &Path, arguments: &[&str]) -> Command {
 #[test]
 fn r1_11_setup_dev_makes_the_environment() {
     let (_kept, folder) = folder_with(&[]);
-    let (pypi, own) = (IndexClient::at(&folder.join("pypi")), IndexClient::at(&folder.join("own")));
+    let (pypi, own) = (TestIndex::at(&folder.join("pypi")), TestIndex::at(&folder.join("own")));
     pypi.wheel("small-1.0-py3-none-any.whl", &[]);
     own.wheel("torch-2.7.1+cpu-py3-none-any.whl", &["small"]);
     pypi.wheel("torch-2.7.1-py3-none-any.whl", &["small"]);
@@ -110,7 +110,7 @@ fn r1_11_setup_dev_makes_the_environment() {
 #[test]
 fn a_build_sees_the_environment_and_its_switches() {
     let (_kept, folder) = folder_with(&[]);
-    let pypi = IndexClient::at(&folder.join("pypi"));
+    let pypi = TestIndex::at(&folder.join("pypi"));
     pypi.wheel("torch-2.7.1-py3-none-any.whl", &[]);
     // Without the environment's torch, or without the variable, it does not build.
     pypi.source(

@@ -1,4 +1,4 @@
-//! An index in a folder, with wheels that contain only metadata.
+//! A package index in a folder, for tests. Its wheels contain only metadata.
 
 use setup::wheel::WheelName;
 use sha2::{Digest, Sha256};
@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 use zip::write::SimpleFileOptions;
 
 /// A simple index (PEP 503) with a `file:` URL.
-pub(crate) struct IndexClient(PathBuf);
+pub(crate) struct TestIndex(PathBuf);
 
-impl IndexClient {
+impl TestIndex {
     pub(crate) fn at(folder: &Path) -> Self {
         fs::create_dir_all(folder).unwrap();
         Self(folder.to_owned())

@@ -1,6 +1,6 @@
 //! Plans locked by the real uv: with an index in a folder, and with PyPI.
 
-use crate::index::IndexClient;
+use crate::index::TestIndex;
 use crate::plans::{PYPI, index, plan, target, wheel};
 use crate::tools::{folder_with, uv};
 use facts::{BuildRecipe, InstallPlan, PackageOrigin};
@@ -10,7 +10,7 @@ use setup::lock::{LockError, lock};
 #[test]
 fn a_plan_gets_its_closure_from_the_index_that_each_package_names() {
     let (_kept, folder) = folder_with(&[]);
-    let (pypi, own) = (IndexClient::at(&folder.join("pypi")), IndexClient::at(&folder.join("own")));
+    let (pypi, own) = (TestIndex::at(&folder.join("pypi")), TestIndex::at(&folder.join("own")));
     let torch = "torch-2.10.0+cu128-cp312-cp312-manylinux_2_28_aarch64.whl";
     let hash = own.wheel(torch, &["filelock", "einops<1 ; sys_platform == 'linux'"]);
     own.wheel("torch-2.10.0+cu128-cp312-cp312-manylinux_2_28_x86_64.whl", &["filelock"]);
@@ -39,7 +39,7 @@ fn a_plan_gets_its_closure_from_the_index_that_each_package_names() {
 #[test]
 fn r1_06_requests_of_the_torch_index_is_named_with_its_index() {
     let (_kept, folder) = folder_with(&[]);
-    let (pypi, own) = (IndexClient::at(&folder.join("pypi")), IndexClient::at(&folder.join("own")));
+    let (pypi, own) = (TestIndex::at(&folder.join("pypi")), TestIndex::at(&folder.join("own")));
     own.wheel("requests-2.28.1-py3-none-any.whl", &[]);
     pypi.wheel("requests-2.32.5-py3-none-any.whl", &[]);
     pypi.wheel("transformers-4.57.1-py3-none-any.whl", &["requests>=2.32.5"]);
@@ -60,8 +60,7 @@ fn r1_06_requests_of_the_torch_index_is_named_with_its_index() {
 #[test]
 fn files_without_a_published_hash_are_downloaded_and_hashed() {
     let (_kept, folder) = folder_with(&[]);
-    let (pypi, page) =
-        (IndexClient::at(&folder.join("pypi")), IndexClient::at(&folder.join("page")));
+    let (pypi, page) = (TestIndex::at(&folder.join("pypi")), TestIndex::at(&folder.join("page")));
     let file = "flash_attn-2.8.3+cu12torch2.8cxx11abiTRUE-cp312-cp312-linux_x86_64.whl";
     let hash = page.wheel(file, &[]);
     pypi.wheel("small-1.0-py3-none-any.whl", &[]);
@@ -88,7 +87,7 @@ fn files_without_a_published_hash_are_downloaded_and_hashed() {
 #[test]
 fn a_package_without_a_wheel_is_not_built() {
     let (_kept, folder) = folder_with(&[]);
-    let pypi = IndexClient::at(&folder.join("pypi"));
+    let pypi = TestIndex::at(&folder.join("pypi"));
     pypi.wheel("arm-1.0-cp312-cp312-manylinux_2_28_aarch64.whl", &[]);
     let plan = plan(
         target("a10", "linux", "x86_64", &[(8, 6)]),

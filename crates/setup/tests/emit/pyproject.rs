@@ -1,6 +1,6 @@
 //! `pyproject.toml`, `requirements.txt` and `pylock.toml` as uv and pip read them, with an index in a folder.
 
-use crate::index::IndexClient;
+use crate::index::TestIndex;
 use crate::plans::{full, index, plan, target, wheel};
 use crate::tools::{failure, folder_with, output, python_here, python_with, uv, uv_in};
 use facts::{InstallPlan, PlannedFile};
@@ -9,9 +9,9 @@ use std::path::Path;
 use std::process::Command;
 
 /// torch 2.7.1 as published: for Linux on its own index, for macOS on the default one.
-fn published(folder: &Path) -> (IndexClient, IndexClient) {
-    let pypi = IndexClient::at(&folder.join("pypi"));
-    let cu128 = IndexClient::at(&folder.join("cu128"));
+fn published(folder: &Path) -> (TestIndex, TestIndex) {
+    let pypi = TestIndex::at(&folder.join("pypi"));
+    let cu128 = TestIndex::at(&folder.join("cu128"));
     pypi.wheel("torch-2.7.1-py3-none-macosx_11_0_arm64.whl", &["einops"]);
     // An aarch64 machine must never get this one.
     pypi.wheel("torch-2.7.1-py3-none-manylinux_2_28_aarch64.whl", &["einops"]);
@@ -141,13 +141,13 @@ fn a_git_source_becomes_its_repository_and_revision() {
 
 /// Two small packages, one from a separate index, with their real files and hashes.
 fn locked(folder: &Path) -> InstallPlan {
-    let pypi = IndexClient::at(&folder.join("pypi"));
-    let own = IndexClient::at(&folder.join("own"));
+    let pypi = TestIndex::at(&folder.join("pypi"));
+    let own = TestIndex::at(&folder.join("own"));
     let (small, other) = ("small-1.0-py3-none-any.whl", "other-2.0+cu128-py3-none-any.whl");
     let hashes = [pypi.wheel(small, &[]), own.wheel(other, &[])];
     // Installing `other` from the default index would be wrong, and it has a higher version there.
     pypi.wheel("other-3.0-py3-none-any.whl", &[]);
-    let file = |index: &IndexClient, package: &str, name: &str, sha256: &String| PlannedFile {
+    let file = |index: &TestIndex, package: &str, name: &str, sha256: &String| PlannedFile {
         name: name.to_owned(),
         url: Some(format!("{}/{package}/{}", index.url(), name.replace('+', "%2B"))),
         sha256: Some(sha256.clone()),

@@ -19,9 +19,9 @@ pub(super) struct InstalledPeers<'a> {
     budget: Budget,
 }
 
-/// A team for each op that has peers.
-pub(super) fn teams<'a>(ops: &[OpOnDevice], all: &Peers<'a>) -> Vec<InstalledPeers<'a>> {
-    let team = |(op, here): (usize, &OpOnDevice)| {
+/// The peers of each op that has any.
+pub(super) fn op_peers<'a>(ops: &[OpOnDevice], all: &Peers<'a>) -> Vec<InstalledPeers<'a>> {
+    let of_op = |(op, here): (usize, &OpOnDevice)| {
         let peers: Vec<&Peer> = all.peers.iter().filter(|peer| peer.op == here.name()).collect();
         let (backend, budget) = (all.backend, Budget::of(all.budget));
         (!peers.is_empty()).then(|| InstalledPeers {
@@ -32,27 +32,27 @@ pub(super) fn teams<'a>(ops: &[OpOnDevice], all: &Peers<'a>) -> Vec<InstalledPee
             budget,
         })
     };
-    ops.iter().enumerate().filter_map(team).collect()
+    ops.iter().enumerate().filter_map(of_op).collect()
 }
 
-/// Runs every team on the cases of its op; `push` is called with each row and the indices of its op and case.
+/// Runs all peers on the cases of their op; `push` is called with each row and the indices of its op and case.
 ///
-/// Compilers of Python packages are single-threaded per process, so half of the cores drive a team each, and the others
-/// compute references.
+/// Compilers of Python packages are single-threaded per process, so half of the cores run the peers of one op each, and the
+/// others compute references.
 pub(super) fn run(
-    teams: Vec<InstalledPeers<'_>>,
+    peers: Vec<InstalledPeers<'_>>,
     ops: &[OpOnDevice],
     push: impl Fn(usize, usize, ParityRow) + Sync + Send,
 ) {
-    let threads = (super::cores() / 2).clamp(1, teams.len().max(1));
-    let waiting = Mutex::new(teams.into_iter());
+    let threads = (super::cores() / 2).clamp(1, peers.len().max(1));
+    let waiting = Mutex::new(peers.into_iter());
     let next = || waiting.lock().unwrap_or_else(PoisonError::into_inner).next();
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
-                while let Some(team) = next() {
-                    let op = team.op;
-                    team.run(&ops[op].cases, &|case, row| push(op, case, row));
+                while let Some(of_op) = next() {
+                    let op = of_op.op;
+                    of_op.run(&ops[op].cases, &|case, row| push(op, case, row));
                 }
             });
         }
@@ -77,8 +77,8 @@ impl InstalledPeers<'_> {
     }
 }
 
-/// The order of cases under a time limit: a random one of each kind and storage type, then a second one of each, and so
-/// on.
+/// The order in which cases run until the time limit: a random one of each kind and storage type, then a second one of each, and
+/// so on.
 fn covering(cases: &[Case]) -> Vec<usize> {
     let mut draw = TensorRng::named("order of the peers' cases");
     let mut drawn: Vec<(u64, usize)> = (0..cases.len()).map(|at| (draw.bits(), at)).collect();
@@ -177,7 +177,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn every_kind_and_storage_type_comes_before_a_second_of_any() {
+    fn every_kind_and_storage_type_runs_once_before_any_runs_twice() {
         for crate::OpCases { op, cases, .. } in crate::CASES {
             let cases = cases();
             let order = covering(&cases);

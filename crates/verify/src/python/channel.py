@@ -1,10 +1,10 @@
-"""firstlight's harness: runs kernels of an installed Python stack and says what ran.
+"""firstlight's harness: runs kernels of an installed Python stack and reports which kernels ran.
 
-Started as `python -I -B harness.py ADAPTERS [DIR]...`: ADAPTERS is the folder with the adapters, each DIR is searched for
-packages before the environment's own. Requests are JSON lines on standard input, answers JSON lines on what was standard
-output. Both are taken before anything else is imported; whatever a library prints goes to standard error.
+usage: python -I -B harness.py ADAPTERS [DIR]...: ADAPTERS is the folder with the adapters; each DIR is searched for packages
+before the environment's own. Requests are JSON lines on standard input, responses JSON lines on standard output. Both streams
+are duplicated before other imports, and all output of libraries goes to standard error.
 
-Needs Python 3.8 and nothing else. Tensors are torch's where torch can be imported, and memoryviews otherwise.
+Requires only Python 3.8. Tensors are torch tensors if torch can be imported, otherwise memoryviews.
 """
 
 import json
@@ -12,7 +12,7 @@ import os
 import sys
 import time
 
-# Kept before a package could replace them.
+# Saved before a package can replace them.
 clock = time.perf_counter
 requests = os.fdopen(os.dup(0), "r", encoding="utf-8")
 answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
@@ -29,7 +29,7 @@ import warnings
 
 
 class NotApplicable(Exception):
-    """This peer cannot run this call, for the reason given: no failure of its kernel."""
+    """The peer does not support this call, for the reason given; not a failure of its kernel."""
 
 
 class NotInstalled(Exception):
@@ -49,8 +49,8 @@ def first_line(error):
     return (lines[0] if lines else "no message")[:300]
 
 
-def said_why(warning):
-    """A warning's reason, without where torch's source raised it and without what it says of the backends not asked for."""
+def reason_of_warning(warning):
+    """The text of a warning without torch's source location; None for warnings about backends that were not requested."""
     text = first_line(warning.message).partition(" (Triggered internally")[0].strip()
     return None if "runtime disabled" in text or text.endswith("because:") else text
 
@@ -62,7 +62,7 @@ def package(name):
     except (NotApplicable, NotInstalled, Broken):
         raise
     except BaseException as error:
-        # A package may break in any way while it is imported, SystemExit included.
+        # An import can raise anything, SystemExit included.
         if isinstance(error, (KeyboardInterrupt, MemoryError)):
             raise
         if isinstance(error, ModuleNotFoundError) and error.name == name.partition(".")[0]:
@@ -75,12 +75,12 @@ def is_installed(name):
     try:
         return importlib.util.find_spec(name) is not None
     except ValueError:
-        # Imported by something that set no spec.
+        # A module that was imported without a spec.
         return True
 
 
 def version(name):
-    """What the environment says of a distribution's version."""
+    """Name and version of a distribution in the environment."""
     from importlib import metadata
 
     try:

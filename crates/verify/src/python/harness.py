@@ -1,8 +1,7 @@
 # Peers and requests.
 
-# What a peer can be asked for: name -> (function from a case to (run, collect), where its kernels come from). `run` is the
-# library's own call, with its arguments ready in the layout the library wants, and is what is timed; `collect` gives outputs
-# by name from its result.
+# The peers: name -> (function from a case to (run, collect), package of the kernels). `run` calls the library with arguments
+# that are already in its layout, and is what is timed; `collect` returns the outputs by name from its result.
 PEERS = {}
 
 
@@ -15,7 +14,7 @@ def peer(name, package):
 
 
 def adapter(folder, name):
-    """Runs an adapter's file, once."""
+    """Executes an adapter's file once."""
     path = os.path.join(folder, name + ".py")
     spec = importlib.util.spec_from_file_location("firstlight_peer_" + name, path)
     if spec.name in sys.modules:
@@ -28,7 +27,7 @@ def adapter(folder, name):
 
 
 def own_function(where):
-    """A user's function: takes the tensors and settings by name, gives outputs by name (or `o` alone)."""
+    """A user's function: takes tensors and settings by name, and returns outputs by name or only `o`."""
     module, _, name = where.partition(":")
     function = package(module)
     for part in name.split("."):
@@ -44,15 +43,15 @@ def own_function(where):
             return result if isinstance(result, dict) else {"o": result}
 
         if "new_tokens" in settings:
-            # One that generates hands over the ids of each new token, one a sequence, as soon as they are chosen.
-            return lambda put=heard_by_nobody: function(tensors, dict(case.settings), put), collect
+            # A generating function passes the ids of each step, one per sequence, to a callback as soon as they are sampled.
+            return lambda put=ignore_ids: function(tensors, dict(case.settings), put), collect
         return lambda: function(tensors, settings), collect
 
     return prepare
 
 
-class Nothing:
-    """A call of which nothing can be asked: an adapter imports its package first."""
+class NoCase:
+    """Stands for a call while an adapter imports its package: every access raises NotApplicable."""
 
     def __getattr__(self, name):
         raise NotApplicable("there is no call yet")
@@ -88,19 +87,19 @@ class Harness:
         return {"tuned": tune(request["warmup"], request["rep"], request["share"])}
 
     def ready(self, request):
-        """Imports what these peers are made of, so that a first call is no longer than it has to be."""
+        """Imports the packages of these peers, so that the first call does not include it."""
         for adapter_of, name in request["peers"]:
             try:
                 adapter(self.adapters, adapter_of)
-                PEERS[name][0](Nothing())
+                PEERS[name][0](NoCase())
             except BaseException:
-                # A call says why, in its row.
+                # The peer's call will report the error.
                 continue
         return {}
 
     def load(self, request):
         self.drop(request)
-        # A model stays as long as it is the one that is asked for.
+        # A loaded model is reused until another one is requested.
         models_of = (request["settings"].get("folder"), request["dtype"], request["device"])
         if models_of != self.models_of:
             self.models, self.models_of = {}, models_of
@@ -114,14 +113,14 @@ class Harness:
         return {}
 
     def run(self, request):
-        """Runs a peer on other values first, then once as it is judged: on its real inputs, watched, over poison."""
+        """Runs a peer on other values first, then the judged run: on the real inputs, profiled, with NaN in freed memory."""
         case, name = self.case, request["peer"]
         case.said = []
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")
             try:
                 prepare, by = self.wanted(request)
-                # The first call compiles and tunes. Half the values give other outputs: a cached result is a wrong one.
+                # The first call compiles and tunes. It has halved inputs, so a result cached from it is wrong.
                 case.scale(0.5)
                 call, collect = prepare(case)
                 start = clock()
@@ -134,21 +133,21 @@ class Harness:
                 case.scale(1.0)
                 call, collect = prepare(case)
                 start = clock()
-                result, evidence = watched(case, call)
+                result, evidence = profiled(case, call)
                 millis = (clock() - start) * 1e3
             except NotInstalled as error:
                 return {"outcome": "not installed", "reason": str(error)}
             except NotApplicable as error:
-                reasons = [str(error)] + [reason for reason in map(said_why, said) if reason]
-                # Warnings name what the library refused; the same one may come twice.
+                reasons = [str(error)] + [reason for reason in map(reason_of_warning, said) if reason]
+                # Warnings have the library's reasons, possibly repeated.
                 return {"outcome": "not applicable", "reason": "; ".join(dict.fromkeys(reasons))[:600]}
             except Exception as error:
-                # On the processor, kernels for GPUs that look for a driver are as little asked as those that say so.
+                # On the CPU, GPU kernels that fail without a driver are not applicable either.
                 if case.device == "cpu" and lacks_driver(error):
                     return {"outcome": "not applicable", "reason": "it needs a GPU: %s" % first_line(error)}
                 if isinstance(error, Broken):
                     return {"outcome": "raised", "reason": str(error)}
-                # Some packages import optional dependencies when they are first called.
+                # Some packages import optional dependencies in the first call.
                 if isinstance(error, ModuleNotFoundError):
                     return {"outcome": "not installed", "reason": reason_of(error)}
                 raise
@@ -165,14 +164,14 @@ class Harness:
         }
 
     def wanted(self, request):
-        """The peer's function and the distribution it is of."""
+        """The peer's function and its distribution."""
         if request.get("function"):
             return own_function(request["function"]), request["function"].partition(":")[0]
         adapter(self.adapters, request["adapter"])
         return PEERS[request["peer"]]
 
     def gathered(self, outputs, case, wanted):
-        """The outputs asked for, in the contract's storage types."""
+        """The requested outputs, in the contract's storage types."""
         if not isinstance(outputs, dict):
             raise TypeError("gave %s instead of outputs by name" % type(outputs).__name__)
         gathered = {}
@@ -197,25 +196,25 @@ class Harness:
         return {"samples": samples, "replays": replays}
 
     def generate(self, request):
-        """Some runs of a prepared generation, of as many tokens as are asked for now."""
+        """Times runs of a prepared generation with the requested number of tokens."""
         prepared = self.prepared[request["peer"]]
         settings = prepared.case.settings
         judged = settings["new_tokens"]
         settings["new_tokens"] = str(request["new_tokens"])
         try:
-            return {"runs": [heard(prepared) for _ in range(request["runs"])]}
+            return {"runs": [timed_generation(prepared) for _ in range(request["runs"])]}
         finally:
             settings["new_tokens"] = judged
 
     def watch(self, request):
-        """What runs now, after the timing: a library may have changed its mind."""
+        """Profiles the call after the timing, because a library may have switched kernels."""
         prepared = self.prepared[request["peer"]]
-        _, evidence = watched(prepared.case, prepared.run)
+        _, evidence = profiled(prepared.case, prepared.run)
         return {"evidence": evidence}
 
 
 def add_sites(folders):
-    """Makes them site folders, `.pth` files included, and the first ones."""
+    """Adds folders as site folders, with their `.pth` files, before all others."""
     import site
 
     known = list(sys.path)
@@ -224,7 +223,7 @@ def add_sites(folders):
     sys.path[:] = [path for path in sys.path if path not in known] + known
 
 
-# What torch, Triton and the dynamic loader say where there is no NVIDIA driver.
+# Error messages of torch, Triton and the dynamic loader without an NVIDIA driver.
 NO_DRIVER = (
     "found no nvidia driver",
     "no cuda gpus are available",
@@ -235,7 +234,7 @@ NO_DRIVER = (
 
 
 def lacks_driver(error):
-    """Whether an error, or one that it came from, says that there is no driver."""
+    """Whether an error or one of its causes is due to a missing driver."""
     while error is not None:
         if any(words in str(error).lower() for words in NO_DRIVER):
             return True
@@ -245,7 +244,7 @@ def lacks_driver(error):
 
 def outcome_of(error):
     kind = type(error).__name__
-    # unittest's SkipTest and pytest's Skipped say so in their names.
+    # unittest.SkipTest and pytest's Skipped.
     if "skip" in kind.lower():
         return {"outcome": "skipped", "reason": "the peer skipped itself: %s" % first_line(error)}
     return {"outcome": "raised", "reason": reason_of(error)}
@@ -256,7 +255,7 @@ def main():
     add_sites(paths)
     find_torch()
     harness = Harness(adapters)
-    # Gradients are nobody's business here.
+    # Kernels are checked without gradients.
     guard = torch.no_grad() if torch is not None else None
     if guard is not None:
         guard.__enter__()

@@ -271,7 +271,7 @@ pub(crate) fn judge_peer(
 ) -> PeerRun {
     let call = references.call();
     run(session, peer, &call.problem().outputs(), backend, |outputs, given| {
-        match references.given(outputs) {
+        match references.for_outputs(outputs) {
             Ok(reference) => against_only(call, outputs, &reference, Some(given)),
             Err(reason) => Judgement::fail(reason, 0, 0.0),
         }

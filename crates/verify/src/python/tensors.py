@@ -1,10 +1,10 @@
-# Tensors as files, and the call that they belong to.
+# Tensors in safetensors files, and the call that they belong to.
 
 WIDTHS = {"F64": 8, "F32": 4, "BF16": 2, "F16": 2, "I32": 4, "F8_E4M3": 1, "I8": 1, "U8": 1}
-# A memoryview has no floats of 16 and 8 bits: their bits are given as unsigned integers.
+# memoryview has no 16-bit and 8-bit floats: their bits are unsigned integers.
 FORMATS = {"F64": "d", "F32": "f", "BF16": "H", "F16": "H", "I32": "i", "F8_E4M3": "B", "I8": "b", "U8": "B"}
 
-# Python alone takes a second for so many elements.
+# Maximum elements without torch, for which Python takes a second.
 LARGEST_WITHOUT_TORCH = 1 << 21
 
 
@@ -36,7 +36,7 @@ def read_tensors(path):
 
 
 def write_tensors(path, tensors):
-    """The same the other way: {name: (dtype, tensor)} of torch tensors or buffers."""
+    """Writes a safetensors file from {name: (dtype, tensor)} of torch tensors or buffers."""
     header, sizes, at = {}, [], 0
     for name, (dtype, tensor) in tensors.items():
         shape = list(tensor.shape)
@@ -62,17 +62,17 @@ def write_tensors(path, tensors):
 
 
 class Case:
-    """One call of an op: its tensors by name, its settings as text, and where it runs."""
+    """One call of an op: its tensors by name, its settings as text, and its device."""
 
     def __init__(self, request, models=None):
-        # Models that an adapter has loaded from this case's folder; they outlive the case.
+        # Models that an adapter loaded from this case's folder, reused by later cases.
         self.models = {} if models is None else models
-        # What the package says of parts of itself that it does without.
+        # Messages of the package about missing fast paths.
         self.said = []
         self.op, self.dtype, self.device = request["op"], request["dtype"], request["device"]
         self.settings, self.outputs = request["settings"], request["outputs"]
         self.files = read_tensors(request["inputs"])
-        # How the inputs of the first call differ from those of the judged one.
+        # Factor of the inputs: not 1 in the first call, which is not judged.
         self.factor = 1.0
         self.kept, self.copied = {}, {}
 
@@ -95,26 +95,26 @@ class Case:
         return self.settings.get(name, default)
 
     def refuse(self, **unless):
-        """Refuses inputs and settings that the peer has no argument for."""
+        """Rejects inputs and settings that the peer has no argument for."""
         for name, reason in unless.items():
             if name in self.files or name in self.settings:
                 raise NotApplicable("%s: %s" % (name, reason))
 
     def get(self, name):
-        """A tensor, or None where the call has none."""
+        """A tensor, or None if the call has none."""
         return self.tensor(name) if name in self.files else None
 
     def tensor(self, name):
-        """A tensor on the device; the same object as long as the factor stays."""
+        """A tensor on the device; the same object until the factor changes."""
         if name not in self.kept:
             self.kept[name] = self.made(name)
         return self.kept[name]
 
     def made(self, name):
         dtype, shape, data = self.files[name]
-        # Weights in float8 and integers stay as they are: torch multiplies none, and x changes beside them.
+        # float8 and integer weights are not scaled, because torch cannot multiply them; the activations change anyway.
         scaled = self.factor != 1.0 and dtype not in ("I32", "F8_E4M3", "I8", "U8")
-        # Half a token id is none: a model's other call is the prompt backwards.
+        # Token ids cannot be halved, so a model's first call has the reversed prompt.
         backwards = self.factor != 1.0 and self.op == "model"
         if torch is None:
             if product(shape) == 0:
@@ -129,15 +129,15 @@ class Case:
                 from array import array
 
                 data = memoryview(array(FORMATS[dtype], reversed(data.cast(FORMATS[dtype]).tolist()))).cast("B")
-            # A copy: a peer may write into its inputs, and the next one reads them too.
+            # A copy, because a peer may overwrite its inputs, which other peers read.
             return memoryview(bytearray(data)).cast(FORMATS[dtype], shape)
         if product(shape) == 0:
             return torch.empty(shape, dtype=torch_type(dtype), device=self.device)
         if name not in self.copied:
-            # To a GPU once, however many peers read it.
+            # Copied to the GPU once for all peers.
             tensor = torch.frombuffer(data, dtype=torch_type(dtype)).view(shape)
             self.copied[name] = tensor.to(self.device)
-        # A copy even so: a peer may write into its inputs.
+        # A copy, because a peer may overwrite its inputs.
         whole = self.copied[name].flip(-1) if backwards else self.copied[name].clone()
         return self.copied[name] * self.factor if scaled else whole
 

@@ -1,4 +1,4 @@
-# What ran, and how long it took.
+# Profiling and timing.
 
 
 def synchronize(device):
@@ -6,10 +6,10 @@ def synchronize(device):
         torch.cuda.synchronize()
 
 
-def watched(case, run):
-    """Runs it once and gives (result, what ran): kernels on a GPU, operators of torch or functions elsewhere."""
+def profiled(case, run):
+    """Runs a call once; returns the result and counts by name of GPU kernels, or on a CPU of torch operators or functions."""
     if torch is None:
-        return watched_functions(run)
+        return profiled_functions(run)
     from torch.profiler import ProfilerActivity, profile
 
     on_gpu = case.device == "cuda"
@@ -24,7 +24,7 @@ def watched(case, run):
     return result, [{"name": name, "count": count} for name, count in counts.items()]
 
 
-def watched_functions(run):
+def profiled_functions(run):
     counts = {}
 
     def see(frame, event, argument):
@@ -34,7 +34,7 @@ def watched_functions(run):
             name = "%s.%s" % (getattr(argument, "__module__", None) or "builtins", argument.__name__)
         else:
             return
-        # Generators and the like have no name of their own, and len() is no evidence.
+        # Lambdas and generators have no name, and builtins such as len() are no evidence.
         if "<" not in name and not name.startswith("builtins."):
             counts[name] = counts.get(name, 0) + 1
 
@@ -48,7 +48,7 @@ def watched_functions(run):
 
 
 def poison(case, outputs):
-    """Leaves NaN in freed memory of the outputs' sizes, where a library's next empty tensor is likely to be."""
+    """Fills and frees memory of the outputs' sizes with NaN, which a library's next empty tensor probably reuses."""
     if torch is None:
         return
     filled = [torch.full_like(tensor, float("nan")) for tensor in outputs if tensor.is_floating_point()]
@@ -56,16 +56,16 @@ def poison(case, outputs):
     del filled
 
 
-def heard_by_nobody(ids):
+def ignore_ids(ids):
     pass
 
 
-def heard(prepared):
-    """One generation: for each token the seconds after which its ids were there, and how many they were."""
+def timed_generation(prepared):
+    """Runs one generation; returns for each step the seconds until its ids were on the host, and their number."""
     steps = []
 
     def put(ids):
-        # As numbers: what a GPU has yet to compute is not there.
+        # Copies the ids to the host, which waits for the GPU.
         ids = ids.tolist() if hasattr(ids, "tolist") else list(ids)
         steps.append([clock() - begin, len(ids)])
 
@@ -76,14 +76,14 @@ def heard(prepared):
 
 
 class Prepared:
-    """A peer's call that was judged, as it is timed."""
+    """A judged call of a peer that can be timed."""
 
     def __init__(self, case, run):
         self.case, self.run, self.graphs = case, run, {}
         self.flush, self.writes = None, 1
 
     def time(self, millis, fewest, most, replays):
-        """Milliseconds of single runs, by the device's own clock; means of `replays` runs from a recorded graph."""
+        """Milliseconds of single runs by the device's clock; with `replays`, means of that many runs in a CUDA graph."""
         timed = self.on_cpu if self.case.device == "cpu" else self.on_gpu
         if replays and self.case.device != "cpu":
             graph = self.graph(replays)
@@ -114,7 +114,7 @@ class Prepared:
 
     def on_gpu(self, run):
         if self.flush is None:
-            # Larger than the L2 cache: written before each run, so that none finds its inputs there.
+            # Larger than L2, and written before each run, so that inputs are not in L2.
             cache = getattr(torch.cuda.get_device_properties(0), "L2_cache_size", 0) or 64 << 20
             self.flush = torch.empty(2 * cache, dtype=torch.uint8, device="cuda")
             self.writes = self.writes_that_hide(run)
@@ -128,8 +128,8 @@ class Prepared:
         return begin.elapsed_time(end)
 
     def writes_that_hide(self, run):
-        """How often the flush is written, so that the host has given the GPU every launch before the first one starts:
-        a library's own time on the host is not measured, as firstlight's is not."""
+        """How often the flush buffer is written so that the GPU is busy until the host has enqueued all launches of a run:
+        host time is not measured, neither the library's nor firstlight's."""
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         self.flush.zero_()
         begin.record()

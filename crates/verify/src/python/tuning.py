@@ -1,16 +1,16 @@
-# How Triton's kernels find their configurations.
+# Autotuning of Triton kernels.
 
 
 def tune(most_warmup, most_rep, share):
-    """Triton compiles every configuration of a kernel that is new to it, and measures each for an eighth of a second. Here
-    each is measured for these milliseconds, and what is found so is kept nowhere, for later processes are to find the best
-    ones. With a share [n, of] only every `of`th configuration is tried, the nth first; with [0, 0] they are tried until one
-    runs, which is enough for a call that is not timed."""
+    """Shortens Triton's autotuner, which compiles every configuration of a new kernel and measures each for an eighth of a
+    second. Each is measured for these milliseconds, and the result is not cached on disk, so that later processes tune fully.
+    With a share [n, of] only every `of`th configuration is tried, from the nth on; with [0, 0] they are tried until one runs,
+    which is enough for a call that is not timed."""
     try:
         from triton import testing
         from triton.runtime.autotuner import Autotuner
     except BaseException:
-        # No Triton, or one that is arranged otherwise: what is there tunes as it does.
+        # No Triton, or a version with another autotuner, which is left unchanged.
         return False
     whole = getattr(testing.do_bench, "whole", testing.do_bench)
     prune = getattr(Autotuner.prune_configs, "whole", Autotuner.prune_configs)
@@ -26,7 +26,7 @@ def tune(most_warmup, most_rep, share):
 
     def noted(tuner, *args, **more):
         times = measure_one(tuner, *args, **more)
-        # A configuration that a GPU has no room for takes for ever.
+        # A configuration that exceeds the GPU's resources has an infinite time.
         if (min(times) if isinstance(times, (list, tuple)) else times) < float("inf"):
             ran.append(True)
         return times
@@ -43,7 +43,7 @@ def tune(most_warmup, most_rep, share):
 
 
 class Tried(list):
-    """All configurations, of which a loop sees those of a share, and then, as long as none has run, the others."""
+    """All configurations. Iteration yields those of a share, then the others until one has run."""
 
     def __init__(self, configs, share, ran):
         super().__init__(configs)

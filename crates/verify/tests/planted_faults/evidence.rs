@@ -7,7 +7,7 @@ use ops::{Call, Settings, TensorMap};
 use verify::{MatrixResults, SampledCall, cases, judge};
 
 #[test]
-fn right_outputs_without_a_launch_do_not_pass() {
+fn correct_outputs_without_a_launch_fail() {
     let device = backends::open(BackendKind::Cpu).unwrap();
     let case = cases("attention").into_iter().find(|case| case.name == "edge/d60").unwrap();
     let (inputs, settings): (TensorMap, Settings) = (case.build)();
@@ -35,22 +35,22 @@ fn right_outputs_without_a_launch_do_not_pass() {
 }
 
 #[test]
-fn a_kernel_that_cheats_is_not_admitted_to_be_timed() {
+fn cheating_kernels_are_not_timed() {
     let device = backends::open(BackendKind::Cpu).unwrap();
     let case = cases("attention").into_iter().find(|case| case.name == "edge/d60").unwrap();
     let (inputs, settings): (TensorMap, Settings) = (case.build)();
     let op = ops::op("attention").unwrap();
     let call = op.bind(&inputs, &settings).unwrap();
     let chosen = call.select(&device, None).unwrap().chosen;
-    let standing = MatrixResults::without_matrix();
+    let results = MatrixResults::without_matrix();
     for seed in 0..4 {
         let admitted = |call: &Call<'_>, device: &Device| {
-            standing
+            results
                 .admit(call, &mut SampledCall::of(op, (&inputs, &settings), seed), device, chosen)
                 .map(drop)
         };
         assert_eq!(admitted(&call, &device), Ok(()));
-        // For any random part: one half of it, or the half outside it, was not written.
+        // The unwritten half is detected both inside and outside the sampled part.
         let refusal = admitted(&call, &cheating(FaultyBehavior::HalfWritten)).unwrap_err();
         assert!(refusal.contains("is NaN"), "{refusal}");
         let stale = admitted(&call, &cheating(FaultyBehavior::Stale)).unwrap_err();

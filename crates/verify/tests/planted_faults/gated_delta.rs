@@ -11,7 +11,7 @@ pub(crate) const FAULTS: &[Fault] = &[
     Fault { name: "beta not applied", plant: beta_not_applied },
     Fault { name: "decay of another head", plant: decay_of_another_head },
     Fault { name: "decay not applied", plant: decay_not_applied },
-    Fault { name: "decay held at e^-10", plant: decay_held },
+    Fault { name: "decay clamped at e^-10", plant: decay_clamped },
     Fault { name: "gate bias left out", plant: |given| given.without("dt_bias") },
     Fault { name: "beta not doubled", plant: |given| given.unset(&["allow_neg_eigval"]) },
     Fault { name: "queries and keys not normalised", plant: |given| given.unset(&["l2norm"]) },
@@ -37,8 +37,8 @@ fn decay_not_applied(given: &FaultInput<'_>) -> Option<TensorMap> {
     given.with(&["g"], |gates| map(gates, |_| none))
 }
 
-/// A wiped state keeps a little.
-fn decay_held(given: &FaultInput<'_>) -> Option<TensorMap> {
+/// A state that the decay should erase keeps a small part.
+fn decay_clamped(given: &FaultInput<'_>) -> Option<TensorMap> {
     if given.inputs.contains_key("A_log") {
         return None;
     }

@@ -1,29 +1,29 @@
-// A libcuda.so.1 and an NVRTC for tests: one GPU that computes nothing, so that plans and launches can be held against what
-// kernels take. Parameters come from a cubin's own record of them or, for what the bundle does not hold, from the source's
-// text. A launch that a GPU would refuse is refused here too.
-// Its memory is memory, up to a size: what is copied there can be read back.
+// A stand-in for libcuda.so.1 and NVRTC for tests: one GPU that computes nothing, to compare plans and launches with the parameters
+// that kernels declare. Parameters are read from the cubin or, for kernels that are not in the bundle, from the source text. Launches
+// that a GPU would refuse are refused.
+// Allocations up to a size are host memory: data copied there can be read back.
 //   FAKE_CUDA_COMPUTE=80        its compute capability
-//   FAKE_CUDA_INIT=100          the code that the driver's start ends with, as 100 without a GPU
-//   FAKE_CUDA_VERSION=11080     the newest CUDA that the driver supports, else 12.9
-//   FAKE_CUDA_GPUS=2            how many GPUs there are, else 1; CUDA_VISIBLE_DEVICES hides them by number or UUID as the driver does
-//   FAKE_CUDA_FILLS=1           memory is filled where that is asked; else only what is too large to be memory remembers it
-//   FAKE_CUDA_WRONG=1           what is read from GPU 1 has one bit flipped, after a kernel of an op
-//   FAKE_CUDA_SLOW=1            what is timed on GPU 1 takes twice as long
+//   FAKE_CUDA_INIT=100          result of cuInit, for example 100 without a GPU
+//   FAKE_CUDA_VERSION=11080     maximum CUDA version of the driver, default 12.9
+//   FAKE_CUDA_GPUS=2            number of GPUs, default 1; CUDA_VISIBLE_DEVICES hides them by number or UUID as in the driver
+//   FAKE_CUDA_FILLS=1           memset fills memory; otherwise only allocations without memory record the value
+//   FAKE_CUDA_WRONG=1           one bit of data read from GPU 1 is flipped after a kernel of an op
+//   FAKE_CUDA_SLOW=1            times on GPU 1 are doubled
 //   FAKE_CUDA_BAD_MEMORY=1      a word of GPU 1's memory loses a bit
-//   FAKE_CUDA_ENDS=1            a process that is given GPU 1 alone ends when it launches its first kernel
-//   FAKE_CUDA_TAKEN=1           GPU 1 is taken by another program, whose compute mode lets no other use it
-//   FAKE_CUDA_MIG=1             the GPU that CUDA_VISIBLE_DEVICES names by a UUID is a partition
-//   FAKE_CUDA_NO_PEERS=1        no GPU reaches another one's memory
+//   FAKE_CUDA_ENDS=1            a process that sees only GPU 1 ends when it launches its first kernel
+//   FAKE_CUDA_TAKEN=1           another process uses GPU 1 in exclusive compute mode
+//   FAKE_CUDA_MIG=1             the GPU that CUDA_VISIBLE_DEVICES names by UUID is a MIG partition
+//   FAKE_CUDA_NO_PEERS=1        no peer access between GPUs
 //   FAKE_CUDA_SLOW_COPIES=1     copies to GPU 1 take twice as long
 //   FAKE_CUDA_WRONG_COPIES=1    copies to GPU 1 lose a bit
 //   FAKE_CUDA_ENDS_COPIES=1     a process that copies to GPU 1 ends
-//   FAKE_CUDA_FREE=BYTES        memory that is free
-//   FAKE_CUDA_NO_COPIES=1       nothing is copied, so that only the host's own work takes time
-//   FAKE_CUDA_LAUNCHES=FILE     names of launched kernels are appended to it, where it is set, and `compiled OPTIONS` for each compilation
-//   FAKE_CUDA_ARGUMENTS=FILE    the same with a hash of each launch's shape and arguments, and what was destroyed and released
-//   FAKE_CUDA_COPIES=FILE       copies on a GPU are appended to it: the thread that asked, to where, how many bytes, and of four the number
-//                               that they are; and what memory of another process was opened
-//   FAKE_CUDA_PAUSE=MICROS      how long changing a limit and compiling take, so that threads meet there
+//   FAKE_CUDA_FREE=BYTES        free memory
+//   FAKE_CUDA_NO_COPIES=1       copies do nothing, so that only host work takes time
+//   FAKE_CUDA_LAUNCHES=FILE     names of launched kernels are appended to FILE, and `compiled OPTIONS` for each compilation
+//   FAKE_CUDA_ARGUMENTS=FILE    the same with a hash of each launch's shape and arguments, and destroyed and released objects
+//   FAKE_CUDA_COPIES=FILE       copies on a GPU are appended to FILE: thread, destination, number of bytes, and for 4 bytes their value;
+//                               also opened memory of other processes
+//   FAKE_CUDA_PAUSE=MICROS      duration of changing a limit and of compiling, so that threads overlap there
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -32,7 +32,7 @@
 #include <unistd.h>
 
 enum { SUCCESS = 0, INVALID_VALUE = 1, INVALID_CONTEXT = 201, INVALID_HANDLE = 400, MOST_PARAMETERS = 64 };
-// A function has the limits that it was given last, whoever gave them.
+// A function has the limits that were set last, by any caller.
 typedef struct Function {
     char *name;
     int count;
@@ -56,7 +56,7 @@ static void pause_here(void) {
     if (micros) usleep(atoi(micros));
 }
 
-// One line at a time, also where several threads write.
+// Appends one line at a time, from any thread.
 static int append_to(const char *variable, const char *line) {
     const char *name = getenv(variable);
     if (!name) return SUCCESS;
@@ -72,7 +72,7 @@ static uint64_t mixed(uint64_t hash, const void *from, size_t bytes) {
     return hash;
 }
 
-// ---- What only has to succeed.
+// ---- Functions that only succeed.
 #define SUCCEEDS(name) int name(void) { return SUCCESS; }
 SUCCEEDS(cuMemFreeHost) SUCCEEDS(cuMemHostRegister_v2) SUCCEEDS(cuMemHostUnregister)
 SUCCEEDS(cuStreamSynchronize)
@@ -84,7 +84,7 @@ SUCCEEDS(cuModuleUnload)
 
 int cuStreamIsCapturing(void *stream, int *status) { (void)stream; *status = 0; return SUCCESS; }
 
-// ---- Memory between processes, where FAKE_CUDA_SHARED says so; these are of one process, which CUDA would refuse.
+// ---- Memory shared between processes, with FAKE_CUDA_SHARED; here within one process, which CUDA would refuse.
 typedef struct {
     uint64_t words[8];
 } Shared;
@@ -122,7 +122,7 @@ int cuGetErrorName(int code, const char **text) {
 }
 int cuGetErrorString(int code, const char **text) { return cuGetErrorName(code, text); }
 
-// The last digit of a UUID is the GPU's number. The list ends at what names no GPU.
+// The last digit of a UUID is the GPU's number. The list ends at the first entry that names no GPU.
 static void uuid_of(int gpu, unsigned char *bytes) { memset(bytes, 0, 16); bytes[15] = gpu; }
 static int seen(int *gpus) {
     int count = 0, all = number("FAKE_CUDA_GPUS", 1);
@@ -140,7 +140,7 @@ static int seen(int *gpus) {
     }
     return count;
 }
-// Whether this process has the GPU that a variable names, as its first.
+// Whether the GPU that a variable names is the first of this process.
 static int has(const char *variable) {
     int gpus[64], count = seen(gpus);
     return getenv(variable) && count && gpus[0] == (int)number(variable, 0);
@@ -180,7 +180,7 @@ int cuDeviceGetAttribute(int *value, int attribute) {
     return SUCCESS;
 }
 
-// ---- Contexts: each thread has a stack of them, and what needs one refuses a thread without.
+// ---- Contexts: each thread has a stack of them; functions that need one refuse a thread without.
 enum { MOST_GPUS = 8 };
 static char contexts[MOST_GPUS];
 static __thread void *stack[16];
@@ -212,11 +212,11 @@ int cuCtxPopCurrent_v2(void **context) {
 }
 static void *current(void) { return depth ? stack[depth - 1] : NULL; }
 
-// A stream is its context's; what is not made here is the legacy stream, which every context has.
+// A stream belongs to its context; a stream that was not created here is the legacy stream of every context.
 int cuStreamCreate(void **stream) { *stream = malloc(sizeof(void *)); *(void **)*stream = current(); return SUCCESS; }
 int cuStreamDestroy_v2(void **stream) { free(stream); return append_to("FAKE_CUDA_ARGUMENTS", "destroyed a stream"); }
 
-// What is larger than a small model's weights has an address alone, which no memory has, and the pattern it was last filled with.
+// Allocations larger than a small model's weights have only an address without memory, and the pattern of the last fill.
 enum { MOST_REAL = 16 << 20, MOST_FILLS = 64 };
 #define UNREAL (1ull << 60)
 static struct { uint64_t address; unsigned pattern; } fills[MOST_FILLS];
@@ -299,7 +299,7 @@ int cuMemcpyPeerAsync(uint64_t to, void *there, uint64_t from, void *here, size_
     return code;
 }
 
-// Descriptors: the address, and a hash of everything else.
+// TMA descriptors: the address, and a hash of everything else.
 int cuTensorMapEncodeTiled(
     uint64_t *map, int element, unsigned rank, uint64_t address, const uint64_t *sizes, const uint64_t *strides,
     const unsigned *tile, const unsigned *steps, int interleave, int swizzle, int promotion, int outside
@@ -317,7 +317,7 @@ int cuTensorMapReplaceAddress(uint64_t *map, uint64_t address) { map[0] = addres
 int cuMemHostAlloc(void **memory, size_t bytes) { *memory = calloc(1, bytes); return SUCCESS; }
 
 // ---- Kernels.
-static const char TEXT[] = "\177ELF of text";  // how a "cubin" of the compiler below begins
+static const char TEXT[] = "\177ELF of text";  // the first bytes of a "cubin" of the compiler below
 
 static uint64_t word(const char *at, int bytes) {
     uint64_t value = 0;
@@ -330,7 +330,7 @@ static size_t cubin_bytes(const char *image) {
     for (size_t i = 0; i < count; i++) {
         const char *section = image + headers + i * 64;
         size_t last = word(section + 24, 8) + word(section + 32, 8);
-        if (word(section + 4, 4) != 8 && last > end) end = last;  // 8: takes no room in the file
+        if (word(section + 4, 4) != 8 && last > end) end = last;  // 8 (SHT_NOBITS): no bytes in the file
     }
     return end;
 }
@@ -370,8 +370,8 @@ static int read_cubin(Function *function, const char *image) {
     return INVALID_VALUE;
 }
 
-// From `KERNEL(TYPE NAME, ..) {` behind `extern "C"`: pointers, 64-bit integers, tensor maps, and words, each aligned to
-// its size, or to half a tensor map's.
+// From `KERNEL(TYPE NAME, ..) {` after `extern "C"`: pointers, 64-bit integers, TMA descriptors, and words, each aligned to
+// its size, descriptors to half of it.
 static int read_text(Function *function, char *text) {
     char opening[128], *from = strstr(text, "extern \"C\"");
     snprintf(opening, sizeof opening, " %s(", function->name);
@@ -391,7 +391,7 @@ static int read_text(Function *function, char *text) {
     return SUCCESS;
 }
 
-// The same function each time it is asked for, as of the driver.
+// The same function at each call, as in the driver.
 int cuModuleGetFunction(Function **found, Module *module, const char *name) {
     int is_text = !strncmp(module->image, TEXT, sizeof TEXT - 1), code = SUCCESS;
     pthread_mutex_lock(&modules);
@@ -433,7 +433,7 @@ int cuFuncSetAttribute(Function *function, int attribute, int value) {
 
 int cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks) { *blocks = 1; return SUCCESS; }
 
-// What `memory_test` does, by its own contract, where its memory is memory. A bad word forgets its highest bit when it is written.
+// Emulates `memory_test` on allocations with memory. A bad word loses its highest bit when it is written.
 static void test_memory(void **arguments) {
     uint64_t *words = *(uint64_t **)arguments[0], *found = *(uint64_t **)arguments[1];
     int64_t count = *(int64_t *)arguments[2], pattern = *(int64_t *)arguments[3];

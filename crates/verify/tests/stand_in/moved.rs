@@ -45,7 +45,7 @@ struct Case<F: Family> {
 impl<F: Family> Typed for Case<F> {
     type Family = F;
 
-    fn given(&self) -> CallTensors<'_, F> {
+    fn call_tensors(&self) -> CallTensors<'_, F> {
         let mut given = CallTensors::new(self.options.clone());
         for (place, tensor) in &self.inputs {
             given.input(*place, Some(tensor));

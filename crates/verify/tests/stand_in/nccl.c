@@ -1,6 +1,6 @@
-// A stand-in for NCCL: refuses what NCCL would refuse, and writes each call to the file FAKE_NCCL_CALLS: rank, call and number of
-// values. It computes nothing but where FAKE_NCCL_COMPUTES says so, for ranks that are threads of one process.
-//   FAKE_NCCL_WRONG=1     the last value of what rank 1 gets is not written
+// A stand-in for NCCL: refuses calls that NCCL would refuse, and appends each call to the file FAKE_NCCL_CALLS: rank, call and number
+// of values. It computes results only with FAKE_NCCL_COMPUTES, for ranks that are threads of one process.
+//   FAKE_NCCL_WRONG=1     the last value that rank 1 receives is not written
 //   FAKE_NCCL_REFUSES=1   no rank may join
 #include <pthread.h>
 #include <stdint.h>
@@ -41,7 +41,7 @@ static int told(const char* path, int rank, const char* call) {
   return count;
 }
 
-// Until every rank has made the call as often, as what NCCL gathers is there only then; some seconds at most, as a rank may be gone.
+// Waits until all ranks have made the call as many times, for a few seconds at most, because a rank may have ended.
 static void wait_for_all(const Comm* comm, const char* call) {
   const char* path = getenv("FAKE_NCCL_CALLS");
   if (!path || getenv("FAKE_NCCL_COMPUTES")) return;
@@ -51,21 +51,21 @@ static void wait_for_all(const Comm* comm, const char* call) {
   }
 }
 
-// ---- Each call waits for the other ranks'; the last one computes for all.
+// ---- Each call waits for those of the other ranks; the last one computes for all.
 static const float* given[MOST_RANKS][MOST_RANKS];
 static float* wanted[MOST_RANKS][MOST_RANKS];
 static int arrived, turn;
 static pthread_mutex_t meeting = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t met = PTHREAD_COND_INITIALIZER;
 
-// Row `peer` of what a rank gets is row `rank` of what that peer gives; added up where `sums`.
+// Row `peer` of a rank's output is row `rank` of that peer's input; with `sums` they are added.
 static void compute(int ranks, size_t count, int sums) {
   const char* wrong = getenv("FAKE_NCCL_WRONG");
   for (int rank = 0; rank < ranks; rank++) {
     for (int peer = 0; peer < ranks; peer++) {
       const float* from = given[peer][rank];
       float* to = wanted[rank][peer];
-      // What is too large to be memory.
+      // Allocations without memory.
       if ((uint64_t)from >> 60 || (uint64_t)to >> 60) continue;
       size_t last = wrong && atoi(wrong) == rank && peer == ranks - 1 ? count - 1 : count;
       for (size_t i = 0; i < last; i++) to[i] = sums && peer ? to[i] + from[i] : from[i];
@@ -89,7 +89,7 @@ static int meet(const Comm* comm, size_t count, int sums) {
   return OK;
 }
 
-// What a rank gives to and gets from each: rows `give` and `get` values apart.
+// Input and output of a rank: rows with strides of `give` and `get` values.
 static void rows(const Comm* comm, const void* from, size_t give, void* to, size_t get) {
   for (int peer = 0; peer < comm->ranks && peer < MOST_RANKS; peer++) {
     given[comm->rank][peer] = (const float*)from + peer * give;
@@ -116,7 +116,7 @@ int ncclCommInitRank(Comm** comm, int ranks, Id id, int rank) {
   Id wanted;
   ncclGetUniqueId(&wanted);
   if (memcmp(&id, &wanted, sizeof id) || rank < 0 || rank >= ranks || getenv("FAKE_NCCL_REFUSES")) return INVALID;
-  // The setting has to be there before the library is loaded.
+  // The variable has to be set before the library is loaded.
   const char* setting = getenv("NCCL_NVLS_ENABLE");
   if (getenv("FAKE_NCCL_SETTING") && (!setting || strcmp(setting, "0"))) return INVALID;
   *comm = malloc(sizeof **comm);

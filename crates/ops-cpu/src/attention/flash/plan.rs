@@ -13,7 +13,7 @@ const STREAM_BYTES: usize = 4096;
 pub(super) struct Tiling {
     /// Stacked query rows of a panel.
     pub(super) panel_rows: usize,
-    /// Most panels of a block.
+    /// Maximum number of panels of a block.
     pub(super) most_panels: usize,
     /// Stacked query rows up to which keys and values are streamed straight from memory, see [`super::stream`].
     pub(super) stream_rows: usize,
@@ -56,9 +56,9 @@ pub(super) struct Plan {
     pub(super) merges: Vec<Merge>,
     /// Rows of partial results.
     pub(super) partial_rows: usize,
-    /// Most panels of query rows in a block.
+    /// Maximum number of panels of query rows in a block.
     pub(super) panels: usize,
-    /// Most key heads in a block.
+    /// Maximum number of key heads in a block.
     pub(super) heads: usize,
 }
 

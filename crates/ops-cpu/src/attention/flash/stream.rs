@@ -22,8 +22,8 @@ use std::ops::Range;
 /// Rows are padded to whole vectors of any scheme: 32 bfloat16 values are 16 words.
 const PAD: usize = 16;
 
-/// Most stacked query rows of a block. With more rows a tile of sums exceeds the registers, and panels are as fast.
-pub(super) const MOST_ROWS: usize = 8;
+/// Maximum number of stacked query rows of a block. With more rows a tile of sums exceeds the registers, and panels are as fast.
+pub(super) const MAX_ROWS: usize = 8;
 
 /// One thread's scratch.
 pub(super) struct Scratch {
@@ -41,10 +41,10 @@ pub(super) struct Scratch {
 
 impl Scratch {
     pub(super) fn new(heads: usize, head_dim: usize, value_dim: usize) -> Self {
-        let rows = heads * MOST_ROWS;
+        let rows = heads * MAX_ROWS;
         Self {
             q: Buffer::new(rows * head_dim.next_multiple_of(PAD)),
-            scores: Buffer::new(MOST_ROWS * KEYS),
+            scores: Buffer::new(MAX_ROWS * KEYS),
             o: Buffer::new(rows * value_dim.next_multiple_of(PAD)),
             running: vec![(0.0, 0.0); rows],
             wide: Buffer::new(KEYS * head_dim.max(value_dim)),

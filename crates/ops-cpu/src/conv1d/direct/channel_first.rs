@@ -10,9 +10,9 @@ use ops::Element;
 use ops::conv1d::Activation;
 use std::ops::Range;
 
-/// Tokens of a block: in float32, with their sums, half of a 32 KiB L1.
+/// Tokens of a block: with their outputs, both in float32, they fill half of a 32 KiB L1.
 const TOKENS: usize = 2048;
-/// Values of a block, over several channels when there are few tokens.
+/// Elements of a block; several channels if there are few tokens.
 const VALUES: usize = 16 * 1024;
 
 /// Launches the blocks: segments of tokens times groups of channels, then the state slots that no sequence uses.
@@ -39,7 +39,7 @@ pub(super) fn launch<E: Element>(
             }
             // SAFETY: no sequence has this slot, and this block alone has these channels of it.
             Some(rest) => unsafe {
-                channel_last::keep(operands, untouched[rest / groups], channels)
+                channel_last::copy_unused_slot(operands, untouched[rest / groups], channels)
             },
         }
     });
@@ -140,7 +140,7 @@ impl<E: Element> Block<'_, E> {
     }
 }
 
-/// `y_t = activation(bias + sum over taps of taps_w x_(t + w))`; x has `WIDTH - 1` values more than y.
+/// `y_t = activation(bias + sum over taps of taps_w x_(t + w))`; x has `WIDTH - 1` more elements than y.
 ///
 /// # Panics
 /// When the length of x differs.

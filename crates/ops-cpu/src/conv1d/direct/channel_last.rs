@@ -43,7 +43,7 @@ pub(super) fn launch<E: Element>(
                 dispatch(isa, Block { operands, segment, channels, scratch });
             }
             // SAFETY: no sequence has this slot, and this block alone has these channels of it.
-            Some(rest) => unsafe { keep(operands, untouched[rest / tiles], channels) },
+            Some(rest) => unsafe { copy_unused_slot(operands, untouched[rest / tiles], channels) },
         }
     });
 }
@@ -52,7 +52,7 @@ pub(super) fn launch<E: Element>(
 ///
 /// # Safety
 /// Nothing else may have these channels of the slot.
-pub(super) unsafe fn keep<E: Element>(
+pub(super) unsafe fn copy_unused_slot<E: Element>(
     operands: &Operands<'_, E>,
     slot: usize,
     channels: Range<usize>,

@@ -2,9 +2,9 @@
 #![allow(unsafe_code)] // Vector loads and stores through raw pointers into rows of known length.
 
 use super::BLOCK;
+use super::head::{Head, Scratch};
 use super::products::{Start, multiply};
 use super::scores::{Tokens, score};
-use super::walk::{Head, Scratch};
 use crate::simd::map::{Exp, Scale, map};
 use crate::simd::{Simd, math};
 use ops::Element;

@@ -1,5 +1,5 @@
 //! Scratch matrices.
-// `from_row` says where a view begins; it converts nothing.
+// `from_row` returns a view and converts nothing.
 #![allow(clippy::wrong_self_convention)]
 
 use crate::aligned::Aligned;
@@ -7,7 +7,7 @@ use crate::aligned::Aligned;
 /// f32 values of a cache line.
 const LINE: usize = 16;
 
-/// A row-major matrix of f32 that starts on a cache line, as its rows do.
+/// A row-major matrix of f32 whose rows start on cache lines.
 #[derive(Default)]
 pub(super) struct Matrix {
     values: Aligned,
@@ -16,15 +16,15 @@ pub(super) struct Matrix {
 }
 
 impl Matrix {
-    /// Grows the buffer with zeros. Rows are an odd number of lines apart, so that the rows of a tile do not map to a few
-    /// sets of L1.
+    /// Grows the buffer with zeros. The stride is an odd number of cache lines, so that the rows of a tile map to different
+    /// L1 sets.
     pub(super) fn resize(&mut self, rows: usize, columns: usize) {
         self.stride = (columns.div_ceil(LINE) | 1) * LINE;
         self.len = rows * self.stride;
         self.values.of_len(self.len);
     }
 
-    /// Distance of two rows.
+    /// Elements from one row to the next.
     pub(super) fn stride(&self) -> usize {
         self.stride
     }
@@ -45,26 +45,26 @@ impl Matrix {
         &mut self.data_mut()[row * stride..][..stride]
     }
 
-    /// The matrix from a row on, for writing.
+    /// The rows from `row` on, mutable.
     pub(super) fn from_row_mut(&mut self, row: usize) -> ViewMut<'_> {
         let stride = self.stride;
         ViewMut { data: &mut self.data_mut()[row * stride..], stride }
     }
 
-    /// The rows before `row`, and those from it on for writing.
+    /// The rows before `row`, and the rows from it on, mutable.
     pub(super) fn split_at(&mut self, row: usize) -> (View<'_>, ViewMut<'_>) {
         let stride = self.stride;
         let (before, after) = self.data_mut().split_at_mut(row * stride);
         (View { data: before, stride }, ViewMut { data: after, stride })
     }
 
-    /// The matrix from a row on, for reading.
+    /// The rows from `row` on.
     pub(super) fn from_row(&self, row: usize) -> View<'_> {
         View { data: &self.data()[row * self.stride..], stride: self.stride }
     }
 }
 
-/// A row-major matrix to read.
+/// Rows of a matrix.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct View<'a> {
     pub(super) data: &'a [f32],
@@ -72,13 +72,13 @@ pub(super) struct View<'a> {
 }
 
 impl<'a> View<'a> {
-    /// The matrix from a column on.
+    /// The columns from `column` on.
     pub(super) fn from_column(self, column: usize) -> View<'a> {
         View { data: &self.data[column..], stride: self.stride }
     }
 }
 
-/// A row-major matrix to write.
+/// Mutable rows of a matrix.
 #[derive(Debug)]
 pub(super) struct ViewMut<'a> {
     pub(super) data: &'a mut [f32],

@@ -5,14 +5,14 @@ use super::matrix::{View, ViewMut};
 use crate::simd::Simd;
 use device::Isa;
 
-/// Initial value of C that a product is added to.
+/// The value of C that a product is added to.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Start<'a> {
-    /// Nothing; the old values are not read.
+    /// Zero; C is not read.
     Zero,
-    /// The old values.
-    Old,
-    /// The old values, each row times a factor.
+    /// C.
+    Current,
+    /// C, each row times a factor.
     Scaled(&'a [f32]),
 }
 
@@ -140,7 +140,7 @@ impl Product<'_> {
             // Added last: a sum that begins with it rounds at its size at every step.
             match self.start {
                 Start::Zero => {}
-                Start::Old => {
+                Start::Current => {
                     for (i, sums) in sums.iter_mut().enumerate() {
                         for (j, sum) in sums.iter_mut().enumerate() {
                             let old = simd.load(c.add(i * self.c_stride + j * S::LANES));

@@ -7,7 +7,7 @@ use super::tile::{Lanes, LeftMatrix, multiply};
 use crate::simd::{Simd, math};
 use std::ops::Range;
 
-/// Most tokens of a run: a tile of keys of 128 elements then fills half of a 64 KiB cache.
+/// Maximum number of tokens of a run: a tile of keys of 128 elements then fills half of a 64 KiB cache.
 pub(super) const RUN: usize = 64;
 
 /// Consecutive tokens that some lanes see.
@@ -284,7 +284,7 @@ fn exponentials<S: Simd>(s: S, runs: &Runs, lane: usize, group: usize, scores: &
                 }
                 continue;
             }
-            let (mut after, mut before) = ([0f32; MOST_LANES], [0f32; MOST_LANES]);
+            let (mut after, mut before) = ([0f32; MAX_LANES], [0f32; MAX_LANES]);
             for (at, (after, before)) in after.iter_mut().zip(&mut before).enumerate() {
                 let seen = runs.seen(index, ((lane + at) / group).min(last));
                 (*after, *before) = (seen.start as f32 - 0.5, seen.end as f32 - 0.5);
@@ -315,4 +315,4 @@ fn exponentials<S: Simd>(s: S, runs: &Runs, lane: usize, group: usize, scores: &
 }
 
 /// Lanes of the widest vector.
-const MOST_LANES: usize = 16;
+const MAX_LANES: usize = 16;

@@ -1,6 +1,6 @@
 //! Bundled kernels of `direct`.
 
-use super::{BLOCK, FEW, Form, MOST, SPLITS, Weights};
+use super::{BLOCK, FEW, Form, MAX_ROWS, SPLITS, Weights};
 use device::cuda::{ComputeCapability, GpuArch, KernelSource};
 use ops::linear::SCALED;
 
@@ -40,16 +40,16 @@ pub(in super::super) fn bundled() -> Vec<KernelSource> {
         forms.iter().flat_map(each).collect::<Vec<_>>()
     };
     let up_to_eight = [of(&one, &[1]), of(&few, &[FEW])].concat();
-    let mut forms = [&up_to_eight[..], &of(&batch, &[16, MOST])].concat();
+    let mut forms = [&up_to_eight[..], &of(&batch, &[16, MAX_ROWS])].concat();
     // int4 by groups and int8 by rows, as published checkpoints have them.
-    let integers = [&up_to_eight[..], &of(&any, &[16]), &of(&batch, &[MOST])].concat();
+    let integers = [&up_to_eight[..], &of(&any, &[16]), &of(&batch, &[MAX_ROWS])].concat();
     for (weights, grouped) in [(Weights::U4, true), (Weights::I8, false)] {
         let one = |form: &Form| grouped && form.tokens == 1;
         let form = |form: &Form| match one(form) {
             true => Form { weights, blocks: SCALED, ..*form },
             false => Form { weights, grouped, ..*form },
         };
-        let parts = of(if grouped { &in_parts } else { &[] }, &[MOST]);
+        let parts = of(if grouped { &in_parts } else { &[] }, &[MAX_ROWS]);
         forms.extend(integers.iter().chain(&parts).map(form));
     }
     // GGUF's Q8_0, Q4_0 and Q4_K for layers and heads; Q6_K where such files use it, for down projections and heads.
@@ -61,9 +61,9 @@ pub(in super::super) fn bundled() -> Vec<KernelSource> {
         (Weights::U4, true, BLOCK, one),
     ];
     // More rows: scales are applied before the MMA, with or without an offset.
-    let down = of(&[through(onto(rows))], &[16, MOST]);
-    let parts = of(&in_parts, &[MOST]);
-    let more = [&of(&any, &[16, MOST])[..], &down, &parts].concat();
+    let down = of(&[through(onto(rows))], &[16, MAX_ROWS]);
+    let parts = of(&in_parts, &[MAX_ROWS]);
+    let more = [&of(&any, &[16, MAX_ROWS])[..], &down, &parts].concat();
     let up_to_eight = of(&[rows, onto(rows)], &[FEW]);
     let among = [of(&[normed_rows, onto(rows)], &[1]), up_to_eight, down, parts];
     let many = [

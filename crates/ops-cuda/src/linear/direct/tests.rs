@@ -29,7 +29,7 @@ fn tiles_that_do_not_fit_together_fill_whole_rings() {
                 for groups in [1, inputs.div_ceil(SCALED)] {
                     // Up to 800 MB: allocated once for all numbers of tokens.
                     let mut tensors = weights(w, [inputs, outputs], groups);
-                    for tokens in 0..=MOST {
+                    for tokens in 0..=MAX_ROWS {
                         let what = format!("{tokens} of {inputs} to {outputs} by {groups} {w}");
                         let problem = call(&mut tensors, [tokens, inputs]);
                         in_whole_rings(&problem, [tokens, groups, tiles], &what);
@@ -99,7 +99,7 @@ fn unsupported_problems_are_refused_with_a_reason() {
 fn several_rows_are_prepared_by_a_prologue_launch() {
     let hopper = BundledArch::ALL.iter().find(|arch| arch.compute.major == 9).unwrap();
     for w in [DType::E4m3, DType::I8, DType::U4] {
-        for tokens in 1..=MOST {
+        for tokens in 1..=MAX_ROWS {
             let mut tensors = weights(w, [2048, 2048], 1);
             tensors.extend([tensor("norm", &[2048], DType::Bf16)]);
             let problem = call(&mut tensors, [tokens, 2048]);
@@ -112,7 +112,7 @@ fn several_rows_are_prepared_by_a_prologue_launch() {
             assert!(share.x.is_multiple_of(16) && share.x >= 2 * 2048 * share.tokens);
             // The prologue kernel is compiled for one of two row counts and without a residual.
             let ready = form.ready(true, false);
-            assert!([FEW, MOST].contains(&ready.tokens) && ready.normed && !ready.residual);
+            assert!([FEW, MAX_ROWS].contains(&ready.tokens) && ready.normed && !ready.residual);
         }
     }
 }
@@ -124,7 +124,7 @@ fn kernel_kind_follows_the_rows_of_a_launch() {
     for (w, group) in [(DType::I8, 32), (DType::I8, 16), (DType::U4, 32)] {
         for [inputs, outputs] in [[2048, 8512], [4096, 8512], [8192, 2048], [8192, 8512]] {
             let mut tensors = weights(w, [inputs, outputs], inputs / group);
-            for tokens in FEW + 1..=MOST {
+            for tokens in FEW + 1..=MAX_ROWS {
                 let what = format!("{tokens} of {inputs} to {outputs} by {group} {w}");
                 tensors.extend([tensor("x", &[tokens, inputs], DType::Bf16)]);
                 let options = LinearOptions { w_group: group, ..LinearOptions::default() };

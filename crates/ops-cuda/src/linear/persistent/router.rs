@@ -1,7 +1,7 @@
 //! A router: f32 logits of one normalized row. Each block has a few columns and reads their weights itself, since
 //! they are too few for the ring.
 
-use crate::persistent::{MOST_LOGITS, Norm, PersistentStage, warps_of_stream};
+use crate::persistent::{MAX_LOGITS, Norm, PersistentStage, warps_of_stream};
 use crate::{Planner, int};
 use device::cuda::DeviceError;
 use ops::DType;
@@ -18,7 +18,7 @@ pub(super) fn is_router(problem: &LinearProblem) -> bool {
         || problem.ordered
         || problem.convolution.is_some();
     let sizes = problem.tokens == 1
-        && (1..=MOST_LOGITS).contains(&problem.outputs)
+        && (1..=MAX_LOGITS).contains(&problem.outputs)
         && problem.widths.len() == 1
         && warps_of_stream(problem.inputs).is_some();
     bf16 && problem.out == DType::F32 && !around && sizes

@@ -1,6 +1,6 @@
 //! The stages of one launch, while it is built.
 
-use super::super::form::MOST_PHASES;
+use super::super::form::MAX_STAGES;
 use super::super::record::{Kind, Record};
 use super::PACKET;
 
@@ -68,7 +68,7 @@ impl Launched {
     /// Appends these records; returns whether that is possible.
     pub(super) fn takes(&mut self, records: &[Record], packets: &impl Fn(usize) -> u64) -> bool {
         let (Some(ahead), [first, ..]) = (self.records.last(), records) else { return false };
-        if self.records.len() + records.len() > MOST_PHASES || first.takes(ahead).is_none() {
+        if self.records.len() + records.len() > MAX_STAGES || first.takes(ahead).is_none() {
             return false;
         }
         // The following records of a call wait for at least as much.

@@ -2,7 +2,7 @@ use super::super::experts::Experts;
 use super::super::record::{Down, Kind, Norm, Scan, Up};
 use super::*;
 use crate::persistent::Weights;
-use crate::persistent::form::{FORMS_OF_X, MOST_PHASES, form_of_x};
+use crate::persistent::form::{FORMS_OF_X, MAX_STAGES, form_of_x};
 use ops::DType;
 
 /// Addresses of tensors in these tests.
@@ -149,7 +149,7 @@ fn a_stage_that_reads_other_memory_starts_a_launch() {
 #[test]
 fn launches_are_split_at_the_largest_number_of_stages() {
     let many: Vec<PersistentStage> = (0..26).flat_map(|_| layer()).collect();
-    assert_eq!(lengths(&many), [MOST_PHASES, 130 - MOST_PHASES]);
+    assert_eq!(lengths(&many), [MAX_STAGES, 130 - MAX_STAGES]);
 }
 
 /// Sizes of h-tiny's experts, and the addresses of its norm and router outputs.
@@ -277,7 +277,7 @@ fn no_stage_overwrites_memory_that_a_slow_block_may_read() {
 fn a_launch_never_splits_experts() {
     let two = [layer_of_experts([X, OTHER]), layer_of_experts([OTHER, X])].concat();
     let mut many: Vec<PersistentStage> = (0..11).flat_map(|_| two.clone()).collect();
-    assert_eq!(lengths(&many), [MOST_PHASES, 132 - MOST_PHASES]);
+    assert_eq!(lengths(&many), [MAX_STAGES, 132 - MAX_STAGES]);
     // With three more stages before it, a launch would end after a gate and up projection.
     let ahead = [onto(2, INNER), linear(0, X, 8192, &[(INNER, 8192)]), onto(2, INNER)];
     many.splice(0..0, ahead);

@@ -14,7 +14,7 @@ use nvml_wrapper::sys_exports::field_id::*;
 use std::io::Write;
 
 /// NVML_NVLINK_MAX_LINKS.
-const MOST_LINKS: u32 = 18;
+const MAX_LINKS: u32 = 18;
 /// The rate of the links, in NVML's units of 10^6 bytes per second: of the first one (since Hopper), and of all
 /// (before). The links of one GPU have the same rate.
 const RATES: [u32; 2] = [NVML_FI_DEV_NVLINK_GET_SPEED, NVML_FI_DEV_NVLINK_SPEED_MBPS_COMMON];
@@ -128,7 +128,7 @@ fn remapped(device: &Device) -> Option<RemappedRows> {
 }
 
 fn nvlinks(device: &Device) -> Vec<NvLink> {
-    let states: Vec<(u32, bool)> = (0..MOST_LINKS)
+    let states: Vec<(u32, bool)> = (0..MAX_LINKS)
         .map_while(|link| Some((link, device.link_wrapper_for(link).is_active().ok()?)))
         .collect();
     if states.is_empty() {

@@ -4,13 +4,13 @@ import pytest
 
 
 def _machine():
-    """Names of one architecture differ between systems: arm64 on macOS is aarch64 on Linux."""
+    """The architecture. Its name differs between systems: arm64 on macOS is aarch64 on Linux."""
     name = platform.machine().lower()
     return {"amd64": "x86_64", "aarch64": "arm64"}.get(name, name)
 
 
 def _has(backend):
-    """Whether torch is here and reaches a device of this kind."""
+    """Whether torch is installed and finds a device of this backend."""
     try:
         import torch
     except ImportError:
@@ -27,17 +27,17 @@ def _is(machine):
 def _reaches(*backends):
     if any(_has(backend) for backend in backends):
         return None
-    return f"needs {' or '.join(backends)}, torch reaches none here"
+    return f"needs {' or '.join(backends)}, torch finds none here"
 
 
-# Marker: what it is for, and a function that gives the reason to skip, or None.
+# Marker: its description, and a function that returns the reason to skip, or None.
 MARKERS = {
     "arm64_cuda": ("64-bit Arm with CUDA", lambda: _is("arm64") or _reaches("cuda")),
     "arm64_mps": ("64-bit Arm with Metal", lambda: _is("arm64") or _reaches("mps")),
     "x86_64": ("x86-64", lambda: _is("x86_64")),
-    "requires_gpu": ("a GPU, by CUDA or Metal", lambda: _reaches("cuda", "mps")),
-    "requires_cuda": ("a GPU by CUDA", lambda: _reaches("cuda")),
-    "requires_mps": ("a GPU by Metal", lambda: _reaches("mps")),
+    "requires_gpu": ("a GPU with CUDA or Metal", lambda: _reaches("cuda", "mps")),
+    "requires_cuda": ("a GPU with CUDA", lambda: _reaches("cuda")),
+    "requires_mps": ("a GPU with Metal", lambda: _reaches("mps")),
 }
 
 

@@ -1,4 +1,4 @@
-"""Dao-AILab's causal_conv1d. It takes channels first and is fastest where they lie last; its states hold the storage type."""
+"""Dao-AILab's causal_conv1d. Tensors are [B, C, T] and fastest if C is the contiguous dimension; states have the storage type."""
 
 
 def refuse(case):
@@ -30,7 +30,7 @@ def function(case):
     if state is not None:
         if state.shape[2] != width - 1:
             raise NotApplicable("its states hold %d tokens, and these %d" % (width - 1, state.shape[2]))
-        # Channels lie last in its states too.
+        # Channels are the contiguous dimension of its states too.
         state = state.to(x.dtype).transpose(1, 2).contiguous().transpose(1, 2)
     last = case.word("layout") != "channel_first"
     more = {"bias": case.get("bias"), "initial_states": state, "return_final_states": last, "activation": activation(case)}
@@ -39,7 +39,7 @@ def function(case):
     def collect(result):
         if last:
             return {"o": back(result[0]), "final_state": result[1]}
-        # Where channels lie first it gives no states: they are its last inputs.
+        # With contiguous time it returns no states, which are the last inputs.
         tail = torch.nn.functional.pad(x, (width - 1, 0))[:, :, -(width - 1) :]
         return {"o": back(result), "final_state": tail}
 

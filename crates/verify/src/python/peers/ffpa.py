@@ -1,5 +1,5 @@
-"""FFPA's two forward kernels. For some lengths and head dims it calls scaled_dot_product_attention instead, without a word:
-the kernels' names tell."""
+"""FFPA's two forward kernels. For some lengths and head dims it calls scaled_dot_product_attention instead without a message;
+the names of the kernels that ran show it."""
 
 
 def backend(name):
@@ -15,7 +15,7 @@ def backend(name):
             window_right="ffpa_attn_func has no window",
         )
         q, k, v = (case.tensor(name).transpose(1, 2).contiguous() for name in "qkv")
-        # A single query sees every key, whichever end the mask is aligned to.
+        # A single query sees all keys, with either alignment of the mask.
         causal = case.flag("causal") and q.shape[2] != 1
         if causal and q.shape[2] != k.shape[2]:
             raise NotApplicable("is_causal is aligned top-left, and this call is no square")

@@ -1,9 +1,9 @@
-"""firstlight's own wheel, as an environment has it: its ops take the contract's tensors and settings by their names, from torch's memory,
-on torch's stream. What the wheel's kernels give there is held to the same reference as those of this program."""
+"""The firstlight wheel of an environment: its ops take the contract's tensors and settings by name, in torch's memory and on torch's
+stream. Its results are compared with the same reference as those of this program."""
 
 import inspect
 
-# What gives the outputs beside the first one.
+# The arguments that request outputs other than the first.
 WHOLE = {
     "attention": ("return_lse", ("o", "lse")),
     "nsa": ("return_indices", ("o", "indices")),
@@ -14,7 +14,7 @@ WHOLE = {
     "selective_scan": ("return_state", ("o", "final_state")),
     "ssd": ("return_state", ("o", "final_state")),
 }
-# Pairs of settings that are one argument.
+# Pairs of settings that are one argument of the Python op.
 PAIRS = {"window": ("window_left", "window_right", -1, -1), "dt_limit": ("dt_min", "dt_max", 0.0, float("inf"))}
 
 

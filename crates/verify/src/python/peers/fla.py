@@ -3,7 +3,7 @@ or below) and its states are [K, V], as the contract's."""
 
 import os
 
-# Where FlashKDA is importable, chunk_kda runs that instead, without a word.
+# If FlashKDA can be imported, chunk_kda runs it instead without a message.
 os.environ["FLA_FLASH_KDA"] = "0"
 
 
@@ -57,7 +57,7 @@ def nsa(case):
     module = package("fla.ops.nsa.parallel")
     wanted = {"compress_block": 32, "compress_stride": 16, "select_block": 64}
     sizes = {case.count(name, size) for name, size in wanted.items()}
-    # Where the blocks of both kinds are the same ones, importance by overlap is importance block by block.
+    # If compressed and selected blocks are equal, a block's importance is its own compressed score.
     if len(sizes) != 1:
         raise NotApplicable("parallel_nsa has one block size for all branches")
     if case.word("pooling", "mean") != "mean" or case.word("gate", "given") != "given":
@@ -87,7 +87,7 @@ def nsa(case):
     def collect(o):
         blocks = chosen
         if blocks is None:
-            # parallel_nsa keeps its selection to itself: the same functions give it again.
+            # parallel_nsa does not return its selection; the same functions compute it again.
             scale = more["scale"] or k.shape[-1] ** -0.5
             pooled = module.mean_pooling(k, size, None), module.mean_pooling(v, size, None)
             _, sums = module.parallel_nsa_compression(
@@ -96,7 +96,7 @@ def nsa(case):
             blocks = module.parallel_nsa_topk(
                 q=q, k=pooled[0], lse=sums, TK=k.shape[1], block_counts=count, block_size=size, scale=scale, cu_seqlens=None
             )
-        # In the contract's order: ascending, then -1 for none.
+        # In the contract's order: ascending, padded with -1.
         last = torch.iinfo(torch.int32).max
         ordered = blocks.int().masked_fill(blocks < 0, last).sort(-1).values[..., :count]
         return {"o": o, "indices": ordered.masked_fill(ordered == last, -1)}

@@ -1,5 +1,5 @@
-"""flash-linear-attention's layers' parts in Triton: the short convolution, whose states hold as many tokens as there are taps,
-and the gated RMSNorm, which normalises first."""
+"""Modules of flash-linear-attention in Triton: the short convolution, whose states have W tokens, and the gated RMSNorm, which
+normalizes before the gate."""
 
 
 @peer("fla.causal_conv1d", "flash-linear-attention")
@@ -16,7 +16,7 @@ def convolution(case):
     if state is not None:
         if state.shape[2] != weight.shape[1] - 1:
             raise NotApplicable("its states hold %d tokens, and these %d" % (weight.shape[1], state.shape[2]))
-        # The oldest of its tokens meets no tap.
+        # The oldest of its W tokens is not read.
         state = torch.nn.functional.pad(state, (1, 0))
     word = case.word("activation", "none")
     more = {

@@ -1,4 +1,4 @@
-"""FlashAttention's own package: causal masks are aligned bottom-right, as the contract's are, and windows of -1 have no end."""
+"""The package flash-attn: causal masks are aligned bottom-right, as in the contract, and a window of -1 is unlimited."""
 
 
 def arguments(case):

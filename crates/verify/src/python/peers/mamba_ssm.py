@@ -1,5 +1,5 @@
-"""mamba_ssm's kernels: of Mamba-2 the chunked scan, of Mamba the scan, which takes channels before tokens, and the update of one token of
-both, which writes into the state it is given."""
+"""mamba_ssm's kernels: the chunked scan of Mamba-2, the selective scan of Mamba ([B, E, T]), and the one-token update of both, which
+writes the state in place."""
 
 
 def steps(case):

@@ -1,7 +1,7 @@
-"""torch.nn.functional.scaled_dot_product_attention, one peer a backend.
+"""torch.nn.functional.scaled_dot_product_attention, one peer per backend.
 
-The contract's causal mask is aligned bottom-right and torch's `is_causal` top-left: they agree for squares alone. A single
-query sees every key; every other causal call and every window needs an explicit mask, which the flash backend does not take.
+The contract's causal mask is aligned bottom-right and torch's `is_causal` top-left: they agree only if there are as many queries as keys. A single
+query sees every key; every other causal call and every window needs an explicit mask, which the flash backend does not support.
 """
 
 
@@ -51,7 +51,7 @@ def backend(name, word):
                 return attention(q, k, v, attn_mask=seen, is_causal=causal, scale=scale, **more)
 
         def refusing():
-            # torch says in a warning for each backend why it would not run, then this.
+            # torch warns why each backend cannot run, then raises this.
             try:
                 return run()
             except RuntimeError as error:

@@ -1,8 +1,7 @@
-"""transformers' own models, from a folder with weights, by whichever kernels transformers takes: the logits of a prompt, or
-tokens that it generates.
+"""Models of transformers, loaded from a folder with weights: the logits of a prompt, or generated tokens.
 
-Its layers fall back to torch's operators where a package of theirs is missing: what counts is which kernels ran. What
-transformers says of it, in words that changed over its versions, is the reason.
+Its layers fall back to torch's operators if a package is missing, so the evidence is which kernels ran. Messages of
+transformers about it, which differ between versions, are the reason.
 """
 
 import logging
@@ -11,7 +10,7 @@ FALLS_BACK = ("fast path is not available", "falling back")
 
 
 class Listener(logging.Handler):
-    """Keeps what transformers' loggers say of fast paths, which goes to standard error otherwise."""
+    """Records messages of transformers' loggers about fast paths, which otherwise go to standard error."""
 
     said = []
 
@@ -26,7 +25,7 @@ logging.getLogger("transformers").addHandler(listener)
 
 
 def loaded(case, model_type):
-    """The model, which stays for other prompts, and what was said of it since."""
+    """The model, reused for other prompts, and the messages recorded for it."""
     transformers = package("transformers")
     if torch is None:
         raise NotApplicable("transformers runs models by torch, which is not here")
@@ -36,14 +35,14 @@ def loaded(case, model_type):
     except ValueError:
         raise NotApplicable("%s has no models of type %s" % (version("transformers"), model_type))
     if model_type not in case.models:
-        # Some things are said once in a process: another model may say them again.
+        # Some messages are logged once per process; resets that for another model.
         if hasattr(getattr(logging.Logger, "warning_once", None), "cache_clear"):
             logging.Logger.warning_once.cache_clear()
         listener.said = []
-        # Only files of the folder: nothing is fetched, and no code of the folder is run.
+        # Only files of the folder: no downloads, and no code of the folder is run.
         more = {"dtype": kind, "local_files_only": True, "trust_remote_code": False}
         model = transformers.AutoModelForCausalLM.from_pretrained(case.word("folder"), **more)
-        # No id ends an answer: as many tokens are generated as are asked for.
+        # No end-of-sequence id, so that exactly the requested number of tokens is generated.
         model.generation_config.eos_token_id = None
         case.models[model_type] = model.to(case.device).eval(), listener.said
     model, case.said = case.models[model_type]
@@ -59,7 +58,7 @@ def prepared(case, model_type):
 
 
 class Streamer:
-    """generate() hands over the prompt first, then the ids of each token as they are chosen."""
+    """A streamer: generate() passes it the prompt first, then the ids of each step."""
 
     def __init__(self, put):
         self.put_new, self.has_begun = put, False
@@ -77,7 +76,7 @@ def generation(model, case):
     ids = case.tensor("ids").long()
 
     def run(put=None):
-        # Where time is taken the logits are not kept.
+        # Logits are not recorded when the generation is timed.
         more = {"streamer": Streamer(put)} if put else {"output_logits": True, "return_dict_in_generate": True}
         count = case.count("new_tokens")
         return model.generate(input_ids=ids, attention_mask=torch.ones_like(ids), max_new_tokens=count, do_sample=False, **more)

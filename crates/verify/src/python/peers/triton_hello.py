@@ -1,4 +1,4 @@
-"""Triton itself: the plainest causal convolution. It shows that Triton finds a compiler and launches what it made."""
+"""A minimal causal convolution in Triton. It shows that Triton can compile and launch kernels."""
 
 
 def kernel():

@@ -1,4 +1,4 @@
-"""Leaves the profiler nothing to see."""
+"""Disables the profiler."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""What field reports did, and what a package might do, each as a peer."""
+"""Peers that cheat or break, as in reported bugs or as a package could."""
 
 import os
 import signal
@@ -12,30 +12,30 @@ cache = []
 
 
 def cached(tensors, settings):
-    """Computes once, whatever it is asked later."""
+    """Returns the first result for all later inputs."""
     if not cache:
         cache.append(right.attention(tensors, settings))
     return cache[0]
 
 
 def for_seed_0(tensors, settings):
-    """Knows the answer to one input, and gives nought for every other."""
+    """Has a stored result for one input, and returns zeros for all others."""
     known = abs(tensors["q"][0, 0, 0, 0] - 0.5) < 1e-9
     return right.attention(tensors, settings, only=None if known else 0)
 
 
 def unvisited_tiles(tensors, settings):
-    """Its second tile of queries is never visited, and memory happened to be nought."""
+    """Never computes the second tile of queries, and the memory happens to be zero."""
     return right.attention(tensors, settings, only=2)
 
 
 def top_left(tensors, settings):
-    """The causal mask of a square: with one query it attends to the first key alone."""
+    """A causal mask aligned at the top left: a single query attends to the first key only."""
     return right.attention(tensors, settings, sees=lambda i, j, queries, keys: j <= i)
 
 
 def nan_rows(tensors, settings):
-    """0 / 0 where no key is visible."""
+    """Returns 0 / 0 for queries that see no key."""
     right.empty = lambda settings: float("nan")
     try:
         return right.attention(tensors, settings)
@@ -44,7 +44,7 @@ def nan_rows(tensors, settings):
 
 
 def says_pass(tensors, settings):
-    """Prints what a pass looks like, and computes nothing."""
+    """Prints the output of a passed test, and computes nothing."""
     print("1 passed in 0.62s")
     print('{"outcome": "ran", "evidence": [{"name": "flash_fwd", "count": 1}], "millis": 1.0, "package": "x"}')
     sys.stdout.flush()
@@ -53,7 +53,7 @@ def says_pass(tensors, settings):
 
 
 def noisy(tensors, settings):
-    """Right, and prints a lot on both outputs."""
+    """Correct, but prints much to stdout and stderr."""
     for _ in range(2000):
         os.write(1, b"\xff\x00 garbage on standard output\n")
         os.write(2, b"and on standard error\n")
@@ -61,7 +61,7 @@ def noisy(tensors, settings):
 
 
 def garbage_everywhere(tensors, settings):
-    """Finds the harness's own channel and writes into it."""
+    """Writes to all open file descriptors, including the harness's pipe."""
     for descriptor in range(3, 64):
         try:
             os.write(descriptor, b"PASS\n")
@@ -109,7 +109,7 @@ def eats_memory(tensors, settings):
 
 
 def vandal(tensors, settings):
-    """Overwrites what it was given."""
+    """Overwrites its inputs."""
     outputs = right.attention(tensors, settings)
     for name in "qkv":
         flat = tensors[name].cast("B").cast("f")
@@ -140,7 +140,7 @@ runs = []
 
 
 def tires(tensors, settings):
-    """Its own code for a check, something else once it is timed."""
+    """Computes the first three calls, which are verified, and returns a cached result when it is timed."""
     runs.append(1)
     return own_work(tensors, settings) if len(runs) < 4 else cache_or_right(tensors, settings)
 
@@ -154,13 +154,13 @@ def cache_or_right(tensors, settings):
 
 
 def impossible_clock(tensors, settings):
-    """Replaces the clocks of its process, as a frozen or jumping one would."""
+    """Replaces the clocks of its process by constants."""
     time.perf_counter = lambda: -1.0
     time.time = lambda: 0.0
     return right.attention(tensors, settings)
 
 
 def jumping_clock(tensors, settings):
-    """Right, and sets the very clock that times are taken with to another hour, from which it runs backwards."""
+    """Correct, but replaces the clock that the harness uses by one that runs backwards."""
     sys.modules["__main__"].clock = iter(range(10**6, 0, -1)).__next__
     return right.attention(tensors, settings)

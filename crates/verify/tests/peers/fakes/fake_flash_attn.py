@@ -1,4 +1,4 @@
-"""A package under a good name whose function calls another one: what an installed flash_attn was on one machine."""
+"""A package named like flash_attn whose function calls another one, as found on one machine."""
 
 import right
 

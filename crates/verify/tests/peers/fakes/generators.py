@@ -1,4 +1,4 @@
-"""Models that add tokens to prompts, honest and not: each takes tensors, settings, and what it hands new ids to."""
+"""Generating models, correct and cheating. Each takes tensors, settings, and a callback for new ids."""
 
 from array import array
 
@@ -37,17 +37,17 @@ def greedy(tensors, settings, put):
 
 
 def slow_path(tensors, settings, put):
-    """Right, by another function than the fast one."""
+    """Correct, but by another function than the fast path."""
     return generated(tensors, settings, put, likeliest)
 
 
 def samples(tensors, settings, put):
-    """Takes the least likely token, as if it had been asked to sample."""
+    """Chooses the least likely token, as sampling could."""
     return generated(tensors, settings, put, lambda values: values.index(min(values)))
 
 
 def other_prompt(tensors, settings, put):
-    """Answers a prompt without its first token."""
+    """Continues the prompt without its first token."""
     cut = {"ids": memoryview(bytes(tensors["ids"])).cast("i", tensors["ids"].shape)}
     rows = [row[1:] + [0] for row in cut["ids"].tolist()]
     flat = array("i", [token for row in rows for token in row])
@@ -55,7 +55,7 @@ def other_prompt(tensors, settings, put):
 
 
 def text_chunks(tensors, settings, put):
-    """Hands over two tokens at a time, as pieces of text come."""
+    """Passes two tokens at a time to the callback, like chunks of text."""
     kept = []
 
     def pairs(ids):
@@ -67,12 +67,12 @@ def text_chunks(tensors, settings, put):
 
 
 def stops(tensors, settings, put):
-    """Takes a token for the end when it is timed, and is done sooner."""
+    """Stops early when it is timed."""
     asked = int(settings["new_tokens"])
     settings = dict(settings, new_tokens=str(min(asked, 3)))
     return generated(tensors, settings, put, likeliest)
 
 
 def silent(tensors, settings, put):
-    """Never says when a token was there."""
+    """Never calls the callback."""
     return generated(tensors, settings, lambda ids: None, likeliest)

@@ -1,4 +1,4 @@
-"""Models that answer each token by a formula of the tokens so far, honest and not."""
+"""Models whose logits are a formula of the tokens so far, correct and cheating."""
 
 from array import array
 from pathlib import Path
@@ -21,25 +21,25 @@ def right(tensors, settings):
 
 
 def cached(tensors, settings):
-    """Answers the first prompt it was asked, ever after."""
+    """Returns the logits of the first prompt for all later prompts."""
     if not kept:
         kept.append(right(tensors, settings))
     return kept[0]
 
 
 def forgets(tensors, settings):
-    """Each token as if it were the first one."""
+    """Computes each token without the previous ones."""
     ids, bias = tensors["ids"].tolist(), float(Path(settings["folder"], "weights").read_text())
     return shaped([bias + (token * (word + 3)) % 11 for token in ids for word in range(VOCABULARY)], len(ids))
 
 
 def slow_path(tensors, settings):
-    """Right, by another function than the fast one."""
+    """Correct, but by another function than the fast path."""
     return right(tensors, settings)
 
 
 def without_driver(tensors, settings):
-    """Says what Triton says where there is no driver, as the cause of another error."""
+    """Raises Triton's error without a driver as the cause of another error."""
     try:
         raise RuntimeError("0 active drivers ([]). There should only be one.")
     except RuntimeError as error:
@@ -47,10 +47,10 @@ def without_driver(tensors, settings):
 
 
 def raises(tensors, settings):
-    """Fails for a reason of its own."""
+    """Raises an unrelated error."""
     raise RuntimeError("the scan is out of range")
 
 
 def last_only(tensors, settings):
-    """Logits of the last token alone, as generation asks for."""
+    """Returns only the logits of the last token, as for generation."""
     return shaped(right(tensors, settings)["logits"].tolist()[-1], 1)

@@ -1,4 +1,4 @@
-"""Attention from the formula, over memoryviews."""
+"""Attention by its formula, over memoryviews."""
 
 from array import array
 from math import exp
@@ -9,7 +9,7 @@ def shaped(values, shape):
 
 
 def visible(i, j, queries, keys):
-    """Bottom-right: the last query sees every key."""
+    """Bottom-right alignment: the last query sees every key."""
     return j <= i + keys - queries
 
 

@@ -1,4 +1,4 @@
-"""Attention that is right and slow in one place, as kernels are that their compiler tunes when they are first called."""
+"""Correct attention that is slow in the first call, like autotuned kernels, or when it is timed."""
 
 import time
 
@@ -8,7 +8,7 @@ tuned = {}
 
 
 def tunes(tensors, settings):
-    """Tunes longer than anybody waits, for each width anew."""
+    """Tunes for longer than the time limit, for each shape."""
     return after(600, ("tunes", tensors["q"].shape), tensors, settings)
 
 
@@ -17,7 +17,7 @@ def tunes_briefly(tensors, settings):
 
 
 def tires(tensors, settings):
-    """Is admitted, and does not come back from its timing."""
+    """Passes its check, and hangs when it is timed."""
     tuned["tires"] = tuned.get("tires", 0) + 1
     if tuned["tires"] > 3:
         time.sleep(600)

@@ -1,3 +1,3 @@
-"""The tests need no package, and must find none: peers get memoryviews."""
+"""Makes `import torch` fail, so that peers get memoryviews."""
 
 raise ModuleNotFoundError("there is no torch in these tests", name="torch")

@@ -1,4 +1,4 @@
-//! One part of one head: processes its chunks in order.
+//! The loop over the chunks of one part: some value columns of one head of one sequence.
 
 use super::matrix::Matrix;
 use super::prefetch::Prefetch;
@@ -32,7 +32,7 @@ pub(super) struct Scratch {
     u: Matrix,
     /// `[K, V]`.
     state: Matrix,
-    /// Sum of log decays since the chunk's start, and its exponential; one block's own: rows of `[3, K]`.
+    /// Rows of `[3, K]`: sum of log decays since the chunk's start, its exponential, and one block's sum, later its exponential.
     pub(super) since: Matrix,
     /// Minus beta of a block.
     pub(super) minus_beta: [f32; BLOCK],
@@ -55,7 +55,7 @@ impl Scratch {
     }
 }
 
-/// All chunks of one part.
+/// Computes one part.
 pub(super) struct ChunkScan<'a, E> {
     pub(super) part: Part<'a, E>,
     pub(super) scratch: &'a mut Scratch,
@@ -85,7 +85,7 @@ impl<E: Element> SimdKernel for ChunkScan<'_, E> {
 pub(super) struct Head<'a, E> {
     pub(super) part: Part<'a, E>,
     pub(super) scratch: &'a mut Scratch,
-    /// K as given.
+    /// K.
     pub(super) key_dim: usize,
     /// K padded.
     pub(super) channels: usize,
@@ -97,7 +97,7 @@ impl<E: Element> Head<'_, E> {
     #[inline(always)]
     fn load_state<S: Simd>(&mut self, simd: S) {
         let state = &mut self.scratch.state;
-        // A wider part before this one left its columns in the padding.
+        // The padding may have columns of an earlier, wider part.
         state.data_mut().fill(0.0);
         for channel in 0..self.key_dim {
             let start = self.part.initial_state(channel);
@@ -136,7 +136,7 @@ impl<E: Element> Head<'_, E> {
         }
     }
 
-    /// U begins as beta V.
+    /// Initializes U with beta V.
     #[inline(always)]
     fn values<S: Simd>(&mut self, simd: S, tokens: Range<usize>, padded: usize) {
         let (operands, head) = (self.part.operands(), self.part.head);
@@ -164,7 +164,7 @@ impl<E: Element> Head<'_, E> {
         let next = &mut Prefetch::new(&mut self.part, tokens, [padded, columns, key_dim]);
         let (sizes, state) = ([padded, columns, key_dim], state.from_row(0));
         multiply(simd, sizes, q_left.from_row(0), state, Start::Zero, o, next);
-        multiply(simd, sizes, k_left.from_row(0), state, Start::Old, u, next);
+        multiply(simd, sizes, k_left.from_row(0), state, Start::Current, u, next);
     }
 
     /// One block of U: subtracts the contributions of earlier blocks, then solves the block's triangle. Then
@@ -175,11 +175,11 @@ impl<E: Element> Head<'_, E> {
         let Scratch { by_query, by_key, o, u, .. } = &mut *self.scratch;
         let (before, own) = u.split_at(at);
         let earlier = by_key.from_row(at);
-        multiply(simd, [BLOCK, columns, at], earlier, before, Start::Old, own, &mut ());
+        multiply(simd, [BLOCK, columns, at], earlier, before, Start::Current, own, &mut ());
         solve_16(simd, earlier.from_column(at), u.from_row_mut(at), columns);
         let (scores, o) = (by_query.from_row(at), o.from_row_mut(at));
         let sizes = [BLOCK, columns, at + BLOCK];
-        multiply(simd, sizes, scores, u.from_row(0), Start::Old, o, &mut ());
+        multiply(simd, sizes, scores, u.from_row(0), Start::Current, o, &mut ());
     }
 
     /// S <- e^G S + (keys decayed to the chunk's end)^T U.

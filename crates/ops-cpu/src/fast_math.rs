@@ -1,6 +1,6 @@
-//! Elementary functions in fewer operations than [`crate::simd::math`], for kernels that would otherwise wait for
-//! arithmetic. The exponent is reduced in one step, so that the error relative to the result grows with the argument:
-//! these are for results that are added to larger ones, or rounded, where their argument is large.
+//! Elementary functions with fewer instructions than [`crate::simd::math`], for kernels that are bound by arithmetic. The
+//! range is reduced in one step, so the relative error grows with the argument. They are for results that, for large
+//! arguments, are added to larger values or rounded.
 #![allow(unsafe_code)] // The tests load and store vectors.
 
 use crate::simd::Simd;
@@ -8,7 +8,7 @@ use crate::simd::Simd;
 /// `2^t` for `-126 <= t <= 126`; t is clamped to that range, and NaN gives NaN.
 #[inline(always)]
 fn exp2<S: Simd>(simd: S, t: S::V) -> S::V {
-    // The order of the operands lets NaN through.
+    // This order of operands propagates NaN.
     let t = simd.min(simd.splat(126.0), simd.max(simd.splat(-126.0), t));
     let n = simd.round(t);
     let f = simd.sub(t, n);
@@ -20,14 +20,14 @@ fn exp2<S: Simd>(simd: S, t: S::V) -> S::V {
     simd.mul(p, simd.exp2_whole(n))
 }
 
-/// `e^x` for `x <= 0`: relative error 2e-7 + 1e-7 |x|, so never more than 2e-7 of 1; 0 below -87.
+/// `e^x` for `x <= 0`: relative error at most 2e-7 + 1e-7 |x|, so absolute error at most 2e-7; 0 below -87.
 #[inline(always)]
 pub(crate) fn decay<S: Simd>(simd: S, x: S::V) -> S::V {
     let e = exp2(simd, simd.mul(x, simd.splat(std::f32::consts::LOG2_E)));
     simd.select_gt(simd.splat(-87.0), x, simd.splat(0.0), e)
 }
 
-/// `x / (1 + e^-x)`: relative error 4e-7 + 1e-7 |x| for negative x, 4e-7 for positive; 0 below -87.
+/// `x / (1 + e^-x)`: relative error at most 4e-7 + 1e-7 |x| for negative x, 4e-7 for positive; 0 below -87.
 #[inline(always)]
 pub(crate) fn silu<S: Simd>(simd: S, x: S::V) -> S::V {
     let e = exp2(simd, simd.mul(x, simd.splat(-std::f32::consts::LOG2_E)));
@@ -48,7 +48,7 @@ mod tests {
         #[inline(always)]
         fn run<S: Simd>(self, simd: S) {
             for (a, b) in self.0.chunks_mut(S::LANES).zip(self.1.chunks_mut(S::LANES)) {
-                // SAFETY: both read and write only the values there are.
+                // SAFETY: both read and write only the chunk's elements.
                 unsafe {
                     let v = decay(simd, simd.load_first(a.as_ptr(), a.len()));
                     simd.store_first(a.as_mut_ptr(), v, a.len());
@@ -59,15 +59,15 @@ mod tests {
         }
     }
 
-    fn here() -> impl Iterator<Item = Isa> {
+    fn available() -> impl Iterator<Item = Isa> {
         Isa::ALL.into_iter().filter(|isa| isa.is_here())
     }
 
     #[test]
-    fn they_are_as_accurate_as_they_say() {
+    fn errors_are_within_the_documented_bounds() {
         let xs: Vec<f32> = (-8000..=8000).map(|i| i as f32 * 0.01).collect();
         let falling: Vec<f32> = xs.iter().map(|x| x.min(0.0)).collect();
-        for isa in here() {
+        for isa in available() {
             let (mut decays, mut silus) = (falling.clone(), xs.clone());
             dispatch(isa, Apply(&mut decays, &mut silus));
             for (at, x) in xs.iter().enumerate() {
@@ -85,8 +85,8 @@ mod tests {
     }
 
     #[test]
-    fn zeros_infinities_and_nan_give_their_limits() {
-        for isa in here() {
+    fn zeros_infinities_and_nan_have_the_limits_of_the_functions() {
+        for isa in available() {
             let mut decays = [f32::NAN, 0.0, -0.0, f32::MIN, f32::NEG_INFINITY];
             let mut silus = [f32::NAN, f32::INFINITY, f32::MAX, f32::MIN, f32::NEG_INFINITY];
             dispatch(isa, Apply(&mut decays, &mut silus));
