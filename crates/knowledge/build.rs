@@ -1,4 +1,4 @@
-//! Compresses the tables below `data` with LZMA into one file that the program embeds, a fifth of their size.
+//! Compresses the tables in `data` with LZMA into one file, a fifth of their size, which the program embeds.
 
 use lzma_rust2::{LzmaOptions, LzmaWriter};
 use std::error::Error;

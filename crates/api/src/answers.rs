@@ -3,7 +3,7 @@
 use crate::app::{App, Line, RejectedRequest};
 use crate::error::ApiError;
 use crate::parsers::{Event, Parser, Plan};
-use crate::probabilities::{Chance, Offsets};
+use crate::probabilities::{Offsets, ScoredToken};
 use crate::sampling::AnswerSettings;
 use models::{FinishReason, LogitsOf, Request, StopStrings, TextStream, Tokenizer};
 use serving::{GrammarGuide, Sequence, SubmitError, Ticket, Update};
@@ -18,7 +18,7 @@ pub(crate) struct Delta {
     /// Text, reasoning and calls, in the order of the model's output.
     pub(crate) events: Vec<Event>,
     /// Log-probabilities of the tokens since the last delta, if requested.
-    pub(crate) chances: Vec<Chance>,
+    pub(crate) chances: Vec<ScoredToken>,
     /// The finish reason, in the last delta of an answer.
     pub(crate) finish: Option<&'static str>,
     /// The stop string that ended it.
@@ -62,7 +62,7 @@ struct Answer {
     stops: StopStrings,
     /// Set if the text may have reasoning or calls.
     parser: Option<Parser>,
-    chances: Vec<Chance>,
+    chances: Vec<ScoredToken>,
     offsets: Offsets,
     ended: bool,
 }
@@ -296,6 +296,6 @@ impl Answer {
         }
         let name = |token| tokenizer.bytes(token).and_then(|name| String::from_utf8(name).ok());
         let parser = self.parser.as_ref();
-        parser.is_some_and(|parser| name(token).is_some_and(|name| parser.has_mark(&name)))
+        parser.is_some_and(|parser| name(token).is_some_and(|name| parser.has_marker(&name)))
     }
 }

@@ -15,18 +15,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Default sampling settings of requests, from the model's files.
+/// Sampling settings of requests that have none, from the model's files.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SamplingDefaults {
-    /// As in a request.
+    /// Divides the logits; 0 is greedy.
     pub temperature: f64,
-    /// As in a request.
+    /// Probability of the smallest set of most likely tokens to sample from (nucleus sampling).
     pub top_p: f64,
-    /// As in a request; none for all tokens.
+    /// Number of most likely tokens to sample from; none for all tokens.
     pub top_k: Option<usize>,
-    /// As in a request.
+    /// Minimum probability relative to that of the most likely token.
     pub min_p: f64,
-    /// As in a request.
+    /// Divides positive logits of tokens that occurred, and multiplies negative ones.
     pub repetition_penalty: f64,
 }
 
@@ -38,20 +38,20 @@ impl Default for SamplingDefaults {
 }
 
 /// The tokenizer, templates and pooling of a model.
-pub struct Texts {
-    /// Its tokenizer.
+pub struct TextProcessor {
+    /// The tokenizer.
     pub tokenizer: Tokenizer,
-    /// Its chat template, or why it has none.
+    /// The chat template, or why the model has none.
     pub template: Result<ChatTemplate, String>,
-    /// Its end-of-sequence tokens.
+    /// The ids of the end-of-sequence tokens.
     pub stop_ids: Vec<u32>,
-    /// Its pooling for embeddings, or why it has none.
+    /// The pooling for embeddings, or why the model has none.
     pub pooler: Result<Pooler, String>,
 }
 
 /// Settings of a server.
 pub struct ApiSettings {
-    /// Accepted model names; answers contain the first.
+    /// Model names that requests may use; responses contain the first.
     pub names: Vec<String>,
     /// The path of the model.
     pub root: String,
@@ -59,7 +59,7 @@ pub struct ApiSettings {
     pub version: String,
     /// API keys; empty to serve every client.
     pub keys: Vec<String>,
-    /// Defaults of sampling.
+    /// Sampling settings of requests that have none.
     pub defaults: SamplingDefaults,
     /// CORS settings.
     pub cors: CorsSettings,
@@ -80,19 +80,19 @@ pub struct ApiSettings {
 /// State shared by all requests.
 pub(crate) struct App {
     pub(crate) service: Service,
-    pub(crate) texts: Texts,
+    pub(crate) texts: TextProcessor,
     pub(crate) settings: ApiSettings,
     pub(crate) keys: Keys,
     pub(crate) large_bodies: LargeBodies,
     long_texts: LongTexts,
     /// Seconds since 1970 at the start of the server.
     pub(crate) created: u64,
-    /// Created for the first answer with a grammar, because it takes a while for a large vocabulary.
+    /// The grammar compiler, created for the first answer with a grammar, because it takes a while for a large vocabulary.
     grammars: OnceLock<Result<Grammars, String>>,
-    /// The format of the model's calls and reasoning.
-    taught: OnceLock<ModelFormat>,
-    /// Number of tokens of shared prefixes, by hash.
-    beginnings: Mutex<HashMap<u64, usize>>,
+    /// The format of the model's tool calls and reasoning.
+    model_format: OnceLock<ModelFormat>,
+    /// Numbers of tokens of prompt prefixes that requests share, by hash of the text.
+    prefix_token_counts: Mutex<HashMap<u64, usize>>,
     /// Stored responses.
     pub(crate) responses: StoredResponses,
     ids: RandomState,
@@ -100,8 +100,13 @@ pub(crate) struct App {
 }
 
 impl App {
-    /// Up to `cores` long texts are tokenized at the same time.
-    pub(crate) fn new(service: Service, texts: Texts, settings: ApiSettings, cores: usize) -> Self {
+    /// The state of a server on which up to `cores` long texts are tokenized at the same time.
+    pub(crate) fn new(
+        service: Service,
+        texts: TextProcessor,
+        settings: ApiSettings,
+        cores: usize,
+    ) -> Self {
         Self {
             service,
             texts,
@@ -111,15 +116,15 @@ impl App {
             created: now(),
             grammars: OnceLock::new(),
             settings,
-            taught: OnceLock::new(),
-            beginnings: Mutex::default(),
+            model_format: OnceLock::new(),
+            prefix_token_counts: Mutex::default(),
             responses: StoredResponses::default(),
             ids: RandomState::new(),
             requests: AtomicU64::new(0),
         }
     }
 
-    /// The model's name in answers.
+    /// The model's name in responses.
     pub(crate) fn name(&self) -> &str {
         self.settings.names.first().map_or("model", String::as_str)
     }
@@ -145,10 +150,10 @@ impl App {
         self.grammars.get_or_init(make).as_ref().map_err(ApiError::server)
     }
 
-    /// The format of the model's calls and reasoning.
-    pub(crate) fn taught(&self) -> ModelFormat {
+    /// The format of the model's tool calls and reasoning.
+    pub(crate) fn model_format(&self) -> ModelFormat {
         let ApiSettings { tool_call_parser, reasoning_parser, .. } = &self.settings;
-        *self.taught.get_or_init(|| {
+        *self.model_format.get_or_init(|| {
             let template = self.texts.template.as_ref().ok();
             ModelFormat::new(template, tool_call_parser.as_deref(), reasoning_parser.as_deref())
         })
@@ -175,35 +180,35 @@ impl App {
         }
     }
 
-    /// The tokens of a text, or a lower bound of their number if it exceeds `most`.
+    /// The tokens of a text, or a lower bound of their number if it exceeds `max`.
     pub(crate) fn encode_up_to(
         &self,
         text: &str,
         special: bool,
-        most: usize,
+        max: usize,
     ) -> Result<Encoded, ModelError> {
-        let _turn = self.long_texts.turn(text.len());
-        self.texts.tokenizer.encode_up_to(text, special, most)
+        let _permit = self.long_texts.acquire(text.len());
+        self.texts.tokenizer.encode_up_to(text, special, max)
     }
 
-    /// Number of tokens of a shared prefix, which is counted once.
-    pub(crate) fn tokens_of(&self, beginning: &str) -> usize {
+    /// Number of tokens of a shared prefix, which is tokenized once.
+    pub(crate) fn count_prefix_tokens(&self, prefix: &str) -> usize {
         /// Maximum number of remembered prefixes.
-        const MOST: usize = 256;
-        let name = self.ids.hash_one(beginning);
-        let mut counted = self.beginnings.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(count) = counted.get(&name) {
+        const MAX: usize = 256;
+        let name = self.ids.hash_one(prefix);
+        let mut counts = self.prefix_token_counts.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = counts.get(&name) {
             return *count;
         }
-        let count = self.texts.tokenizer.encode(beginning).map_or(0, |tokens| tokens.len());
-        if counted.len() >= MOST {
-            counted.clear();
+        let count = self.texts.tokenizer.encode(prefix).map_or(0, |tokens| tokens.len());
+        if counts.len() >= MAX {
+            counts.clear();
         }
-        counted.insert(name, count);
+        counts.insert(name, count);
         count
     }
 
-    /// Whether the server has a model of this name.
+    /// Checks that the server has a model of this name.
     pub(crate) fn check_model(&self, name: Option<String>) -> Result<(), ApiError> {
         match name {
             Some(name) if !self.settings.names.contains(&name) => {
@@ -230,12 +235,12 @@ pub(crate) struct Line {
 impl Line {
     /// Starts a line. A `quiet` route, such as a probe, is not logged.
     pub(crate) fn new(log: &Log, route: String, quiet: bool) -> Self {
-        // The status unless an answer is complete.
-        const LEFT: u16 = 499;
+        // nginx's status for a client that disconnected; replaced when the answer is complete.
+        const CLIENT_CLOSED: u16 = 499;
         let record = RequestRecord {
             id: None,
             route,
-            status: LEFT,
+            status: CLIENT_CLOSED,
             prompt_tokens: None,
             cached_tokens: None,
             completion_tokens: None,
@@ -252,7 +257,7 @@ impl Line {
         self.record.completion_tokens = Some(0);
     }
 
-    /// Adds prompt tokens that the prefix cache had.
+    /// Adds prompt tokens that were found in the prefix cache.
     pub(crate) fn cached(&mut self, tokens: usize) {
         *self.record.cached_tokens.get_or_insert(0) += tokens;
     }
@@ -288,7 +293,7 @@ impl Line {
     }
 }
 
-/// A request without an answer, and its log line.
+/// A request that ended with an error, and its log line.
 pub(crate) struct RejectedRequest {
     pub(crate) error: ApiError,
     pub(crate) line: Line,
@@ -315,7 +320,7 @@ impl Drop for Line {
     }
 }
 
-/// Milliseconds to one decimal.
+/// Milliseconds since then, rounded to one decimal.
 fn millis(since: Instant) -> f64 {
     (since.elapsed().as_secs_f64() * 1e4).round() / 10.0
 }

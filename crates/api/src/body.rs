@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Time limit for receiving a body.
-pub(crate) const WITHIN: Duration = Duration::from_secs(30);
+pub(crate) const READ_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Refuses a body whose content type is not JSON: a page of any origin can send `text/plain` or a form without a preflight. A body
 /// without a content type is JSON; a page that sends one cross-origin sends its `Origin` too.
@@ -28,13 +28,15 @@ pub(crate) fn check_type(headers: &HeaderMap) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Large bodies are processed one after the other, because a text takes many times its own memory while it is
-/// tokenized. Other requests do not wait for them.
+/// Limits the total size of large bodies that are processed at the same time, because a text takes many times its own
+/// memory while it is tokenized. Small bodies never wait.
 #[derive(Debug)]
 pub(crate) struct LargeBodies(Arc<Semaphore>);
 
 impl LargeBodies {
+    /// Bytes per permit.
     const UNIT: usize = 64 << 10;
+    /// Number of permits: 16 MiB; a larger body takes all of them.
     const UNITS: u32 = 256;
     /// Maximum size of bodies that never wait.
     const SMALL: usize = 256 << 10;
@@ -43,8 +45,8 @@ impl LargeBodies {
         Self(Arc::new(Semaphore::new(Self::UNITS as usize)))
     }
 
-    /// Waits until a body of this size may be processed; dropping the permit frees its place.
-    pub(crate) async fn room(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
+    /// Waits until a body of this size may be processed; dropping the permit lets others start.
+    pub(crate) async fn acquire(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
         if bytes <= Self::SMALL {
             return None;
         }
@@ -58,55 +60,57 @@ impl LargeBodies {
 /// not wait for them.
 #[derive(Debug)]
 pub(crate) struct LongTexts {
-    /// Number of long texts that may start.
-    free: Mutex<usize>,
-    ended: Condvar,
+    /// Number of long texts that may start now.
+    permits: Mutex<usize>,
+    released: Condvar,
 }
 
 impl LongTexts {
-    /// Maximum bytes of a text that is not counted.
+    /// Maximum bytes of a text that never waits.
     const SHORT: usize = 16 << 10;
 
-    /// Allows this many at a time.
-    pub(crate) fn new(most: usize) -> Self {
-        Self { free: Mutex::new(most), ended: Condvar::new() }
+    /// Allows this many long texts at a time.
+    pub(crate) fn new(max: usize) -> Self {
+        Self { permits: Mutex::new(max), released: Condvar::new() }
     }
 
-    /// Blocks until a text of this size may be tokenized; dropping the turn lets the next one start.
-    pub(crate) fn turn(&self, bytes: usize) -> Option<LongTextTurn<'_>> {
+    /// Blocks until a text of this size may be tokenized; dropping the permit lets the next one start.
+    pub(crate) fn acquire(&self, bytes: usize) -> Option<LongTextPermit<'_>> {
         if bytes <= Self::SHORT {
             return None;
         }
-        let free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut free =
-            self.ended.wait_while(free, |free| *free == 0).unwrap_or_else(PoisonError::into_inner);
-        *free -= 1;
-        Some(LongTextTurn(self))
+        let permits = self.permits.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut permits = self
+            .released
+            .wait_while(permits, |permits| *permits == 0)
+            .unwrap_or_else(PoisonError::into_inner);
+        *permits -= 1;
+        Some(LongTextPermit(self))
     }
 }
 
-/// The turn of one long text.
-pub(crate) struct LongTextTurn<'a>(&'a LongTexts);
+/// Permission to tokenize one long text.
+pub(crate) struct LongTextPermit<'a>(&'a LongTexts);
 
-impl Drop for LongTextTurn<'_> {
+impl Drop for LongTextPermit<'_> {
     fn drop(&mut self) {
-        *self.0.free.lock().unwrap_or_else(PoisonError::into_inner) += 1;
-        self.0.ended.notify_one();
+        *self.0.permits.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        self.0.released.notify_one();
     }
 }
 
-/// Reads a body.
-pub(crate) async fn read(body: Body, most: usize, within: Duration) -> Result<Bytes, ApiError> {
+/// Reads a body of at most `max` bytes.
+pub(crate) async fn read(body: Body, max: usize, timeout: Duration) -> Result<Bytes, ApiError> {
     // A body that declares a larger size is refused at once.
-    if body.size_hint().lower() > most as u64 {
-        return Err(ApiError::too_large(most));
+    if body.size_hint().lower() > max as u64 {
+        return Err(ApiError::too_large(max));
     }
-    let whole = Limited::new(body, most).collect();
-    match tokio::time::timeout(within, whole).await {
+    let whole = Limited::new(body, max).collect();
+    match tokio::time::timeout(timeout, whole).await {
         Ok(Ok(read)) => Ok(read.to_bytes()),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(ApiError::too_large(most)),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(ApiError::too_large(max)),
         Ok(Err(error)) => Err(ApiError::invalid(format!("the body is incomplete: {error}"))),
-        Err(_) => Err(ApiError::too_slow(within)),
+        Err(_) => Err(ApiError::too_slow(timeout)),
     }
 }
 
@@ -151,24 +155,24 @@ mod tests {
     fn short_texts_do_not_wait_for_long_ones() {
         const LONG: usize = LongTexts::SHORT + 1;
         let texts = LongTexts::new(2);
-        let first = texts.turn(LONG);
-        let second = texts.turn(LONG);
-        assert!(texts.turn(LongTexts::SHORT).is_none());
+        let first = texts.acquire(LONG);
+        let second = texts.acquire(LONG);
+        assert!(texts.acquire(LongTexts::SHORT).is_none());
         std::thread::scope(|scope| {
-            let third = scope.spawn(|| texts.turn(LONG).is_some());
+            let third = scope.spawn(|| texts.acquire(LONG).is_some());
             std::thread::sleep(Duration::from_millis(50));
             assert!(!third.is_finished());
             drop(first);
             assert!(third.join().unwrap());
         });
         drop(second);
-        assert_eq!(*texts.free.lock().unwrap(), 2);
+        assert_eq!(*texts.permits.lock().unwrap(), 2);
     }
 
-    /// Some bytes, and then no end.
-    struct Never(usize);
+    /// A body that sends some bytes and then stalls without an end.
+    struct EndlessBody(usize);
 
-    impl http_body::Body for Never {
+    impl http_body::Body for EndlessBody {
         type Data = Bytes;
         type Error = Infallible;
 
@@ -188,11 +192,11 @@ mod tests {
     }
 
     #[test]
-    fn bodies_end_by_size_or_by_time() {
+    fn large_and_stalled_bodies_are_refused() {
         check(Body::from("0123456789"), Ok(10));
         check(Body::from("0123456789a"), Err(StatusCode::PAYLOAD_TOO_LARGE));
-        check(Body::new(Never(11)), Err(StatusCode::PAYLOAD_TOO_LARGE));
-        check(Body::new(Never(10)), Err(StatusCode::REQUEST_TIMEOUT));
-        check(Body::new(Never(0)), Err(StatusCode::REQUEST_TIMEOUT));
+        check(Body::new(EndlessBody(11)), Err(StatusCode::PAYLOAD_TOO_LARGE));
+        check(Body::new(EndlessBody(10)), Err(StatusCode::REQUEST_TIMEOUT));
+        check(Body::new(EndlessBody(0)), Err(StatusCode::REQUEST_TIMEOUT));
     }
 }

@@ -12,7 +12,7 @@ pub(crate) struct Fields {
     /// Prefix of field names in messages: `stream_options.`.
     within: String,
     /// The permit of a large body, held until its fields are read.
-    _room: Option<OwnedSemaphorePermit>,
+    _permit: Option<OwnedSemaphorePermit>,
 }
 
 impl Fields {
@@ -27,7 +27,7 @@ impl Fields {
     }
 
     pub(crate) fn new(values: Map<String, Value>, within: String) -> Self {
-        Self { values, within, _room: None }
+        Self { values, within, _permit: None }
     }
 
     /// Applies the table: drops ignored fields, and refuses unknown fields and unsupported values.
@@ -69,8 +69,8 @@ impl Fields {
     }
 
     /// Frees the permit of a large body when its fields are dropped.
-    pub(crate) fn holding(self, room: Option<OwnedSemaphorePermit>) -> Self {
-        Self { _room: room, ..self }
+    pub(crate) fn with_permit(self, permit: Option<OwnedSemaphorePermit>) -> Self {
+        Self { _permit: permit, ..self }
     }
 
     /// Takes a field as it is.

@@ -17,7 +17,7 @@ impl Keys {
     }
 
     /// Whether these headers have one of the keys; without keys every request is accepted.
-    pub(crate) fn open(&self, headers: &HeaderMap) -> bool {
+    pub(crate) fn accept(&self, headers: &HeaderMap) -> bool {
         if self.0.is_empty() {
             return true;
         }
@@ -47,7 +47,7 @@ mod tests {
         let check = |value: &'static str, want: bool| {
             let mut headers = HeaderMap::new();
             headers.insert(AUTHORIZATION, HeaderValue::from_static(value));
-            assert_eq!(keys.open(&headers), want, "{value}");
+            assert_eq!(keys.accept(&headers), want, "{value}");
         };
         check("Bearer first", true);
         check("bearer second", true);
@@ -58,10 +58,10 @@ mod tests {
         }
         let mut headers = HeaderMap::new();
         headers.insert(API_KEY, HeaderValue::from_static("second"));
-        assert!(keys.open(&headers));
+        assert!(keys.accept(&headers));
         headers.insert(API_KEY, HeaderValue::from_static("third"));
-        assert!(!keys.open(&headers));
-        assert!(!keys.open(&HeaderMap::new()));
+        assert!(!keys.accept(&headers));
+        assert!(!keys.accept(&HeaderMap::new()));
         assert!(Keys::new(&[]).open(&HeaderMap::new()));
     }
 }

@@ -1,8 +1,8 @@
 //! An HTTP server with OpenAI's and Anthropic's APIs for a served model.
 //!
-//! A request is read with limits of size and time. One table ([`request_fields`]) defines how each field of each API is
-//! handled. All APIs share one request type (`Work`) and one stream of answers (`Answers`); a `Renderer` writes them in
-//! the format of an API.
+//! A request body is read within limits of size and time. One table ([`request_fields`]) defines how each field of each API is
+//! handled. All APIs share one request type (`Work`) and one stream of answers (`Answers`); a `Renderer` writes it
+//! in the format of an API.
 
 mod answers;
 mod app;
@@ -27,7 +27,7 @@ mod sampling;
 mod server;
 mod stored_responses;
 
-pub use app::{ApiSettings, SamplingDefaults, Texts};
+pub use app::{ApiSettings, SamplingDefaults, TextProcessor};
 pub use cors::{CorsError, CorsSettings};
 pub use log::{Log, Record, RequestRecord};
 pub use parsers::{reasoning_parsers, tool_call_parsers};

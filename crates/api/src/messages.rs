@@ -57,7 +57,7 @@ pub(crate) fn text(fields: &mut Fields, app: &App) -> Result<Text, ApiError> {
     let shared = shared(template, conversation, &text);
     let functions = tools.as_ref().map(|tools| Arc::clone(&tools.functions));
     let parallel = tools.as_ref().is_none_or(|tools| tools.parallel);
-    let plan = Plan::new(app.taught(), functions, parallel, &text);
+    let plan = Plan::new(app.model_format(), functions, parallel, &text);
     Ok(Text { text, shared, tools, plan })
 }
 

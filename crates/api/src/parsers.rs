@@ -125,7 +125,7 @@ trait Reader: Debug + Send {
 /// Defines how the answers to a conversation are parsed.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
-    taught: ModelFormat,
+    model_format: ModelFormat,
     functions: Arc<[Function]>,
     /// Whether functions may be called.
     calls: bool,
@@ -138,33 +138,33 @@ pub(crate) struct Plan {
 impl Plan {
     /// A plan for the answers to a prompt, with the callable functions. None if the answers are plain text.
     pub(crate) fn new(
-        taught: ModelFormat,
+        model_format: ModelFormat,
         functions: Option<Arc<[Function]>>,
         parallel: bool,
         prompt: &str,
     ) -> Option<Self> {
-        let has_channels = taught.format.is_some_and(|format| format.has_channels);
-        let calls = functions.is_some() && taught.format.is_some();
-        if !calls && taught.style.is_none() && !has_channels {
+        let has_channels = model_format.format.is_some_and(|format| format.has_channels);
+        let calls = functions.is_some() && model_format.format.is_some();
+        if !calls && model_format.style.is_none() && !has_channels {
             return None;
         }
-        let open = taught.style.is_some_and(|style| style.is_open(prompt));
+        let open = model_format.style.is_some_and(|style| style.is_open(prompt));
         let functions = functions.unwrap_or_else(|| Arc::new([]));
-        Some(Self { taught, functions, calls, parallel, open })
+        Some(Self { model_format, functions, calls, parallel, open })
     }
 
     /// The plan for answers with a fixed structure, which have no reasoning.
     pub(crate) fn without_reasoning(mut self) -> Option<Self> {
-        self.taught.style = None;
-        let has_channels = self.taught.format.is_some_and(|format| format.has_channels);
+        self.model_format.style = None;
+        let has_channels = self.model_format.format.is_some_and(|format| format.has_channels);
         (self.calls || has_channels).then_some(self)
     }
 
     /// Whether a special token is part of the parsed text.
-    pub(crate) fn has_mark(&self, word: &str) -> bool {
-        let format = self.taught.format.is_some_and(|format| format.marks.contains(&word));
-        let style = |marks: &[&str]| marks.contains(&word);
-        format || self.taught.style.is_some_and(|all| style(all.opens) || style(all.closes))
+    pub(crate) fn has_marker(&self, word: &str) -> bool {
+        let format = self.model_format.format.is_some_and(|format| format.markers.contains(&word));
+        let style = |markers: &[&str]| markers.contains(&word);
+        format || self.model_format.style.is_some_and(|all| style(all.opens) || style(all.closes))
     }
 
     /// The grammar of an answer that must call one of these functions.
@@ -173,7 +173,7 @@ impl Plan {
         functions: &[&Function],
         tokenizer: &Tokenizer,
     ) -> Option<StructuredOutput> {
-        let format = self.taught.format?;
+        let format = self.model_format.format?;
         let mut grammar = Grammar::new(tokenizer);
         let calls: Vec<String> = functions
             .iter()
@@ -183,7 +183,7 @@ impl Plan {
             })
             .collect();
         let mut start = format!("({})", calls.join(" | "));
-        if let Some(style) = self.taught.style.filter(|_| self.open) {
+        if let Some(style) = self.model_format.style.filter(|_| self.open) {
             let reasoning = grammar.text_until(style.closes[0]);
             start = format!(r"{reasoning} /[\n]*/ {start}");
         }
@@ -214,7 +214,7 @@ enum Stage {
 impl Parser {
     /// `seed` determines the ids of calls.
     pub(crate) fn new(plan: &Plan, seed: u64) -> Self {
-        let ModelFormat { format, style } = plan.taught;
+        let ModelFormat { format, style } = plan.model_format;
         let has_channels = format.is_some_and(|format| format.has_channels);
         let format = format.filter(|_| plan.calls || has_channels);
         let ids = format.map_or(Ids::Random, |format| format.ids);
@@ -230,8 +230,8 @@ impl Parser {
         }
     }
 
-    pub(crate) fn has_mark(&self, word: &str) -> bool {
-        self.plan.has_mark(word)
+    pub(crate) fn has_marker(&self, word: &str) -> bool {
+        self.plan.has_marker(word)
     }
 
     /// Whether the answer has a call.
@@ -263,16 +263,16 @@ impl Parser {
     }
 
     fn step(&mut self) -> bool {
-        match (&mut self.stage, self.plan.taught.style) {
+        match (&mut self.stage, self.plan.model_format.style) {
             (Stage::Begin(blank), Some(style)) => {
-                blank.push_str(&self.input.take_blank());
+                blank.push_str(&self.input.take_whitespace());
                 if self.input.rest().is_empty() {
                     return false;
                 }
                 let starts: Vec<Option<bool>> =
-                    style.opens.iter().map(|mark| self.input.starts(mark)).collect();
-                if let Some(mark) = starts.iter().position(|starts| *starts == Some(true)) {
-                    self.input.take(style.opens[mark].len());
+                    style.opens.iter().map(|marker| self.input.starts(marker)).collect();
+                if let Some(marker) = starts.iter().position(|starts| *starts == Some(true)) {
+                    self.input.take(style.opens[marker].len());
                 } else if starts.contains(&None) {
                     return false;
                 } else if !self.plan.open {
@@ -287,10 +287,10 @@ impl Parser {
             (Stage::Reasoning, Some(style)) => {
                 let found = self.input.until(&self.closes);
                 self.out.reasoning(&found.text);
-                let Some(mark) = found.mark else { return false };
-                if mark >= style.closes.len() {
+                let Some(marker) = found.marker else { return false };
+                if marker >= style.closes.len() {
                     // A call starts without the closing marker of the reasoning.
-                    self.input.untake(self.closes[mark].len());
+                    self.input.put_back(self.closes[marker].len());
                 }
                 self.out.end_reasoning();
                 self.stage = Stage::Answer;

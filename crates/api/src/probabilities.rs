@@ -7,7 +7,7 @@ use serving::TokenLogprobs;
 /// A token, its log-probability, and the offset of its text in the answer, in characters. The first token of a prompt
 /// has no log-probability.
 #[derive(Debug, Clone)]
-pub(crate) struct Chance {
+pub(crate) struct ScoredToken {
     pub(crate) token: u32,
     pub(crate) logprobs: Option<TokenLogprobs>,
     pub(crate) offset: usize,
@@ -30,7 +30,7 @@ impl Offsets {
         token: u32,
         logprobs: Option<TokenLogprobs>,
         shown: bool,
-    ) -> Chance {
+    ) -> ScoredToken {
         let first = !self.begun;
         let bytes = if shown { bytes(tokenizer, token, first) } else { Vec::new() };
         let continues = |byte: &u8| byte & 0xc0 == 0x80;
@@ -39,7 +39,7 @@ impl Offsets {
         let offset = self.characters.saturating_sub(inside);
         self.characters += bytes.iter().filter(|byte| !continues(byte)).count();
         self.begun |= shown;
-        Chance { token, logprobs, offset, first }
+        ScoredToken { token, logprobs, offset, first }
     }
 }
 
@@ -55,13 +55,13 @@ fn finite(logprob: f32) -> f64 {
 }
 
 /// For `choices[].logprobs` of a chat.
-pub(crate) fn of_chat(chances: &[Chance], tokenizer: &Tokenizer) -> Value {
+pub(crate) fn of_chat(chances: &[ScoredToken], tokenizer: &Tokenizer) -> Value {
     let entry = |token: u32, logprob: f32, first: bool| {
         let bytes = bytes(tokenizer, token, first);
         let text = String::from_utf8_lossy(&bytes).into_owned();
         json!({ "token": text, "logprob": finite(logprob), "bytes": bytes })
     };
-    let content = chances.iter().filter_map(|Chance { token, logprobs, first, .. }| {
+    let content = chances.iter().filter_map(|ScoredToken { token, logprobs, first, .. }| {
         let logprobs = logprobs.as_ref()?;
         let mut own = entry(*token, logprobs.chosen, *first);
         let likeliest = logprobs.likeliest.iter();
@@ -74,7 +74,7 @@ pub(crate) fn of_chat(chances: &[Chance], tokenizer: &Tokenizer) -> Value {
 
 /// For `choices[].logprobs` of a text completion. There a token is a key: one that is not a whole character is spelled
 /// by its bytes, as OpenAI does, so that tokens stay distinct.
-pub(crate) fn of_completion(chances: &[Chance], tokenizer: &Tokenizer) -> Value {
+pub(crate) fn of_completion(chances: &[ScoredToken], tokenizer: &Tokenizer) -> Value {
     let spelled = |token: u32, first: bool| {
         let bytes = bytes(tokenizer, token, first);
         String::from_utf8(bytes).unwrap_or_else(|error| {
@@ -83,13 +83,14 @@ pub(crate) fn of_completion(chances: &[Chance], tokenizer: &Tokenizer) -> Value 
             format!("bytes:{hex}")
         })
     };
-    let likeliest = |Chance { token, logprobs, first, .. }: &Chance| {
+    let likeliest = |ScoredToken { token, logprobs, first, .. }: &ScoredToken| {
         let logprobs = logprobs.as_ref()?;
         let all = logprobs.likeliest.iter().copied().chain([(*token, logprobs.chosen)]);
         let all = all.map(|(token, logprob)| (spelled(token, *first), json!(finite(logprob))));
         Some(all.collect::<Map<_, _>>())
     };
-    let own = |chance: &Chance| chance.logprobs.as_ref().map(|logprobs| finite(logprobs.chosen));
+    let own =
+        |chance: &ScoredToken| chance.logprobs.as_ref().map(|logprobs| finite(logprobs.chosen));
     json!({
         "tokens": chances.iter().map(|chance| spelled(chance.token, chance.first)).collect::<Vec<_>>(),
         "token_logprobs": chances.iter().map(own).collect::<Vec<_>>(),

@@ -8,7 +8,7 @@ pub(crate) mod responses;
 use crate::answers::{Answers, Delta};
 use crate::error::{ApiError, ErrorShape};
 use crate::parsers::{Event, Message};
-use crate::probabilities::Chance;
+use crate::probabilities::ScoredToken;
 use crate::reply;
 use axum::body::{Body, Bytes};
 use axum::http::header::CACHE_CONTROL;
@@ -68,7 +68,7 @@ impl Usage {
 pub(crate) struct CompleteAnswer {
     /// Events; adjacent ones of a kind are joined.
     pub(crate) events: Vec<Event>,
-    pub(crate) chances: Vec<Chance>,
+    pub(crate) chances: Vec<ScoredToken>,
     pub(crate) finish: Option<&'static str>,
     /// The stop string that ended it.
     pub(crate) stop: Option<String>,

@@ -32,17 +32,17 @@ use std::sync::Arc;
 
 /// A route.
 pub(crate) struct Route {
-    method: Verb,
+    method: HttpMethod,
     path: &'static str,
-    /// Whether it needs no API key: probes have none.
-    open: bool,
+    /// Whether it can be called without an API key, which health probes do not have.
+    without_key: bool,
     /// The format of its errors.
     errors: ErrorShape,
-    answer: Answer,
+    handler: Handler,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Verb {
+enum HttpMethod {
     Get,
     Post,
     Delete,
@@ -50,17 +50,17 @@ enum Verb {
 
 /// The handler of a route.
 #[derive(Clone, Copy)]
-enum Answer {
-    /// Immediately, without a body.
-    Now(fn(&App) -> Response),
-    /// Immediately, for the object named by the rest of the path.
-    Named(fn(&App, &str) -> Result<Response, ApiError>),
-    /// From the fields of a body. It writes the log line itself, or returns it with an error.
-    FromBody(fn(Arc<App>, Fields, Line) -> Answered),
+enum Handler {
+    /// Answers at once, without a body; its requests are not logged.
+    Immediate(fn(&App) -> Response),
+    /// Answers at once, for the object whose id is the path's parameter.
+    ById(fn(&App, &str) -> Result<Response, ApiError>),
+    /// Answers from the fields of a body. It writes the log line itself, or returns it with an error.
+    FromBody(fn(Arc<App>, Fields, Line) -> ResponseFuture),
 }
 
-/// An asynchronous answer.
-type Answered = Pin<Box<dyn Future<Output = Result<Response, Box<RejectedRequest>>> + Send>>;
+/// The response of a handler, computed asynchronously.
+type ResponseFuture = Pin<Box<dyn Future<Output = Result<Response, Box<RejectedRequest>>> + Send>>;
 
 const ROUTES: &[Route] = &[
     chat::ROUTE,
@@ -91,13 +91,13 @@ pub(crate) fn router(app: &Arc<App>) -> Router {
     for route in ROUTES {
         let app = Arc::clone(app);
         let filter = match route.method {
-            Verb::Get => MethodFilter::GET,
-            Verb::Post => MethodFilter::POST,
-            Verb::Delete => MethodFilter::DELETE,
+            HttpMethod::Get => MethodFilter::GET,
+            HttpMethod::Post => MethodFilter::POST,
+            HttpMethod::Delete => MethodFilter::DELETE,
         };
         let answer = move |request: Request| {
             let own = Arc::clone(&app);
-            across_origins(Arc::clone(&app), request, |request| run(own, route, request))
+            with_cors(Arc::clone(&app), request, |request| run(own, route, request))
         };
         router = router.route(route.path, on(filter, answer));
     }
@@ -105,20 +105,20 @@ pub(crate) fn router(app: &Arc<App>) -> Router {
     router
         .fallback(move |request: Request| {
             let own = Arc::clone(&unknown);
-            across_origins(Arc::clone(&unknown), request, |request| async move {
-                refuse(&own, &request, false)
+            with_cors(Arc::clone(&unknown), request, |request| async move {
+                unknown_route(&own, &request, false)
             })
         })
         .method_not_allowed_fallback(move |request: Request| {
             let own = Arc::clone(&not_allowed);
-            across_origins(Arc::clone(&not_allowed), request, |request| async move {
-                refuse(&own, &request, true)
+            with_cors(Arc::clone(&not_allowed), request, |request| async move {
+                unknown_route(&own, &request, true)
             })
         })
 }
 
-/// Answers a request if its origin is allowed, and lets the page read the response.
-async fn across_origins<F: Future<Output = Response>>(
+/// Answers a request if CORS allows its origin, and adds the headers that let the page read the response.
+async fn with_cors<F: Future<Output = Response>>(
     app: Arc<App>,
     request: Request,
     answer: impl FnOnce(Request) -> F,
@@ -127,7 +127,7 @@ async fn across_origins<F: Future<Output = Response>>(
     let decision = cors.decide(request.headers());
     if let Some(response) = decision.response(cors, request.method(), request.headers()) {
         if let Decision::Refused(error) = &decision {
-            let route = named(request.method(), request.uri().path());
+            let route = request_label(request.method(), request.uri().path());
             Line::new(&app.settings.log, route, false).failed(error);
         }
         return response;
@@ -139,10 +139,10 @@ async fn across_origins<F: Future<Output = Response>>(
     response
 }
 
-/// The error for an unknown path or method.
-fn refuse(app: &App, request: &Request, known: bool) -> Response {
+/// The error for an unknown path, or for a `known` path without this method.
+fn unknown_route(app: &App, request: &Request, known: bool) -> Response {
     let (method, path) = (request.method(), request.uri().path());
-    let mut line = Line::new(&app.settings.log, named(method, path), false);
+    let mut line = Line::new(&app.settings.log, request_label(method, path), false);
     let error = match known {
         true => ApiError::method_not_allowed(format!("{path} does not take {method}")),
         false => ApiError::unknown_url(format!("the server has no path {path}")),
@@ -151,15 +151,15 @@ fn refuse(app: &App, request: &Request, known: bool) -> Response {
     error.response(ErrorShape::OpenAi)
 }
 
-/// A method and a path, truncated.
-fn named(method: &Method, path: &str) -> String {
+/// The method and the truncated path of a request, for the log.
+fn request_label(method: &Method, path: &str) -> String {
     const SHOWN: usize = 80;
     format!("{method} {}", path.chars().take(SHOWN).collect::<String>())
 }
 
 async fn run(app: Arc<App>, route: &'static Route, request: Request) -> Response {
-    let quiet = matches!(route.answer, Answer::Now(_));
-    let line = Line::new(&app.settings.log, named(request.method(), route.path), quiet);
+    let quiet = matches!(route.handler, Handler::Immediate(_));
+    let line = Line::new(&app.settings.log, request_label(request.method(), route.path), quiet);
     match answer(app, route, request, line).await {
         Ok(response) => response,
         Err(refused) => refused.response(route.errors),
@@ -172,23 +172,23 @@ async fn answer(
     request: Request<Body>,
     mut line: Line,
 ) -> Result<Response, Box<RejectedRequest>> {
-    if !route.open && !app.keys.open(request.headers()) {
+    if !route.without_key && !app.keys.accept(request.headers()) {
         return Err(RejectedRequest::new(ApiError::invalid_key(), line));
     }
-    match route.answer {
-        Answer::Now(answer) => {
-            let response = answer(&app);
+    match route.handler {
+        Handler::Immediate(handler) => {
+            let response = handler(&app);
             line.done(response.status());
             Ok(response)
         }
-        Answer::Named(answer) => {
+        Handler::ById(handler) => {
             let (mut parts, _) = request.into_parts();
             let name = Path::<String>::from_request_parts(&mut parts, &()).await;
-            let answered = match name {
-                Ok(Path(name)) => answer(&app, &name),
+            let result = match name {
+                Ok(Path(name)) => handler(&app, &name),
                 Err(error) => Err(ApiError::invalid(error.to_string())),
             };
-            match answered {
+            match result {
                 Ok(response) => {
                     line.done(response.status());
                     Ok(response)
@@ -196,20 +196,21 @@ async fn answer(
                 Err(error) => Err(RejectedRequest::new(error, line)),
             }
         }
-        Answer::FromBody(answer) => {
+        Handler::FromBody(handler) => {
             if let Err(error) = body::check_type(request.headers()) {
                 return Err(RejectedRequest::new(error, line));
             }
-            let read = body::read(request.into_body(), app.settings.body_bytes, body::WITHIN).await;
+            let read =
+                body::read(request.into_body(), app.settings.body_bytes, body::READ_TIMEOUT).await;
             let fields = match read {
                 Ok(body) => {
-                    let room = app.large_bodies.room(body.len()).await;
-                    aside(move || Ok(Fields::of_body(&body)?.holding(room))).await
+                    let permit = app.large_bodies.acquire(body.len()).await;
+                    run_blocking(move || Ok(Fields::of_body(&body)?.with_permit(permit))).await
                 }
                 Err(error) => Err(error),
             };
             match fields {
-                Ok(fields) => answer(app, fields, line).await,
+                Ok(fields) => handler(app, fields, line).await,
                 Err(error) => Err(RejectedRequest::new(error, line)),
             }
         }
@@ -222,16 +223,16 @@ struct Generation {
     renderer: Box<dyn Renderer>,
 }
 
-/// Generated text, streamed or complete. `read` parses the fields.
+/// Responds with generated text, streamed or complete. `read` parses the fields.
 fn generated(
     app: Arc<App>,
     fields: Fields,
     line: Line,
     read: fn(&Arc<App>, Fields) -> Result<Generation, ApiError>,
-) -> Answered {
+) -> ResponseFuture {
     Box::pin(async move {
         let own = Arc::clone(&app);
-        let Generation { work, renderer } = match aside(move || read(&own, fields)).await {
+        let Generation { work, renderer } = match run_blocking(move || read(&own, fields)).await {
             Ok(generation) => generation,
             Err(error) => return Err(RejectedRequest::new(error, line)),
         };
@@ -245,7 +246,7 @@ fn generated(
 }
 
 /// Runs CPU-bound work, such as tokenizing a long text, on another thread.
-async fn aside<T: Send + 'static>(
+async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
 ) -> Result<T, ApiError> {
     match tokio::task::spawn_blocking(work).await {

@@ -1,6 +1,6 @@
 //! Accepts connections, and shuts down in order.
 
-use crate::app::{ApiSettings, App, Texts};
+use crate::app::{ApiSettings, App, TextProcessor};
 use crate::connection::Connection;
 use crate::log::Record;
 use crate::routes;
@@ -42,7 +42,7 @@ pub enum ServerExit {
 pub fn serve(
     socket: std::net::TcpListener,
     service: Service,
-    (texts, settings): (Texts, ApiSettings),
+    (texts, settings): (TextProcessor, ApiSettings),
     stop: &Arc<AtomicBool>,
 ) -> io::Result<ServerExit> {
     // The engine's threads need the other cores.

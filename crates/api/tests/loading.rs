@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used)] // Helpers of tests may unwrap as tests do.
 
-use api::{ApiSettings, CorsSettings, Record, SamplingDefaults, ServerExit, Texts, serve};
+use api::{ApiSettings, CorsSettings, Record, SamplingDefaults, ServerExit, TextProcessor, serve};
 use models::Tokenizer;
 use serving::{EngineBuilder, EngineError, MetricLabels, Service, ServiceLimits};
 use std::io::{Read, Write};
@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// A tokenizer of single bytes, as a model's file has it.
-fn texts() -> Texts {
+fn texts() -> TextProcessor {
     const LETTERS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let letter = |bits: u8| char::from(LETTERS[usize::from(bits)]);
     let line = |byte: u8| format!("{}{}== {byte}\n", letter(byte >> 2), letter((byte & 3) << 4));
@@ -21,7 +21,7 @@ fn texts() -> Texts {
     let ranks: String = (0..=255).map(line).collect();
     std::fs::write(folder.path().join("tiktoken.model"), ranks).unwrap();
     let tokenizer = Tokenizer::read(folder.path()).unwrap();
-    Texts {
+    TextProcessor {
         tokenizer,
         template: Err("there is none".to_owned()),
         stop_ids: Vec::new(),

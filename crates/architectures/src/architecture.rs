@@ -1,6 +1,6 @@
 //! A model as data: what a family makes of a config, and what an engine runs.
 
-use crate::draft::Draft;
+use crate::builder::ArchitectureBuilder;
 use crate::families::ModelFamily;
 use crate::layers::{
     Attention, Experts, GatedDelta, GatedMlp, Kda, LatentAttention, LatentShape, Mamba1, Mamba2,
@@ -57,16 +57,16 @@ impl Architecture {
     /// # Errors
     /// [`ConfigError`] naming the key without which sizes are unknown, or the names that no family has.
     pub fn describe(config: &Config) -> Result<Self, ConfigError> {
-        Self::describe_in(config, Draft::default())
+        Self::describe_in(config, ArchitectureBuilder::default())
     }
 
-    fn describe_in(config: &Config, mut draft: Draft) -> Result<Self, ConfigError> {
+    fn describe_in(config: &Config, mut builder: ArchitectureBuilder) -> Result<Self, ConfigError> {
         let family = ModelFamily::of(config).ok_or_else(|| unknown(config, false))?;
-        let around = config.model_type().unwrap_or_default();
-        if config.language_model().is_some() && !family.inside.contains(&around) {
-            draft.refuse(unknown(config, true));
+        let outer_type = config.model_type().unwrap_or_default();
+        if config.language_model().is_some() && !family.multimodal_types.contains(&outer_type) {
+            builder.refuse(unknown(config, true));
         }
-        let mut described = Self { family: family.name, ..(family.read)(config, draft)? };
+        let mut described = Self { family: family.name, ..(family.read)(config, builder)? };
         described.params.forget_tensors();
         if let Err(reason) = quantization::apply(config, &mut described) {
             described.refused.get_or_insert(reason);
@@ -80,7 +80,7 @@ impl Architecture {
     /// # Errors
     /// [`ConfigError`] naming the key that is missing or wrong, or the names that no family has.
     pub fn of(config: &Config) -> Result<Self, ConfigError> {
-        Self::of_draft(config, Draft::default())
+        Self::build(config, ArchitectureBuilder::default())
     }
 
     /// [`Architecture::of`] with the tensor names and the expert layout of a checkpoint.
@@ -88,11 +88,11 @@ impl Architecture {
     /// # Errors
     /// As [`Architecture::of`].
     pub fn of_checkpoint(config: &Config, tensors: TensorShapes) -> Result<Self, ConfigError> {
-        Self::of_draft(config, Draft::of(tensors))
+        Self::build(config, ArchitectureBuilder::of(tensors))
     }
 
-    fn of_draft(config: &Config, draft: Draft) -> Result<Self, ConfigError> {
-        let described = Self::describe_in(config, draft).map_err(|reason| {
+    fn build(config: &Config, builder: ArchitectureBuilder) -> Result<Self, ConfigError> {
+        let described = Self::describe_in(config, builder).map_err(|reason| {
             // A config that is recognized by its keys alone may be of a family with other keys.
             let named = ModelFamily::of(config).is_some_and(|family| family.is_named(config));
             let unnamed = config.names().is_empty();

@@ -20,16 +20,16 @@ mod tests {
     use crate::{Config, FAMILIES};
 
     #[test]
-    fn defaults_are_of_families_that_run() {
+    fn every_default_belongs_to_a_supported_model_type() {
         assert!(!DEFAULTS.is_empty());
         for kind in DEFAULTS.keys() {
-            let runs = |family: &crate::ModelFamily| family.known_by.contains(&kind.as_str());
-            assert!(FAMILIES.iter().any(runs), "{kind}");
+            let names = |family: &crate::ModelFamily| family.config_names.contains(&kind.as_str());
+            assert!(FAMILIES.iter().any(names), "{kind}");
         }
     }
 
     #[test]
-    fn a_key_left_out_has_the_default_of_its_class_and_null_has_none() {
+    fn missing_key_has_the_class_default_and_null_has_none() {
         let window = |text: &str| {
             let config = Config::parse("config.json", text).unwrap();
             config.count_or("sliding_window", 0).unwrap()

@@ -155,7 +155,7 @@ impl Config {
     }
 
     /// The first of several names of a key that exists, or the first name.
-    pub(crate) fn spelled<'a>(&self, keys: &[&'a str]) -> &'a str {
+    pub(crate) fn present_key<'a>(&self, keys: &[&'a str]) -> &'a str {
         let there = keys.iter().find(|key| self.get(key).is_some());
         there.or(keys.first()).copied().unwrap_or_default()
     }
@@ -265,15 +265,15 @@ impl Config {
     }
 
     /// A list of `N` finite numbers, all 1 if it is missing.
-    pub(crate) fn factors<const N: usize>(&self, key: &str) -> Result<[f64; N], ConfigError> {
+    pub(crate) fn multipliers<const N: usize>(&self, key: &str) -> Result<[f64; N], ConfigError> {
         let read = |value: &Value| {
-            let factors = value.as_array()?.iter().map(number).collect::<Option<Vec<_>>>()?;
-            <[f64; N]>::try_from(factors).ok().filter(|all| all.iter().all(|x| x.is_finite()))
+            let multipliers = value.as_array()?.iter().map(number).collect::<Option<Vec<_>>>()?;
+            <[f64; N]>::try_from(multipliers).ok().filter(|all| all.iter().all(|x| x.is_finite()))
         };
         let read = self.get(key).map(|value| read(value).ok_or(N));
         match read {
             None => Ok([1.0; N]),
-            Some(Ok(factors)) => Ok(factors),
+            Some(Ok(multipliers)) => Ok(multipliers),
             Some(Err(count)) => Err(self.wrong(key, format!("{count} finite numbers"))),
         }
     }
@@ -292,7 +292,7 @@ impl Config {
 
     /// The number of layers, limited because the file is untrusted.
     pub(crate) fn layer_count(&self) -> Result<usize, ConfigError> {
-        let key = self.spelled(&["num_hidden_layers", "n_layer", "num_layers"]);
+        let key = self.present_key(&["num_hidden_layers", "n_layer", "num_layers"]);
         match self.count(key)? {
             count @ 1..=4096 => Ok(count),
             _ => Err(self.wrong(key, "1 to 4096 layers")),
@@ -316,7 +316,7 @@ impl Config {
         layers: usize,
     ) -> Result<usize, ConfigError> {
         const ALL: usize = 1 << 16;
-        let key = self.spelled(keys);
+        let key = self.present_key(keys);
         match self.count_or(key, otherwise)? {
             count if count.saturating_mul(layers) <= ALL => Ok(count),
             _ => {

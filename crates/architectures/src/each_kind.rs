@@ -28,7 +28,7 @@ impl Architecture {
         let routed = self.layers.iter_mut().rev().filter(|layer| layer.experts.is_some()).skip(1);
         left.extend(routed.filter_map(|layer| layer.experts.take()).flat_map(|of| of.params()));
         let mut cutter = Cutter::new(self.params);
-        left.into_iter().for_each(|param| cutter.leave(param));
+        left.into_iter().for_each(|param| cutter.drop_param(param));
         cutter.end(std::iter::empty());
         Self { params: cutter.params, ..self }
     }

@@ -1,6 +1,6 @@
 //! The model families, one file each: their names in config.json, and how their keys determine the layers.
 
-use crate::draft::Draft;
+use crate::builder::ArchitectureBuilder;
 use crate::layers::RouterScore;
 use crate::{Architecture, Config, ConfigError};
 
@@ -41,28 +41,28 @@ pub struct ModelFamily {
     /// Its name here, words joined by `-`.
     pub name: &'static str,
     /// Values of `model_type` and `architectures` that identify it.
-    pub known_by: &'static [&'static str],
+    pub config_names: &'static [&'static str],
     /// The `model_type` of multimodal models that contain it as their language model; engines run that on text only.
-    pub inside: &'static [&'static str],
+    pub multimodal_types: &'static [&'static str],
     /// The behavior in Python if kernels that its code needs are missing; `None` if there is a slow path.
-    pub demands: Option<&'static str>,
+    pub without_kernels: Option<&'static str>,
     /// Whether a config belongs to it by other features than its names.
-    pub(crate) recognises: fn(&Config) -> bool,
+    pub(crate) matches_keys: fn(&Config) -> bool,
     /// Describes the model of a config.
-    pub(crate) read: fn(&Config, Draft) -> Result<Architecture, ConfigError>,
+    pub(crate) read: fn(&Config, ArchitectureBuilder) -> Result<Architecture, ConfigError>,
 }
 
 impl ModelFamily {
     /// The family of a config.
     pub fn of(config: &Config) -> Option<&'static Self> {
         let named = |family: &&Self| family.is_named(config);
-        let recognised = || FAMILIES.iter().find(|family| (family.recognises)(config));
-        FAMILIES.iter().find(named).or_else(recognised)
+        let by_keys = || FAMILIES.iter().find(|family| (family.matches_keys)(config));
+        FAMILIES.iter().find(named).or_else(by_keys)
     }
 
     /// Whether a config has one of its names.
     pub(crate) fn is_named(&self, config: &Config) -> bool {
-        config.names().iter().any(|name| self.known_by.contains(name))
+        config.names().iter().any(|name| self.config_names.contains(name))
     }
 }
 
@@ -92,18 +92,18 @@ fn only_with(config: &Config, flag: &str) -> Result<(), ConfigError> {
 
 /// How a softmax router's logits become weights. The softmax over all experts divided by the sum of the chosen equals
 /// the softmax over the chosen.
-fn softmax(config: &Config, draft: &mut Draft, renormalised: bool) -> RouterScore {
-    match draft.need(config.flag_or("norm_topk_prob", renormalised), true) {
+fn softmax(config: &Config, builder: &mut ArchitectureBuilder, renormalised: bool) -> RouterScore {
+    match builder.need(config.flag_or("norm_topk_prob", renormalised), true) {
         true => RouterScore::SoftmaxOfChosen,
         false => RouterScore::SoftmaxOfAll,
     }
 }
 
 /// Refuses expert groups: a single group is equivalent to none.
-fn only_one_group(config: &Config, draft: &mut Draft) {
+fn only_one_group(config: &Config, builder: &mut ArchitectureBuilder) {
     const KEY: &str = "topk_group";
-    if draft.need(config.size_or(KEY, 1), 1) != 1 {
-        draft.refuse(config.wrong(KEY, "1, the published models have it so"));
+    if builder.need(config.size_or(KEY, 1), 1) != 1 {
+        builder.refuse(config.wrong(KEY, "1, the published models have it so"));
     }
 }
 

@@ -70,7 +70,7 @@ pub struct Footprint {
     /// Activations and logits of the largest step, and other buffers of the engine.
     pub workspace: u64,
     /// Maximum memory of captured graphs and their shared tensors.
-    pub recorded: u64,
+    pub graphs: u64,
     capacity: Capacity,
 }
 
@@ -86,13 +86,13 @@ pub struct ModelTooLarge {
 
 impl Architecture {
     /// Bytes of one sequence's states, independent of its length.
-    pub fn state_bytes(&self, holding: WeightStorage) -> u64 {
+    pub fn state_bytes(&self, storage: WeightStorage) -> u64 {
         let bytes = |mixer: &Mixer| {
-            let convolved = mixer.states().convolved.saturating_mul(holding.conv_bytes as u64);
+            let convolved = mixer.states().convolved.saturating_mul(storage.conv_bytes as u64);
             self.recurrent_bytes(mixer).saturating_add(convolved)
         };
         let layers = self.layers.iter().map(|layer| bytes(&layer.mixer));
-        layers.fold(0, u64::saturating_add).saturating_mul(holding.state_pools as u64)
+        layers.fold(0, u64::saturating_add).saturating_mul(storage.state_pools as u64)
     }
 
     /// Number of tokens whose cached values equal a sequence's states in size; 0 without a cache.
@@ -106,9 +106,9 @@ impl Architecture {
     }
 
     /// Cached bytes per token.
-    pub fn cache_bytes(&self, holding: WeightStorage) -> u64 {
+    pub fn cache_bytes(&self, storage: WeightStorage) -> u64 {
         let values = self.layers.iter().map(|layer| layer.mixer.cached()).sum();
-        product(&[values, holding.cache_bytes])
+        product(&[values, storage.cache_bytes])
     }
 }
 
@@ -116,26 +116,26 @@ impl Footprint {
     /// The memory for a model.
     pub fn new(
         architecture: &Architecture,
-        holding: WeightStorage,
+        storage: WeightStorage,
         capacity: Capacity,
         step: LargestStep,
     ) -> Self {
         let Capacity { sequences, tokens } = capacity;
-        let blocks = product(&[sequences, tokens.div_ceil(holding.block)])
-            .saturating_add(holding.spare_blocks as u64);
+        let blocks = product(&[sequences, tokens.div_ceil(storage.block)])
+            .saturating_add(storage.spare_blocks as u64);
         let rows = architecture.layers.iter().map(widest).max().unwrap_or(0);
         // A rank also stores its partial sum until the all-reduce, and zeros to start it from.
         let streams = if architecture.place.ranks > 1 { 5 } else { 3 };
-        let activations = product(&[step.tokens, rows, holding.activation_bytes])
+        let activations = product(&[step.tokens, rows, storage.activation_bytes])
             .saturating_add(product(&[step.tokens, streams * architecture.hidden, WIDE]));
         let logits = product(&[2, step.logits, architecture.vocabulary, WIDE]);
-        let pooled = blocks.saturating_mul(holding.block as u64);
+        let pooled = blocks.saturating_mul(storage.block as u64);
         Self {
-            weights: weights(architecture, holding),
-            states: architecture.state_bytes(holding).saturating_mul(sequences as u64),
-            caches: architecture.cache_bytes(holding).saturating_mul(pooled),
+            weights: weights(architecture, storage),
+            states: architecture.state_bytes(storage).saturating_mul(sequences as u64),
+            caches: architecture.cache_bytes(storage).saturating_mul(pooled),
             workspace: activations.saturating_add(logits),
-            recorded: 0,
+            graphs: 0,
             capacity,
         }
     }
@@ -149,13 +149,13 @@ impl Footprint {
 
     /// Adds the captured graphs of an engine.
     #[must_use]
-    pub fn with_recorded(self, recorded: u64) -> Self {
-        Self { recorded, ..self }
+    pub fn with_graphs(self, graphs: u64) -> Self {
+        Self { graphs, ..self }
     }
 
     /// Peak memory, reached in the largest step: loading needs no extra copy of the weights.
     pub fn peak(&self) -> u64 {
-        [self.states, self.caches, self.workspace, self.recorded]
+        [self.states, self.caches, self.workspace, self.graphs]
             .into_iter()
             .fold(self.weights, u64::saturating_add)
     }
@@ -164,20 +164,20 @@ impl Footprint {
     pub fn summary(&self) -> String {
         let [peak, weights, states, caches, workspace] =
             [self.peak(), self.weights, self.states, self.caches, self.workspace].map(byte_count);
-        let mut told = format!(
+        let mut summary = format!(
             "{peak}: weights {weights}, states {states}, caches {caches}, workspace {workspace}"
         );
-        if self.recorded > 0 {
-            told += &format!(", recorded steps {}", byte_count(self.recorded));
+        if self.graphs > 0 {
+            summary += &format!(", CUDA graphs {}", byte_count(self.graphs));
         }
-        told
+        summary
     }
 
     /// Refuses a model that does not fit.
     ///
     /// # Errors
     /// [`ModelTooLarge`] with the required memory by purpose, the free memory, and what to reduce.
-    pub fn hold_against(&self, free: &Fact<u64>) -> Result<(), ModelTooLarge> {
+    pub fn check_fits(&self, free: &Fact<u64>) -> Result<(), ModelTooLarge> {
         if self.peak() <= free.value {
             return Ok(());
         }
@@ -185,7 +185,7 @@ impl Footprint {
         let (needs, left) = (self.summary(), byte_count(free.value));
         let what = format!("the model needs {needs}; {left} are free ({})", free.source);
         let hint = if self.weights > free.value {
-            "the weights alone are more than what is free: take --dtype bf16, a smaller model, or a device with more memory".to_owned()
+            "the weights alone are more than what is free: use --dtype bf16, a smaller model, or a device with more memory".to_owned()
         } else {
             format!(
                 "it is for {sequences} x {tokens} tokens: ask for fewer or shorter sequences, or a smaller --chunk; `firstlight ps` shows who has the memory"
@@ -199,22 +199,22 @@ impl Footprint {
 const WIDE: usize = size_of::<f32>();
 
 /// Bytes of all weights.
-fn weights(architecture: &Architecture, holding: WeightStorage) -> u64 {
+fn weights(architecture: &Architecture, storage: WeightStorage) -> u64 {
     let params = &architecture.params;
     let bytes = |param: &Param| match param.is_matrix() {
-        true => param.bytes(holding.weight_bytes, holding.keeps),
+        true => param.bytes(storage.weight_bytes, storage.keeps),
         false => (param.len() as u64).saturating_mul(WIDE as u64),
     };
     // A table that is not also the head, and whose rows are read from the files.
-    let head = architecture.is_tied() && architecture.ends_here();
-    let absent = match head || holding.embedding {
+    let head = architecture.is_tied() && architecture.is_last_stage();
+    let absent = match head || storage.embedding {
         true => 0,
         false => bytes(params.get(architecture.embedding)),
     };
     // A rank's rows of a tied head are in the embedding, if the rank has that.
     let table = params.get(architecture.embedding);
     let again = |param: &&Param| param.name == table.name && param.cut.is_some();
-    let twice = match holding.embedding {
+    let twice = match storage.embedding {
         true => params.iter().filter(again).map(bytes).sum(),
         false => 0,
     };
@@ -246,7 +246,7 @@ mod tests {
     fn with(name: &str, tokens: usize, held: StateType) -> Footprint {
         let architecture = Architecture::of(&shape(name).unwrap()).unwrap();
         let architecture = architecture.with_scan_states(held).unwrap();
-        let holding = WeightStorage {
+        let storage = WeightStorage {
             weight_bytes: 2,
             cache_bytes: 2,
             conv_bytes: 4,
@@ -258,7 +258,7 @@ mod tests {
             embedding: true,
         };
         let capacity = Capacity { sequences: 1, tokens };
-        Footprint::new(&architecture, holding, capacity, LargestStep { tokens: 1, logits: 1 })
+        Footprint::new(&architecture, storage, capacity, LargestStep { tokens: 1, logits: 1 })
     }
 
     #[test]
@@ -286,9 +286,9 @@ mod tests {
     #[test]
     fn a_model_that_does_not_fit_names_the_setting_to_reduce() {
         let micro = of("granite-4.0-h-micro", 4096);
-        assert!(micro.hold_against(&Fact::new(micro.peak(), "meminfo")).is_ok());
+        assert!(micro.check_fits(&Fact::new(micro.peak(), "meminfo")).is_ok());
         for (free, hint) in [(micro.peak() - 1, "fewer or shorter"), (1 << 30, "weights alone")] {
-            let error = micro.hold_against(&Fact::new(free, "meminfo")).unwrap_err();
+            let error = micro.check_fits(&Fact::new(free, "meminfo")).unwrap_err();
             let said = error.to_string();
             assert!(
                 said.contains("weights 6.38 GB = 5.95 GiB") && said.ends_with("(meminfo)"),

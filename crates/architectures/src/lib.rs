@@ -10,9 +10,9 @@
 //! 2. Add it to `families.rs`: the `mod` line and the row in [`FAMILIES`].
 
 mod architecture;
+mod builder;
 mod class_defaults;
 mod config;
-mod draft;
 mod each_kind;
 mod error;
 mod families;
@@ -41,10 +41,10 @@ pub use footprint::{
 pub use python_json::{NonFinite, strict_json};
 pub use quantization::{
     BLOCK, Fp8, Fp8Scales, GgmlType, GroupQuantization, Packing, Quantization, SCALE, SCALE_INV,
-    StorageFormat, in_fp8, in_integers,
+    StorageFormat, with_fp8_weights, with_int_weights,
 };
 pub use rope::Rope;
 pub use scan_states::{StateType, UnsupportedStateType};
 pub use shapes::{SHAPES, Shape, shape};
-pub use shard::{CannotSplit, ShardRank};
+pub use shard::{ShardRank, SplitError};
 pub use tensor_names::TensorShapes;

@@ -103,11 +103,11 @@ impl Param {
     }
 
     /// Its bytes if it is quantized, with scales and zero points of integers of these sizes.
-    fn narrow_bytes(&self, factor_bytes: [usize; 2]) -> Option<u64> {
+    fn narrow_bytes(&self, scale_bytes: [usize; 2]) -> Option<u64> {
         let [rows, columns] = self.sides();
         match self.stored {
             StorageFormat::Wide => None,
-            StorageFormat::Int(int) => Some(int.bytes([rows, columns], factor_bytes)),
+            StorageFormat::Int(int) => Some(int.bytes([rows, columns], scale_bytes)),
             StorageFormat::Fp8(Fp8 { scales, .. }) => {
                 let scales = 4 * scales.count(rows, columns) as u64;
                 Some((self.len() as u64).saturating_add(scales))
@@ -122,7 +122,7 @@ impl Param {
             StorageFormat::Wide => true,
             // Kernels read such weights in units of 16 bytes per row.
             StorageFormat::Fp8(_) => columns.is_multiple_of(16),
-            StorageFormat::Int(int) => int.is_multiplied(columns),
+            StorageFormat::Int(int) => int.has_linear_kernel(columns),
         };
         if !multiplied {
             self.expanded = self.expanded.max(ExpandedBy::OnGpus);
@@ -191,7 +191,7 @@ impl Params {
     /// Adds a parameter, under its published name or the checkpoint's.
     pub(crate) fn add(&mut self, name: String, shape: &[usize], draw: ParamInit) -> ParamId {
         let name = match &self.tensors {
-            Some(tensors) => tensors.spelled(name),
+            Some(tensors) => tensors.present_key(name),
             None => name,
         };
         let (shape, stored, layout) =
@@ -202,7 +202,7 @@ impl Params {
     }
 
     /// Sets a parameter's layout in the checkpoint.
-    pub(crate) fn lay(&mut self, id: ParamId, layout: MatrixLayout) {
+    pub(crate) fn set_layout(&mut self, id: ParamId, layout: MatrixLayout) {
         self.all[id.0].layout = layout;
     }
 
@@ -252,7 +252,7 @@ impl Params {
             param.note_expanded();
             if matches!(
                 param.stored,
-                StorageFormat::Int(GroupQuantization { packing: Packing::LookedUp, .. })
+                StorageFormat::Int(GroupQuantization { packing: Packing::BitsAndBytes, .. })
             ) {
                 param.expanded = ExpandedBy::Everywhere;
             }

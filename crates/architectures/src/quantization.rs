@@ -4,7 +4,7 @@ mod gguf;
 mod group;
 
 pub use gguf::GgmlType;
-pub use group::{GroupQuantization, Packing, in_integers};
+pub use group::{GroupQuantization, Packing, with_int_weights};
 
 use crate::layers::GatedMlp;
 use crate::params::{ExpandedBy, Projection};
@@ -365,7 +365,7 @@ impl Architecture {
             for of in experts.flat_map(|of| [&of.gate_up, &of.down]) {
                 let params = of.rows.iter().map(|rows| rows.param);
                 expanded.extend(params.filter(|param| match self.params.get(*param).stored {
-                    StorageFormat::Int(int) => !int.is_read_by_experts(of.inputs),
+                    StorageFormat::Int(int) => !int.has_moe_kernel(of.inputs),
                     _ => false,
                 }));
             }
@@ -398,7 +398,7 @@ const WIDE: &[&str] = &["lm_head", r"re:.*router.*", r"re:.*\.(gate|shared_exper
 /// A config whose linear modules have float8 weights with a scale per row, as compressed-tensors writes it: the output
 /// of `synth` and `quantize`.
 #[must_use]
-pub fn in_fp8(config: Config) -> Config {
+pub fn with_fp8_weights(config: Config) -> Config {
     config.with(KEY, fp8_rows(WIDE))
 }
 

@@ -73,7 +73,7 @@ impl Rope {
         let plain: Vec<f64> = (0..width / 2).map(plain).collect();
         let of = |frequencies| Self { width, frequencies, factor: 1.0 };
         let Some(scaling) = part else { return Ok(of(plain)) };
-        let key = scaling.spelled(&["rope_type", "type"]);
+        let key = scaling.present_key(&["rope_type", "type"]);
         match scaling.text(key)? {
             None | Some("default") => Ok(of(plain)),
             Some("linear") => {

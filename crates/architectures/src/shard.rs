@@ -56,7 +56,7 @@ impl ShardRank {
 /// A model that cannot be split over this number of ranks.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the model cannot be split: {what}")]
-pub struct CannotSplit {
+pub struct SplitError {
     /// The reason.
     pub what: String,
     /// Supported numbers of ranks.
@@ -64,19 +64,19 @@ pub struct CannotSplit {
 }
 
 /// The result of a split, or an error that lists the supported numbers of ranks.
-pub(crate) fn hinted<T>(
+pub(crate) fn hint_ranks<T>(
     option: &str,
     place: ShardRank,
     split: impl Fn(ShardRank) -> Result<T, String>,
-) -> Result<T, CannotSplit> {
+) -> Result<T, SplitError> {
     split(place).map_err(|what| {
         let can = |ranks: &usize| split(ShardRank { rank: 0, ranks: *ranks }).is_ok();
         let can: Vec<String> = USUAL.iter().filter(|n| can(n)).map(usize::to_string).collect();
         let hint = match can.is_empty() {
             true => format!("leave {option} out"),
-            false => format!("take {option} {}", can.join(" or ")),
+            false => format!("use {option} {}", can.join(" or ")),
         };
-        CannotSplit { what, hint }
+        SplitError { what, hint }
     })
 }
 
@@ -92,9 +92,9 @@ impl Architecture {
     /// cache, and projections around experts on a narrower vector.
     ///
     /// # Errors
-    /// [`CannotSplit`] naming what cannot be split, or a weight whose quantization groups would be cut.
-    pub fn shard(&self, place: ShardRank) -> Result<Self, CannotSplit> {
-        hinted("--tp", place, |place| self.part(place))
+    /// [`SplitError`] naming what cannot be split, or a weight whose quantization groups would be cut.
+    pub fn shard(&self, place: ShardRank) -> Result<Self, SplitError> {
+        hint_ranks("--tp", place, |place| self.part(place))
     }
 
     fn part(&self, place: ShardRank) -> Result<Self, String> {
@@ -350,7 +350,7 @@ fn experts(of: &mut Experts, place: ShardRank, cutter: &mut Cutter) -> Result<()
         for rows in [&expert.gate_up, &expert.down].into_iter().flat_map(|of| &of.rows) {
             match own.contains(&index) {
                 true => cutter.keep(rows),
-                false => cutter.leave(rows.param),
+                false => cutter.drop_param(rows.param),
             }
         }
     }

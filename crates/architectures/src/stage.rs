@@ -1,20 +1,20 @@
 //! Pipeline parallelism: the layers and parameters of each process.
 
 use crate::params::ParamId;
-use crate::shard::{Cutter, hinted};
-use crate::{Architecture, CannotSplit, ShardRank};
+use crate::shard::{Cutter, hint_ranks};
+use crate::{Architecture, ShardRank, SplitError};
 
 impl Architecture {
     /// One process's part of a whole model: a range of layers. The first stage also has the embedding, the last one the
     /// final norm and the head. Parameters of other stages are empty.
     ///
     /// # Errors
-    /// [`CannotSplit`] when there are fewer layers than processes.
-    pub fn stage(&self, stage: ShardRank) -> Result<Self, CannotSplit> {
-        hinted("--pp", stage, |stage| self.some_layers(stage))
+    /// [`SplitError`] when there are fewer layers than processes.
+    pub fn stage(&self, stage: ShardRank) -> Result<Self, SplitError> {
+        hint_ranks("--pp", stage, |stage| self.layers_of_stage(stage))
     }
 
-    fn some_layers(&self, stage: ShardRank) -> Result<Self, String> {
+    fn layers_of_stage(&self, stage: ShardRank) -> Result<Self, String> {
         if stage.ranks == 1 {
             return Ok(self.clone());
         }
@@ -27,12 +27,12 @@ impl Architecture {
         let last = stage.rank + 1 == stage.ranks;
         let mut cutter = Cutter::new(self.params.clone());
         for (id, _) in self.params.with_ids() {
-            let around = match id == self.embedding {
+            let is_outer = match id == self.embedding {
                 true => stage.rank == 0 || (last && self.is_tied()),
                 false => last && id >= self.norm,
             };
-            if !around && !kept.contains(&id) {
-                cutter.leave(id);
+            if !is_outer && !kept.contains(&id) {
+                cutter.drop_param(id);
             }
         }
         cutter.end(std::iter::empty());
@@ -40,14 +40,14 @@ impl Architecture {
         Ok(Self { stage, layers, params: cutter.params, ..self.clone() })
     }
 
-    /// The first parameter of a layer, or of what follows the layers: a layer's first norm is declared before its other
-    /// parameters.
+    /// The first parameter of a layer, which is its input norm; for the number of layers, the final norm, which is declared
+    /// after all layers.
     pub(crate) fn first_of_layer(&self, layer: usize) -> ParamId {
         self.layers.get(layer).map_or(self.norm, |layer| layer.input_norm)
     }
 
     /// Whether this stage has the last layers, the final norm and the head.
-    pub fn ends_here(&self) -> bool {
+    pub fn is_last_stage(&self) -> bool {
         self.stage.rank + 1 == self.stage.ranks
     }
 }
@@ -57,12 +57,12 @@ mod tests {
     use super::*;
     use crate::{SHAPES, shape};
 
-    /// Every value is on exactly one stage, except for a tied embedding.
+    /// A tied embedding is on the first and the last stage.
     #[test]
-    fn stages_share_out_every_parameter_once() {
+    fn every_parameter_is_on_exactly_one_stage() {
         let mut split = 0;
         for name in SHAPES.iter().map(|shape| shape.name) {
-            // In 16 bits, whatever its published format is.
+            // Without quantization, even if the published model is quantized.
             let config = shape(name).unwrap().with("quantization_config", serde_json::Value::Null);
             let whole = Architecture::of(&config).unwrap();
             for ranks in [2, 3].into_iter().filter(|ranks| *ranks <= whole.layers.len()) {
@@ -98,6 +98,6 @@ mod tests {
         let whole = Architecture::of(&shape("granite-hybrid-mini").unwrap()).unwrap();
         let error = whole.stage(ShardRank { rank: 0, ranks: 64 }).unwrap_err();
         assert!(error.to_string().contains("layers are fewer than 64 processes"), "{error}");
-        assert!(error.hint.starts_with("take --pp 2"), "{}", error.hint);
+        assert!(error.hint.starts_with("use --pp 2"), "{}", error.hint);
     }
 }

@@ -46,7 +46,7 @@ impl TensorShapes {
     }
 
     /// The checkpoint's name of a tensor; its published name if the checkpoint has no known spelling.
-    pub(crate) fn spelled(&self, name: String) -> String {
+    pub(crate) fn present_key(&self, name: String) -> String {
         if self.0.is_empty() || self.0.contains_key(&name) {
             return name;
         }
@@ -87,7 +87,7 @@ mod tests {
 
     fn check(name: &str, there: &[&str], wanted: &str) {
         let shapes = TensorShapes::new(there.iter().map(|name| ((*name).to_owned(), vec![1])));
-        assert_eq!(shapes.spelled(name.to_owned()), wanted);
+        assert_eq!(shapes.present_key(name.to_owned()), wanted);
     }
 
     #[test]

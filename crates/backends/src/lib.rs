@@ -1,6 +1,6 @@
-//! The list of backends, and functions that open devices.
+//! The list of backends, and functions that open their devices.
 
-use device::{Device, Tenure, Unavailable};
+use device::{Device, DeviceOwnership, Unavailable};
 use facts::BackendKind;
 use ops::{Backends, ChoiceTable};
 use std::collections::BTreeMap;
@@ -22,11 +22,11 @@ pub fn open(kind: BackendKind) -> Result<Device, Unavailable> {
 /// # Errors
 /// As [`open`], and when there is no such device.
 pub fn open_at(kind: BackendKind, ordinal: u32) -> Result<Device, Unavailable> {
-    BACKENDS.open(kind, ordinal, Tenure::Owned)
+    BACKENDS.open(kind, ordinal, DeviceOwnership::Owned)
 }
 
-/// The device of this number in a process where another library uses it too ([`Tenure::Borrowed`]). Calls with the same number
-/// return the same device.
+/// The device of this number in a process where another library uses the GPU too ([`DeviceOwnership::Borrowed`]). It is opened once:
+/// calls with the same number return the same device.
 ///
 /// # Errors
 /// As [`open_at`].
@@ -38,7 +38,7 @@ pub fn borrow(kind: BackendKind, ordinal: u32) -> Result<&'static Device, Unavai
     if let Some(device) = borrowed.get(&key) {
         return Ok(device);
     }
-    let device = BACKENDS.open(kind, ordinal, Tenure::Borrowed)?;
+    let device = BACKENDS.open(kind, ordinal, DeviceOwnership::Borrowed)?;
     let device: &'static Device = Box::leak(Box::new(device));
     borrowed.insert(key, device);
     Ok(device)
@@ -60,7 +60,7 @@ mod tests {
     use ops::OPS;
 
     #[test]
-    fn a_missing_backend_is_a_sentence() {
+    fn missing_backend_error_names_the_available_ones() {
         let error = open(BackendKind::Metal).unwrap_err();
         assert_eq!(
             error.to_string(),
@@ -73,7 +73,7 @@ mod tests {
         );
     }
 
-    /// A table under another op's name would get problems of another type.
+    /// The names of an op's variants are unique over all backends.
     #[test]
     fn every_backend_implements_every_op_with_distinct_names() {
         for op in OPS.iter().map(|op| op.spec().name) {

@@ -1,5 +1,5 @@
-//! Decoding steps of NSA branch by branch (R4-14): what each branch adds and reads, next to the table of a published
-//! report.
+//! Times of NSA decode steps by branch (row R4-14 of docs/catalogue.md): the time that each branch adds and the tokens that
+//! it reads, next to the table of a published report.
 
 use crate::timing::{Samples, time_steps};
 use crate::workloads::{UniformValues, tensors};
@@ -16,9 +16,9 @@ const COMPRESS_STRIDE: usize = 16;
 const SELECT_BLOCK: usize = 64;
 const SELECT_COUNT: usize = 16;
 const WINDOW: usize = 512;
-/// Tokens that the report had decoded when it measured.
+/// Tokens that the report decoded after each context before it measured.
 const DECODED: usize = 64;
-/// Its context lengths.
+/// The report's context lengths.
 const CONTEXTS: [usize; 4] = [512, 1024, 2048, 4096];
 /// The paper's heads.
 const HEADS: usize = 64;
@@ -27,7 +27,7 @@ const DIM: usize = 128;
 const GATES: [&str; 3] = ["g_cmp", "g_slc", "g_swa"];
 const SEED: u64 = 20_261_121;
 
-/// The published formula of reads: compressed tokens, all selectable blocks, and the window.
+/// Tokens read according to the published formula: compressed tokens, the maximum of selected blocks, and the window.
 fn formula_reads(keys: usize) -> usize {
     compressed_tokens(keys) + SELECT_COUNT * SELECT_BLOCK + WINDOW.min(keys)
 }
@@ -36,10 +36,11 @@ fn compressed_tokens(keys: usize) -> usize {
     keys.checked_sub(COMPRESS_BLOCK).map_or(0, |rest| rest / COMPRESS_STRIDE + 1)
 }
 
-/// Times a step at each context, after verifying each of its forms.
+/// Times a decode step at each context: with all branches, with fewer, and with gates that select one. Each call is verified
+/// first.
 ///
 /// # Errors
-/// [`BenchError::Unavailable`] without the backend. A failed verification is a sentence of the report, not an error.
+/// [`BenchError::Unavailable`] without the backend. A failed verification is a sentence in `not_timed`, not an error.
 pub fn branches(backend: BackendKind, size: Size) -> Result<BranchReport, BenchError> {
     let device = backends::open(backend)?;
     let dtype = if backend == BackendKind::Cuda { DType::Bf16 } else { DType::F32 };
@@ -105,7 +106,7 @@ fn step(
     })
 }
 
-/// One token over caches with compressed tokens, whose magnitude is that of a block's mean.
+/// A decode step of one token over caches. Compressed keys and values have the magnitude of a block's mean.
 fn inputs(keys: usize, dtype: DType) -> (TensorMap, Settings) {
     let (gate, cache) = ([1, 1, HEADS], [1, keys, KV_HEADS, DIM]);
     let rows = [1, compressed_tokens(keys), KV_HEADS, DIM];
@@ -148,9 +149,9 @@ impl TimedCall {
         let call = nsa.bind(inputs, settings).map_err(|error| error.to_string())?;
         let variant = call.select(device, None).map_err(|error| error.to_string())?.chosen;
         let given = (inputs, settings);
-        let mut drawn = SampledCall::of(nsa, given, SEED);
-        let standing = MatrixResults::without_matrix();
-        let mut verified = standing.admit(&call, &mut drawn, device, variant)?;
+        let mut sampled = SampledCall::of(nsa, given, SEED);
+        let matrix = MatrixResults::without_matrix();
+        let mut verified = matrix.admit(&call, &mut sampled, device, variant)?;
         let (samples, _) = time_steps(&mut verified, budget).map_err(|error| error.to_string())?;
         let keys = inputs.get("k").map_or(0, |k| k.shape()[1]);
         let selected = selected(&call, device, variant, keys)?;
@@ -176,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn r4_14_branches_add_up_and_reads_are_counted() {
+    fn r4_14_branch_times_add_up_and_reads_match_the_formula() {
         let formula: Vec<usize> =
             CONTEXTS.iter().map(|context| formula_reads(context + DECODED)).collect();
         assert_eq!(formula, [1571, 1603, 1667, 1795]);

@@ -1,5 +1,5 @@
-//! Measures the machine's limits: memory copies and dense matrix products on all cores. A ceiling is the fastest of its
-//! samples, while a kernel's figure is its median: what slowed down a sample is not a limit of the machine.
+//! Measures the machine's ceilings (roofline): memory copies, reads and dense GEMMs on all cores. A ceiling is the fastest of
+//! its samples, because a disturbance that slows a sample down is not a limit of the machine; a kernel's time is its median.
 
 use crate::timing::{repeat, sample};
 use device::{CacheSizes, Device, DeviceError, HostBuffer, Isa};
@@ -11,13 +11,13 @@ use ops_cpu::gemm::{
 };
 use std::time::Duration;
 
-/// Minimum bytes of both copied buffers; more if caches are as large.
+/// Minimum bytes of both buffers of a copy together; more on machines with large caches.
 const COPY_BYTES: usize = 512 << 20;
 /// Number of copied buffer pairs.
 const COPY_BUFFERS: u32 = 3;
-/// Rows and columns of the square product.
+/// M, N and K of the GEMM.
 const GEMM: usize = 2048;
-/// Block products per thread and sample: several milliseconds.
+/// Products of cached blocks per thread and sample, which take several milliseconds.
 const REPEATS: usize = 96;
 
 /// Measures all ceilings. `budget` is the time for each, after warm-up.
@@ -40,16 +40,16 @@ pub fn ceilings(device: &Device, budget: Duration) -> Result<Ceilings, DeviceErr
     })
 }
 
-/// Bytes read plus written per second when every core copies its share of a large buffer or updates it in place,
-/// whichever is faster, and bytes read per second. There are several pairs of buffers, because it is chance whether the
-/// system has huge pages for one, which doubles the speed.
+/// Bandwidths in 1e9 bytes per second. The first counts bytes read plus written when every core copies its share of a large
+/// buffer or updates it in place, whichever is faster; the second counts bytes read. Several pairs of buffers are used,
+/// because the system may or may not have huge pages for one, which double the speed.
 fn memory(device: &Device, budget: Duration) -> (f64, f64) {
     let bytes = CacheSizes::of(device).exceeding(COPY_BYTES) / 2;
     let len = bytes / size_of::<f32>();
     let each = budget / (2 * COPY_BUFFERS);
     let (mut written, mut read) = (f64::INFINITY, f64::INFINITY);
     for _ in 0..COPY_BUFFERS {
-        // The same kind of memory as tensors.
+        // Allocated in the same way as tensors.
         let from = HostBuffer::filled(1f32, len);
         let mut to = HostBuffer::filled(0f32, len);
         let copies = repeat(each, || copy_parallel(device, &from, &mut to));
@@ -78,15 +78,16 @@ fn gemm(device: &Device, budget: Duration) -> GemmCeilings {
     let mut blocks = vec![f32::NAN; device.capabilities().threads * rows * columns];
     let block_flops = Block::flops() * (device.capabilities().threads * REPEATS) as f64;
     let (a, b) = (&values[..rows * depth], &values[..depth * columns]);
-    let half_of = budget / 2;
+    let half_budget = budget / 2;
     let widest = device.capabilities().isas.iter().copied().find(|isa| *isa != Isa::Avx512Bf16);
     let f32_rate = widest.map(|isa| {
         let sizes = [GEMM, GEMM, GEMM];
-        let samples = repeat(half_of, || {
+        let samples = repeat(half_budget, || {
             gemm_f32_parallel(device, isa, sizes, &values, &values, &mut product)
         });
         check(&values, &product);
-        let each = repeat(half_of, || gemm_f32_blocks(device, isa, REPEATS, (a, b), &mut blocks));
+        let each =
+            repeat(half_budget, || gemm_f32_blocks(device, isa, REPEATS, (a, b), &mut blocks));
         check_blocks(&values, &blocks);
         (flops / samples.fastest()).max(block_flops / each.fastest()) / 1e6
     });
@@ -96,11 +97,11 @@ fn gemm(device: &Device, budget: Duration) -> GemmCeilings {
         product.fill(f32::NAN);
         let sizes = [GEMM, GEMM, GEMM];
         let samples =
-            repeat(half_of, || gemm_bf16_parallel(device, sizes, &half, &half, &mut product));
+            repeat(half_budget, || gemm_bf16_parallel(device, sizes, &half, &half, &mut product));
         check(&rounded, &product);
         blocks.fill(f32::NAN);
         let (a, b) = (&half[..rows * depth], &half[..depth * columns]);
-        let each = repeat(half_of, || gemm_bf16_blocks(device, REPEATS, (a, b), &mut blocks));
+        let each = repeat(half_budget, || gemm_bf16_blocks(device, REPEATS, (a, b), &mut blocks));
         check_blocks(&rounded, &blocks);
         (flops / samples.fastest()).max(block_flops / each.fastest()) / 1e6
     });
@@ -123,7 +124,7 @@ fn check_blocks(values: &[f32], blocks: &[f32]) {
     }
 }
 
-/// A ceiling is a speed too: sampled elements of the product must be correct, otherwise there is no ceiling.
+/// Checks sampled elements of the product: as with kernels, only a correct result may set a ceiling.
 fn check(values: &[f32], product: &[f32]) {
     for i in (0..GEMM).step_by(257) {
         for j in (0..GEMM).step_by(263) {

@@ -3,12 +3,12 @@
 //! Ceilings (memory copy, matrix product) are measured first, in the same run on the same device, so that no percentage
 //! refers to a datasheet. A kernel is timed only as the [`verify::Verified`] execution that was just checked.
 
-mod allowance;
 mod branches;
 mod ceiling_check;
 mod ceilings;
 mod dense;
 mod error;
+mod peer_budget;
 mod peers;
 mod precompile;
 mod run;

@@ -2,7 +2,7 @@
 //! them.
 
 use crate::Samples;
-use crate::allowance::Allowance;
+use crate::peer_budget::PeerBudget;
 use crate::run::Step;
 use crate::timing::REPLAYS;
 use facts::{BackendKind, SkippedTiming, Status};
@@ -15,7 +15,7 @@ use verify::{
 /// The peers of a run and their time limit.
 pub(crate) struct PeerTimer<'a, 'p> {
     pub(crate) peers: &'a mut Peers<'p>,
-    pub(crate) time: &'a mut Allowance,
+    pub(crate) time: &'a mut PeerBudget,
 }
 
 impl PeerTimer<'_, '_> {
@@ -24,7 +24,7 @@ impl PeerTimer<'_, '_> {
     pub(crate) fn ready(&mut self, op: &str) {
         let Peers { session, peers, .. } = &mut *self.peers;
         let of_op = peers.iter().filter(|peer| peer.op == op);
-        let _ = self.time.spend_of_all(|| session.ready(of_op));
+        let _ = self.time.spend_shared(|| session.ready(of_op));
     }
 }
 
@@ -36,7 +36,7 @@ pub(crate) struct PeerWorkload<'m, 'a> {
     pub(crate) inputs: &'a TensorMap,
     pub(crate) settings: &'a Settings,
     /// The sampled part that they are verified on.
-    pub(crate) drawn: &'m mut SampledCall<'a>,
+    pub(crate) sampled: &'m mut SampledCall<'a>,
     /// Time for all rounds of a peer together.
     pub(crate) budget: Duration,
 }
@@ -70,67 +70,67 @@ const GRACE: Duration = Duration::from_secs(3);
 impl PeerTimings {
     /// Verifies every peer of the op on the workload's inputs, as far as there is time; `on` is called for each.
     pub(crate) fn admit(
-        guests: &mut PeerTimer<'_, '_>,
+        timer: &mut PeerTimer<'_, '_>,
         mut given: PeerWorkload<'_, '_>,
         on: &mut dyn FnMut(Step<'_>),
     ) -> Self {
-        let mut contest = Self { case: given.case.to_owned(), ..Self::default() };
-        let (name, backend) = (given.call.spec().name, guests.peers.backend);
-        let all = guests.peers.peers;
+        let mut timings = Self { case: given.case.to_owned(), ..Self::default() };
+        let (name, backend) = (given.call.spec().name, timer.peers.backend);
+        let all = timer.peers.peers;
         let mut wanted: Vec<&Peer> = all.iter().filter(|peer| peer.op == name).collect();
         // Inputs may have gigabytes: they are only written if some peer takes them.
         wanted.retain(|peer| {
-            let cannot = guests.peers.session.refuses(peer, backend);
+            let cannot = timer.peers.session.refuses(peer, backend);
             let refusal =
-                cannot.or_else(|| Some((Status::NotRun, guests.time.refuses(peer, given.budget)?)));
+                cannot.or_else(|| Some((Status::NotRun, timer.time.refusal(peer, given.budget)?)));
             let Some((status, reason)) = refusal else { return true };
-            contest.out(&peer.name, status, &reason);
+            timings.out(&peer.name, status, &reason);
             false
         });
         if wanted.is_empty() {
-            return contest;
+            return timings;
         }
-        let time = guests.time.left();
-        let loaded = guests.time.spend(time, guests.peers.session, |session| {
+        let time = timer.time.left();
+        let loaded = timer.time.spend(time, timer.peers.session, |session| {
             load_peer_case(session, given.call, (given.inputs, given.settings), backend)
         });
         if let Err(error) = loaded {
             let reason = error.to_string();
             for peer in wanted {
-                contest.out(&peer.name, error.status(), &reason);
+                timings.out(&peer.name, error.status(), &reason);
             }
-            return contest;
+            return timings;
         }
         for peer in &wanted {
-            on(Step::Begins { case: given.case, peer: Some(&peer.name), left: guests.time.left() });
-            contest.ask(guests, peer, &mut given);
+            on(Step::Begins { case: given.case, peer: Some(&peer.name), left: timer.time.left() });
+            timings.ask(timer, peer, &mut given);
         }
         // A process that ended took its verified peers with it: they are verified again in the next one.
-        let held = |runner: &TimedPeer| runner.peer.is_held_by(guests.peers.session);
-        let (held, lost): (_, Vec<TimedPeer>) = contest.runners.drain(..).partition(held);
-        contest.runners = held;
+        let held = |runner: &TimedPeer| runner.peer.is_held_by(timer.peers.session);
+        let (held, lost): (_, Vec<TimedPeer>) = timings.runners.drain(..).partition(held);
+        timings.runners = held;
         for peer in wanted {
             if lost.iter().any(|runner| runner.peer.name() == peer.name) {
-                contest.ask(guests, peer, &mut given);
+                timings.ask(timer, peer, &mut given);
             }
         }
-        contest
+        timings
     }
 
     /// Verifies a peer, as far as there is time in addition to timing those that have passed.
     fn ask(
         &mut self,
-        guests: &mut PeerTimer<'_, '_>,
+        timer: &mut PeerTimer<'_, '_>,
         peer: &Peer,
         given: &mut PeerWorkload<'_, '_>,
     ) {
-        let kept = given.budget * (1 + self.runners.len() as u32);
-        if let Some(why) = guests.time.refuses(peer, kept) {
+        let reserved = given.budget * (1 + self.runners.len() as u32);
+        if let Some(why) = timer.time.refusal(peer, reserved) {
             return self.out(&peer.name, Status::NotRun, &why);
         }
-        let (time, backend) = (guests.time.part(kept), guests.peers.backend);
-        let admitted = guests.time.spend(time, guests.peers.session, |session| {
-            admit_peer(session, peer, given.call, given.drawn, backend)
+        let (time, backend) = (timer.time.call_limit(reserved), timer.peers.backend);
+        let admitted = timer.time.spend(time, timer.peers.session, |session| {
+            admit_peer(session, peer, given.call, given.sampled, backend)
         });
         match admitted {
             Ok(peer) => {
@@ -139,23 +139,18 @@ impl PeerTimings {
             Err(PeerRefusal { status, reason }) => {
                 self.out(&peer.name, status, &reason);
                 if status == Status::NotRun {
-                    guests.time.is_out(&peer.name);
+                    timer.time.exclude(&peer.name);
                     // The process was killed.
-                    guests.ready(given.call.spec().name);
+                    timer.ready(given.call.spec().name);
                 }
             }
         }
     }
 
     /// One round: times each remaining peer for about `budget`. A peer that fails is excluded.
-    pub(crate) fn round(
-        &mut self,
-        guests: &mut PeerTimer<'_, '_>,
-        is_step: bool,
-        budget: Duration,
-    ) {
+    pub(crate) fn round(&mut self, timer: &mut PeerTimer<'_, '_>, is_step: bool, budget: Duration) {
         let replays = if is_step { REPLAYS } else { 0 };
-        self.each(guests, |runner, session| {
+        self.each(timer, |runner, session| {
             let (samples, replays) = runner.peer.time(session, budget, FEWEST, replays)?;
             runner.samples.extend(samples);
             runner.replays = replays;
@@ -164,20 +159,20 @@ impl PeerTimings {
     }
 
     /// Checks the kernels that run once more: only a peer whose own kernels still run keeps its times.
-    pub(crate) fn confirm(&mut self, guests: &mut PeerTimer<'_, '_>) {
-        self.each(guests, |runner, session| runner.peer.confirm(session));
+    pub(crate) fn confirm(&mut self, timer: &mut PeerTimer<'_, '_>) {
+        self.each(timer, |runner, session| runner.peer.confirm(session));
     }
 
     /// Calls each remaining peer within the remaining time; one that fails is excluded.
     fn each(
         &mut self,
-        guests: &mut PeerTimer<'_, '_>,
+        timer: &mut PeerTimer<'_, '_>,
         mut ask: impl FnMut(&mut TimedPeer, &mut Session) -> Result<(), PeerRefusal>,
     ) {
         for mut runner in std::mem::take(&mut self.runners) {
-            let time = guests.time.left().map(|left| left.max(GRACE));
+            let time = timer.time.left().map(|left| left.max(GRACE));
             let asked =
-                guests.time.spend(time, guests.peers.session, |session| ask(&mut runner, session));
+                timer.time.spend(time, timer.peers.session, |session| ask(&mut runner, session));
             match asked {
                 Ok(()) => self.runners.push(runner),
                 Err(PeerRefusal { status, reason }) => {

@@ -1,7 +1,7 @@
 //! Calls installed kernels before their measurement, so that they are compiled while others are verified, and not while
 //! the machine waits to time something.
 
-use crate::allowance::Allowance;
+use crate::peer_budget::PeerBudget;
 use crate::run::{BenchPlan, SEED, bind, tasks};
 use crate::workloads::{OpWorkloads, WORKLOADS};
 use facts::BackendKind;
@@ -12,18 +12,18 @@ use verify::{Peer, Peers, PythonError, SampledCall, Session, Tuning, admit_peer,
 /// The peers of a bench that are compiled in advance, each op's in a separate process.
 pub struct PrecompiledPeers {
     plan: BenchPlan,
-    teams: Vec<Team>,
+    teams: Vec<OpPeers>,
     /// The session in which they will be timed.
     timing: Session,
     peers: Vec<Peer>,
 }
 
 /// An op's peers.
-struct Team {
+struct OpPeers {
     op: &'static str,
     peers: Vec<Peer>,
     session: Session,
-    time: Allowance,
+    time: PeerBudget,
 }
 
 impl PrecompiledPeers {
@@ -41,7 +41,7 @@ impl PrecompiledPeers {
                 for nth in 0..SHARES {
                     let (mut session, peers) = (all.session.concurrent()?, peers.clone());
                     session.tune(Tuning::compiling(nth, SHARES))?;
-                    teams.push(Team { op, peers, session, time: Allowance::of(all.budget, 1) });
+                    teams.push(OpPeers { op, peers, session, time: PeerBudget::of(all.budget, 1) });
                 }
             }
         }
@@ -82,7 +82,7 @@ const SHARES: u32 = 2;
 /// seldom does.
 const CALLS: usize = 4;
 
-impl Team {
+impl OpPeers {
     fn run(mut self, plan: &BenchPlan) {
         let Some(of) = WORKLOADS.iter().find(|of| of.op == self.op) else { return };
         self.time.begin(self.op);
@@ -97,12 +97,12 @@ impl Team {
             if self.time.spend(self.time.left(), session, load).is_err() {
                 return;
             }
-            let mut drawn = SampledCall::of(op, given, SEED);
+            let mut sampled = SampledCall::of(op, given, SEED);
             for peer in &self.peers {
                 let time = self.time.left();
                 // Only the bench's own check counts.
                 let _ = self.time.spend(time, session, |session| {
-                    admit_peer(session, peer, &call, &mut drawn, plan.backend)
+                    admit_peer(session, peer, &call, &mut sampled, plan.backend)
                 });
             }
         }

@@ -1,11 +1,11 @@
 //! One bench run: ceilings, then every workload that can be verified.
 
-use crate::allowance::Allowance;
 use crate::ceiling_check::{Limit, faster, hold};
+use crate::peer_budget::PeerBudget;
 use crate::peers::{
     PeerTimer, PeerTimings, PeerWorkload, ROUNDS, TimedPeer, have_peers, of_backend,
 };
-use crate::workloads::{OpWorkloads, Task, WORKLOADS, forget, reusing};
+use crate::workloads::{OpWorkloads, Task, WORKLOADS, clear_reused, with_reuse};
 use crate::{BenchError, Samples, Sweep, ceilings, dense, time, time_steps};
 use device::{CacheSizes, Device};
 use facts::{
@@ -118,7 +118,7 @@ pub fn run(
     let visited = |op: &&str| peers.as_ref().is_some_and(|peers| have_peers(peers, op));
     let visited: Vec<&str> = ops.iter().map(|(op, _)| *op).filter(visited).collect();
     let limit = peers.as_ref().and_then(|peers| peers.budget);
-    let mut time = Allowance::of(limit, visited.len());
+    let mut time = PeerBudget::of(limit, visited.len());
     let caches = CacheSizes::of(&device);
     let context = Context { device: &device, plan, standing, budget, ceilings: &before, caches };
     // The op with the most peers and calls is listed first and measured last, so that it gets the unused time of the
@@ -136,8 +136,8 @@ pub fn run(
                 report.not_run.push(unreached(op, task));
                 continue;
             }
-            let guests = peers.as_deref_mut().map(|peers| PeerTimer { peers, time: &mut time });
-            let rows = measure(op, task, &context, guests, &mut report, &mut on);
+            let timer = peers.as_deref_mut().map(|peers| PeerTimer { peers, time: &mut time });
+            let rows = measure(op, task, &context, timer, &mut report, &mut on);
             let count = rows.len();
             report.rows.splice(at..at, rows);
             at += count;
@@ -145,7 +145,7 @@ pub fn run(
             on(Step::Done(&report));
         }
     }
-    forget();
+    clear_reused();
     on(Step::Ceilings);
     // After the time limit they would only lengthen the run.
     let after = if plan.too_late() { None } else { Some(ceilings(&device, budget / 2)?) };
@@ -230,13 +230,13 @@ fn measure(
     name: &str,
     task: &Task<'_>,
     context: &Context<'_>,
-    mut guests: Option<PeerTimer<'_, '_>>,
+    mut timer: Option<PeerTimer<'_, '_>>,
     report: &mut BenchReport,
     on: &mut dyn FnMut(Step<'_>),
 ) -> Vec<BenchRow> {
     let case = format!("{name} {} {}", task.case, task.dtype);
     on(Step::Begins { case: &case, peer: None, left: None });
-    let (inputs, settings) = reusing(|| (task.build)(task.dtype));
+    let (inputs, settings) = with_reuse(|| (task.build)(task.dtype));
     let bound = bind(name, &inputs, &settings);
     let (op, call) = match bound {
         Ok(bound) => bound,
@@ -247,13 +247,13 @@ fn measure(
     };
     let (call, given) = (&call, (&inputs, &settings));
     let budget = context.budget;
-    let drawn = &mut SampledCall::of(op, given, SEED);
-    let mut contest = match &mut guests {
-        Some(guests) => {
+    let sampled = &mut SampledCall::of(op, given, SEED);
+    let mut timings = match &mut timer {
+        Some(timer) => {
             let (inputs, settings) = given;
             PeerTimings::admit(
-                guests,
-                PeerWorkload { case: &case, call, inputs, settings, drawn, budget },
+                timer,
+                PeerWorkload { case: &case, call, inputs, settings, sampled, budget },
                 on,
             )
         }
@@ -261,31 +261,31 @@ fn measure(
     };
     let dense_given = if task.is_step() { dense::of(op, &inputs, &settings) } else { None };
     let dense = dense_given.as_ref().map(|(inputs, settings)| bind(dense::OP, inputs, settings));
-    let mut own = admitted(call, drawn, context);
-    let mut beside = match (&dense, &dense_given) {
+    let mut own = admitted(call, sampled, context);
+    let mut dense_timed = match (&dense, &dense_given) {
         (Some(Ok((op, call))), Some((inputs, settings))) => {
-            let drawn = &mut SampledCall::of(*op, (inputs, settings), SEED);
-            Some(admitted(call, drawn, context))
+            let sampled = &mut SampledCall::of(*op, (inputs, settings), SEED);
+            Some(admitted(call, sampled, context))
         }
         (Some(Err(error)), _) => Some(Err(error.to_string())),
         _ => None,
     };
-    let rounds = if contest.runners.is_empty() && beside.is_none() { 1 } else { ROUNDS };
+    let rounds = if timings.runners.is_empty() && dense_timed.is_none() { 1 } else { ROUNDS };
     let budget = context.budget / rounds;
     for _ in 0..rounds {
-        for runner in std::iter::once(&mut own).chain(&mut beside) {
+        for runner in std::iter::once(&mut own).chain(&mut dense_timed) {
             if let Ok(timed) = runner
                 && let Err(why) = timed.round(task.is_step(), budget)
             {
                 *runner = Err(why);
             }
         }
-        if let Some(guests) = &mut guests {
-            contest.round(guests, task.is_step(), budget);
+        if let Some(timer) = &mut timer {
+            timings.round(timer, task.is_step(), budget);
         }
     }
-    if let Some(guests) = &mut guests {
-        contest.confirm(guests);
+    if let Some(timer) = &mut timer {
+        timings.confirm(timer);
     }
     let row = |timed: TimedKernel<'_>| row(name, task, call.problem(), context, timed);
     let mut rows = Vec::new();
@@ -293,12 +293,14 @@ fn measure(
         Ok(own) => rows.push(BenchRow {
             reference_ms: (context.plan.reference && task.recurrent)
                 .then(|| reference_millis(call)),
-            dense_ms: beside.as_ref().and_then(|dense| Some(dense.as_ref().ok()?.samples.median())),
+            dense_ms: dense_timed
+                .as_ref()
+                .and_then(|dense| Some(dense.as_ref().ok()?.samples.median())),
             ..row(own.timed())
         }),
         Err(why) => report.not_timed.push(format!("{case}: {why}")),
     }
-    match (&beside, &dense) {
+    match (&dense_timed, &dense) {
         (Some(Ok(own)), Some(Ok((_, call)))) => {
             rows.push(dense_row(task, name, call.problem(), context, own))
         }
@@ -307,7 +309,7 @@ fn measure(
         }
         _ => {}
     }
-    for TimedPeer { peer, samples, replays } in &contest.runners {
+    for TimedPeer { peer, samples, replays } in &timings.runners {
         rows.push(BenchRow {
             peer: Some(peer.package().to_owned()),
             evidence: peer.evidence().to_owned(),
@@ -319,9 +321,9 @@ fn measure(
             })
         });
     }
-    report.not_timed.extend(contest.refused.iter().map(|why| format!("{case}: {why}")));
-    report.not_applicable.extend(contest.not_applicable.iter().map(|why| format!("{case}: {why}")));
-    report.not_run.extend(contest.not_run);
+    report.not_timed.extend(timings.refused.iter().map(|why| format!("{case}: {why}")));
+    report.not_applicable.extend(timings.not_applicable.iter().map(|why| format!("{case}: {why}")));
+    report.not_run.extend(timings.not_run);
     rows
 }
 
@@ -346,12 +348,12 @@ pub(crate) fn bind<'a>(
 
 fn admitted<'a>(
     call: &'a Call<'a>,
-    drawn: &mut SampledCall<'_>,
+    sampled: &mut SampledCall<'_>,
     context: &Context<'a>,
 ) -> Result<OwnKernel<'a>, String> {
     let device = context.device;
     let variant = call.select(device, None).map_err(|error| error.to_string())?.chosen;
-    let verified = context.standing.admit(call, drawn, device, variant)?;
+    let verified = context.standing.admit(call, sampled, device, variant)?;
     Ok(OwnKernel { variant, verified, samples: Samples::default(), replays: 1 })
 }
 

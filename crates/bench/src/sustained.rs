@@ -41,9 +41,9 @@ pub fn sustained(
     let given = (&inputs, &settings);
     // One at a time, so that the reference of the sampled part is computed once.
     let (op, _) = bind(OP, &inputs, &settings)?;
-    let drawn = Mutex::new(SampledCall::of(op, (&inputs, &settings), SEED));
+    let sampled = Mutex::new(SampledCall::of(op, (&inputs, &settings), SEED));
     let ready = Barrier::new(gpus.len() + 1);
-    let shared = (given, &drawn, &ready);
+    let shared = (given, &sampled, &ready);
     report.gpus = std::thread::scope(|scope| {
         let one = |(gpu, device)| scope.spawn(move || of_one(gpu, device, time, shared));
         let threads: Vec<_> = gpus.iter().copied().zip(&devices).map(one).collect();
@@ -62,7 +62,7 @@ fn of_one(
     gpu: u32,
     device: &Device,
     time: Duration,
-    ((inputs, settings), drawn, ready): (
+    ((inputs, settings), sampled, ready): (
         (&TensorMap, &Settings),
         &Mutex<SampledCall<'_>>,
         &Barrier,
@@ -72,20 +72,20 @@ fn of_one(
     let admit = || {
         let (_, call) = bound.as_ref().map_err(String::clone)?;
         let choice = call.select(device, None).map_err(|error| error.to_string())?;
-        let mut drawn = drawn.lock().unwrap_or_else(PoisonError::into_inner);
-        MatrixResults::without_matrix().admit(call, &mut drawn, device, choice.chosen)
+        let mut sampled = sampled.lock().unwrap_or_else(PoisonError::into_inner);
+        MatrixResults::without_matrix().admit(call, &mut sampled, device, choice.chosen)
     };
     let name = device.capabilities().name.clone();
     let mut load = GpuLoad { gpu, name: name.unwrap_or_default(), ..GpuLoad::default() };
     let verified = admit();
     ready.wait();
     let since = Instant::now();
-    let kept = verified
+    let load_result = verified
         .and_then(|mut verified| keep_busy(&mut verified, (since, since + time), &mut load));
-    let again = kept.and_then(|()| {
+    let checked_after = load_result.and_then(|()| {
         admit().map(drop).map_err(|why| format!("right at first and wrong under load: {why}"))
     });
-    load.wrong = again.err();
+    load.wrong = checked_after.err();
     load
 }
 

@@ -72,16 +72,17 @@ fn variants(queries: usize, channels: usize, device: &Device) -> Vec<TimedVarian
     };
     let of_gpu =
         backends::variants("attention").into_iter().filter(|(_, of)| *of == BackendKind::Cuda);
-    let mut drawn = SampledCall::of(attention, (&inputs, &settings), SEED);
+    let mut sampled = SampledCall::of(attention, (&inputs, &settings), SEED);
     let standing = MatrixResults::without_matrix();
     let mut timed = Vec::new();
     for (variant, _) in of_gpu {
         if call.select(device, Some(variant)).is_err() {
             continue;
         }
-        let millis = standing.admit(&call, &mut drawn, device, variant).and_then(|mut verified| {
-            time(&mut verified, BUDGET).map_err(|error| error.to_string())
-        });
+        let millis =
+            standing.admit(&call, &mut sampled, device, variant).and_then(|mut verified| {
+                time(&mut verified, BUDGET).map_err(|error| error.to_string())
+            });
         timed.push((variant, millis.map(|samples| samples.median())));
     }
     timed

@@ -16,7 +16,7 @@ mod ssd;
 pub(crate) use attention::cuda::causal as causal_attention;
 #[cfg(test)]
 pub(crate) use attention::qkv;
-pub(crate) use reused::{forget, reusing};
+pub(crate) use reused::{clear_reused, with_reuse};
 
 use crate::{Size, Sweep};
 use facts::BackendKind;
@@ -24,13 +24,13 @@ use half::{bf16, f16};
 use ops::{DType, Settings, Tensor, TensorMap};
 use std::borrow::Cow;
 
-/// One call worth timing.
+/// One timed call.
 pub struct Workload {
-    /// `prefill-2048`, `decode-b64`.
+    /// Its name: `prefill-2048`, `decode-b64`.
     pub case: &'static str,
     /// Storage type.
     pub dtype: DType,
-    /// Whether it is a prefill whose float64 reference is a token-by-token recurrence worth comparing with.
+    /// Whether it is a prefill whose reference is a token-by-token recurrence, which a bench may also time.
     pub recurrent: bool,
     /// Generates the inputs.
     pub build: fn(DType) -> (TensorMap, Settings),
@@ -112,10 +112,10 @@ fn uniform(name: &str, shape: &[usize], UniformValues(dtype, low, high): Uniform
 
 /// Tensors by their names and shapes.
 pub(crate) fn tensors(list: &[(&str, &[usize], UniformValues)]) -> TensorMap {
-    let draw = |(name, shape, values): &(&str, &[usize], UniformValues)| {
-        ((*name).to_owned(), reused::drawn(name, shape, *values))
+    let generate = |(name, shape, values): &(&str, &[usize], UniformValues)| {
+        ((*name).to_owned(), reused::cached_uniform(name, shape, *values))
     };
-    list.iter().map(draw).collect()
+    list.iter().map(generate).collect()
 }
 
 #[cfg(test)]
@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_op_has_steps_and_every_workload_binds() {
+    fn every_op_has_decode_steps_and_every_workload_is_valid() {
         let ops: Vec<&str> = ops::OPS.iter().map(|op| op.spec().name).collect();
         assert_eq!(ops, WORKLOADS.iter().map(|of| of.op).collect::<Vec<_>>());
         // The large GPU shapes are only tested on machines with a GPU: generating them takes memory and time.
@@ -139,7 +139,7 @@ mod tests {
         for OpWorkloads { op, cpu, .. } in WORKLOADS {
             let workloads = cpu(Size::Quick);
             let is_step = |workload: &Workload| workload.case.starts_with("decode");
-            assert!(workloads.iter().any(is_step), "{op} has no step of decoding");
+            assert!(workloads.iter().any(is_step), "{op} has no decode step");
             for workload in workloads {
                 assert!(is_step(&workload) || workload.case.starts_with("prefill"), "{op}");
                 let (inputs, settings) = (workload.build)(workload.dtype);

@@ -1,5 +1,5 @@
 // Small kernels that exercise the device crate on a GPU: y = a x + y, a copy by the TMA (cp.async.bulk.tensor), a read of
-// the neighbour's shared memory in a cluster, and a wild store. Macro KIND chooses which one is compiled.
+// the neighbour's shared memory in a cluster, and an out-of-bounds store. Macro KIND selects the kernel to compile.
 #if KIND == 0
 extern "C" __global__ void exercise(const float* x, float* y, float a, int n) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;

@@ -16,6 +16,7 @@ mod current;
 mod driver;
 mod event;
 mod graph;
+mod ipc;
 mod kernel;
 mod launch;
 mod memory;
@@ -27,7 +28,6 @@ mod pinned;
 mod pool;
 mod resolve;
 mod search;
-mod shared;
 mod source;
 mod staging;
 mod stream;
@@ -35,7 +35,7 @@ mod swap;
 mod tensor_map;
 mod uploads;
 
-pub use args::{Args, Argument, Map, Moves, Number, Parameter, ParameterLayout};
+pub use args::{Args, Argument, Map, Number, OperandAddresses, Parameter, ParameterLayout};
 pub use bundle::{Bundle, Stream as BundleStream, unpack};
 pub use cache::Cache;
 pub use capabilities::{ComputeCapability, CudaCapabilities};
@@ -44,6 +44,7 @@ pub use context::{Cuda, VisibleGpu, is_partition, visible_gpus};
 pub use cublas::Cublas;
 pub use event::Event;
 pub use graph::Graph;
+pub use ipc::{IPC_HANDLE_BYTES, PeerBuffer};
 pub use kernel::{Kernel, Resources};
 pub use launch::Launch;
 pub use nccl::{Communicator, NCCL_ID_BYTES, NCCL_SETTING, Nccl};
@@ -52,16 +53,15 @@ pub use peers::PeerAccess;
 pub use pinned::PinnedBuffer;
 pub use pool::MemoryUse;
 pub use resolve::KernelOrigin;
-pub use shared::{PeerBuffer, SHARED_HANDLE_BYTES};
-pub use source::{BundledArch, GpuArch, KernelSource, Part};
+pub use source::{BundledArch, GpuArch, KernelSource, SourcePart};
 pub use staging::{PendingRead, StagingBuffer};
 pub use stream::Stream;
 pub use swap::{HostCopy, PendingRestore, SWAP_CHUNK_BYTES, SWAP_STAGING_BYTES, Swap};
-pub use tensor_map::{MapElement, Swizzle, TiledLayout, TmaDescriptor};
+pub use tensor_map::{Swizzle, TiledLayout, TmaDescriptor, TmaElement};
 pub use uploads::{UPLOAD_BYTES, Uploader};
 
 pub use crate::{Buffer, DeviceError};
-use crate::{CacheSizes, Capabilities, Device, Launches, Tenure, Unavailable};
+use crate::{CacheSizes, Capabilities, Device, DeviceOwnership, Launches, Unavailable};
 use facts::BackendKind;
 use std::sync::Arc;
 
@@ -69,9 +69,9 @@ use std::sync::Arc;
 ///
 /// # Errors
 /// [`Unavailable`] if there is no such GPU, or it cannot be used.
-pub fn open(ordinal: u32, tenure: Tenure) -> Result<Device, Unavailable> {
+pub fn open(ordinal: u32, ownership: DeviceOwnership) -> Result<Device, Unavailable> {
     let (backend, launches) = (BackendKind::Cuda, Arc::new(Launches::default()));
-    let gpu = context::open(ordinal, tenure, &launches)
+    let gpu = context::open(ordinal, ownership, &launches)
         .map_err(|error| Unavailable { backend, reason: error.to_string() })?;
     let name = Some(gpu.capabilities().name.clone());
     let capabilities = Capabilities { backend, name, isas: Vec::new(), threads: 0 };

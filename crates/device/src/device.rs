@@ -16,9 +16,9 @@ pub struct Unavailable {
     pub reason: String,
 }
 
-/// The owner of the process in which a device is opened.
+/// Who owns the CUDA context of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Tenure {
+pub enum DeviceOwnership {
     /// This program: driver resources are released with the device.
     Owned,
     /// Another library that uses the same device: its context is retained and never released, and threads keep their

@@ -1,7 +1,7 @@
 //! Runs the blocks of a launch on all threads of the CPU backend.
 #![allow(unsafe_code)] // Blocks write disjoint parts of one output; the compiler cannot see that they are disjoint.
 
-use crate::{Device, Walk, team};
+use crate::{Device, WeightReads, team};
 use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -36,11 +36,11 @@ impl Device {
 
     /// As [`Device::launch_streaming`], for consecutive blocks of `bytes` in `memory`. Waiting threads, in this launch
     /// or after it, prefetch the start of the memory that was read after `walk` the last two times.
-    pub fn launch_walking<T, S>(
+    pub fn launch_prefetching<T, S>(
         &self,
         kernel: &str,
         grid: usize,
-        (walk, memory, bytes): (&Walk, &[T], usize),
+        (walk, memory, bytes): (&WeightReads, &[T], usize),
         scratch: impl Fn() -> S + Sync,
         body: impl Fn(&mut S, usize) + Sync,
     ) {
@@ -61,8 +61,8 @@ impl Device {
         body: impl Fn(&mut S, usize) + Sync,
     ) {
         let share = grid.div_ceil(shares).max(1);
-        let next: Vec<Next> =
-            (0..grid).step_by(share).map(|block| Next(AtomicUsize::new(block))).collect();
+        let next: Vec<NextBlock> =
+            (0..grid).step_by(share).map(|block| NextBlock(AtomicUsize::new(block))).collect();
         let done = AtomicU64::new(0);
         let work = |first: usize| {
             let (mut own, mut count) = (None, 0);
@@ -93,7 +93,7 @@ impl Device {
 
 /// The next block of a range, in a separate cache line, because threads write it for every block.
 #[repr(align(64))]
-struct Next(AtomicUsize);
+struct NextBlock(AtomicUsize);
 
 /// Makes a thread's non-temporal stores visible before it ends, which no other instruction does. Once for all blocks of
 /// a thread, because it waits for memory.

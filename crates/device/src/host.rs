@@ -8,27 +8,27 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Bytes of a cache line, and of the widest vector.
+/// Bytes of a cache line, and of the widest vector register.
 const LINE: usize = 64;
 /// Bytes of a huge page on x86-64 and on aarch64 with 4 KiB pages.
 const HUGE_PAGE: usize = 2 << 20;
-/// Buffers from this size on start a huge page.
+/// Buffers of at least this many bytes are aligned to huge pages.
 const LARGE: usize = HUGE_PAGE;
 
-/// Buffers from this size on are first written by several threads: the system clears each page on first touch, which
-/// takes one thread a second for two or three gigabytes.
-const SHARED: usize = 64 << 20;
-/// Bytes that a thread writes at a time.
+/// Buffers of at least this many bytes are first written by several threads: the system clears each page on first touch,
+/// at two or three gigabytes per second and thread.
+const PARALLEL: usize = 64 << 20;
+/// Bytes of a run, which a thread writes at a time.
 const RUN: usize = 4 * HUGE_PAGE;
 /// Threads that saturate the memory bandwidth.
 const THREADS: usize = 8;
 
-/// Values in host memory aligned to a cache line, so that vectors are whole lines: non-temporal stores require it, and
-/// a load across two lines costs two accesses. Large buffers request huge pages, which save most page table look-ups in
+/// Values in host memory aligned to a cache line, so that vectors do not cross lines: non-temporal stores require alignment,
+/// and a load across two lines costs two accesses. Large buffers request huge pages, which save most page table walks of
 /// kernels that read them once.
 ///
-/// A clone shares the memory until one of the two is written, which then copies it. Memory may also be borrowed from
-/// another library; a clone of that is a copy.
+/// Cloning is copy-on-write: a clone shares the memory until one of the two is written. A buffer may also borrow memory of
+/// another library; a clone of it is a copy.
 pub struct HostBuffer<T: Copy + Send + Sync> {
     start: NonNull<T>,
     len: usize,
@@ -60,23 +60,23 @@ unsafe impl<T: Copy + Send + Sync> Send for HostBuffer<T> {}
 unsafe impl<T: Copy + Send + Sync> Sync for HostBuffer<T> {}
 
 impl<T: Copy + Send + Sync> HostBuffer<T> {
-    /// Values that a thread writes at a time.
+    /// Values of a run, which a thread writes at a time.
     const RUN: usize = RUN / if size_of::<T>() == 0 { 1 } else { size_of::<T>() };
 
-    /// `len` values that `fill` produces in runs of `run`, one per core at a time: it gets the index of a run and the
-    /// values to overwrite.
-    pub fn by_runs(len: usize, run: usize, fill: impl Fn(usize, &mut [T]) + Sync) -> Self
+    /// `len` values that `fill` computes on all cores in runs of `run` values. It gets the index of a run and the values to
+    /// overwrite.
+    pub fn from_runs(len: usize, run: usize, fill: impl Fn(usize, &mut [T]) + Sync) -> Self
     where
         T: Default,
     {
-        Self::by_runs_with(len, run, || (), |(), nth, values| fill(nth, values))
+        Self::from_runs_with(len, run, || (), |(), nth, values| fill(nth, values))
     }
 
-    /// As [`Self::by_runs`], with a separate value for each thread.
-    pub fn by_runs_with<S>(
+    /// As [`Self::from_runs`], with a separate `state` for each thread.
+    pub fn from_runs_with<S>(
         len: usize,
         run: usize,
-        own: impl Fn() -> S + Sync,
+        state: impl Fn() -> S + Sync,
         fill: impl Fn(&mut S, usize, &mut [T]) + Sync,
     ) -> Self
     where
@@ -84,7 +84,7 @@ impl<T: Copy + Send + Sync> HostBuffer<T> {
     {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         Self::new(len, |start| {
-            in_runs(len, run, cores, Start(start), &own, |own, start, range| {
+            for_each_run(len, run, cores, Start(start), &state, |state, start, range| {
                 let (nth, count) = (range.start / run, range.len());
                 for index in range.clone() {
                     // SAFETY: `new` allocated `len` values.
@@ -93,7 +93,7 @@ impl<T: Copy + Send + Sync> HostBuffer<T> {
                 // SAFETY: these values were just written, and no other run overlaps them.
                 let values =
                     unsafe { std::slice::from_raw_parts_mut(start.add(range.start), count) };
-                fill(own, nth, values);
+                fill(state, nth, values);
             });
         })
     }
@@ -102,7 +102,7 @@ impl<T: Copy + Send + Sync> HostBuffer<T> {
     pub fn filled(value: T, len: usize) -> Self {
         Self::new(len, |start| {
             let (run, threads) = (Self::RUN, threads(len.saturating_mul(size_of::<T>())));
-            in_runs(
+            for_each_run(
                 len,
                 run,
                 threads,
@@ -121,7 +121,7 @@ impl<T: Copy + Send + Sync> HostBuffer<T> {
     /// A copy of a slice.
     pub fn from_slice(values: &[T]) -> Self {
         Self::new(values.len(), |start| {
-            in_runs(
+            for_each_run(
                 values.len(),
                 Self::RUN,
                 threads(size_of_val(values)),
@@ -159,7 +159,7 @@ impl<T: Copy + Send + Sync> HostBuffer<T> {
     }
 
     /// An uninitialised buffer of `len` values.
-    pub fn unwritten(len: usize) -> HostBuffer<MaybeUninit<T>> {
+    pub fn uninit(len: usize) -> HostBuffer<MaybeUninit<T>> {
         // Such values need no initialisation.
         HostBuffer::new(len, |_| ())
     }
@@ -180,12 +180,12 @@ impl<T: Copy + Send + Sync> HostBuffer<T> {
         Self { start, len, memory: Some(memory) }
     }
 
-    /// Values of another library; `None` if they are not aligned to a cache line.
+    /// A buffer over memory of another library; `None` if it is not aligned to a cache line.
     ///
     /// # Safety
     /// There are `len` initialised values, which no other code writes while this buffer exists, or reads while it is
     /// written.
-    pub unsafe fn lent(start: *mut T, len: usize) -> Option<Self> {
+    pub unsafe fn from_borrowed(start: *mut T, len: usize) -> Option<Self> {
         let start = if len == 0 { NonNull::dangling() } else { NonNull::new(start)? };
         let fits = len == 0 || start.addr().get().is_multiple_of(LINE);
         fits.then_some(Self { start, len, memory: None })
@@ -201,33 +201,33 @@ impl<T: Copy + Send + Sync> HostBuffer<T> {
     }
 }
 
-/// Start of values that several threads write at disjoint indices.
+/// Address of values that several threads write at disjoint indices.
 #[derive(Clone, Copy)]
 struct Start<T>(*mut T);
 
-// SAFETY: `in_runs` gives each index to one thread.
+// SAFETY: `for_each_run` gives each index to one thread.
 unsafe impl<T> Sync for Start<T> {}
 
-/// Calls `write` with disjoint ranges of at most `run` that cover `0..len`, on several threads, each with its own value
-/// from `own`.
-fn in_runs<T, S>(
+/// Calls `write` with disjoint ranges of at most `run` that cover `0..len`, on several threads, each with its own
+/// value from `state`.
+fn for_each_run<T, S>(
     len: usize,
     run: usize,
     threads: usize,
     start: Start<T>,
-    own: impl Fn() -> S + Sync,
+    state: impl Fn() -> S + Sync,
     write: impl Fn(&mut S, *mut T, Range<usize>) + Sync,
 ) {
     let next = AtomicUsize::new(0);
     let work = || {
-        let mut own = own();
+        let mut state = state();
         loop {
             let from = next.fetch_add(run, Ordering::Relaxed);
             if from >= len {
                 break;
             }
             let start = &start;
-            write(&mut own, start.0, from..len.min(from + run));
+            write(&mut state, start.0, from..len.min(from + run));
         }
     };
     if threads < 2 || len <= run {
@@ -239,7 +239,7 @@ fn in_runs<T, S>(
 /// Number of threads that write a buffer of this many bytes.
 fn threads(bytes: usize) -> usize {
     let cores = || std::thread::available_parallelism().map_or(1, usize::from);
-    if bytes < SHARED { 1 } else { cores().min(THREADS) }
+    if bytes < PARALLEL { 1 } else { cores().min(THREADS) }
 }
 
 /// Requests huge pages, if the system provides them on request. It only affects speed.
@@ -258,7 +258,7 @@ impl<T: Copy + Send + Sync> HostBuffer<MaybeUninit<T>> {
     ///
     /// # Safety
     /// Every value was written.
-    pub unsafe fn written(self) -> HostBuffer<T> {
+    pub unsafe fn assume_init(self) -> HostBuffer<T> {
         HostBuffer { start: self.start.cast(), len: self.len, memory: self.memory }
     }
 }
@@ -316,8 +316,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn buffers_start_lines_or_huge_pages_and_hold_their_values() {
-        for len in [0, 1, 15, 1000, LARGE / 4 - 1, LARGE / 4, LARGE / 4 + 5, SHARED / 4 + 7] {
+    fn buffers_are_aligned_and_clones_are_copy_on_write() {
+        for len in [0, 1, 15, 1000, LARGE / 4 - 1, LARGE / 4, LARGE / 4 + 5, PARALLEL / 4 + 7] {
             let values: Vec<u32> = (0..len as u32).collect();
             let buffer = HostBuffer::from(values.clone());
             assert_eq!(*buffer, *values);
@@ -328,7 +328,7 @@ mod tests {
                 };
                 // A thread takes one run at a time: many thousands would be slow.
                 if len < 2000 {
-                    assert_eq!(HostBuffer::by_runs(len, run, number), buffer);
+                    assert_eq!(HostBuffer::from_runs(len, run, number), buffer);
                 }
             }
             let align = if len * 4 >= LARGE { HUGE_PAGE } else { LINE };
@@ -337,13 +337,15 @@ mod tests {
             }
             let mut owner = buffer.clone();
             // SAFETY: the owner outlives the borrow, and is not accessed meanwhile.
-            let mut lent = unsafe { HostBuffer::lent(owner.as_mut_ptr(), len) }.unwrap();
-            assert_eq!(lent, buffer);
-            lent.fill(9);
-            drop(lent);
+            let mut borrowed =
+                unsafe { HostBuffer::from_borrowed(owner.as_mut_ptr(), len) }.unwrap();
+            assert_eq!(borrowed, buffer);
+            borrowed.fill(9);
+            drop(borrowed);
             assert_eq!(owner, HostBuffer::filled(9, len));
             // SAFETY: the result is `None` for unaligned memory.
-            let shifted = unsafe { HostBuffer::lent(owner.as_mut_ptr().wrapping_add(1), 1) };
+            let shifted =
+                unsafe { HostBuffer::from_borrowed(owner.as_mut_ptr().wrapping_add(1), 1) };
             assert!(shifted.is_none());
             let mut copy = buffer.clone();
             assert_eq!((&copy, copy.as_ptr()), (&buffer, buffer.as_ptr()), "a copy before a write");

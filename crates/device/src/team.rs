@@ -2,7 +2,7 @@
 //! threads for each would cost as much again.
 #![allow(unsafe_code)] // A borrowed closure is passed to threads that outlive it; the launch ends only when all have left it.
 
-use crate::walk::{NextReads, PrefetchProgress, Walk};
+use crate::walk::{NextReads, PrefetchProgress, WeightReads};
 use std::any::Any;
 use std::cell::UnsafeCell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -87,7 +87,7 @@ impl Team {
     fn serve(&self, index: usize) {
         let (mut seen, mut fetched) = (0, PrefetchProgress::default());
         loop {
-            self.stay_out(index);
+            self.sleep_while_unused(index);
             let word = self.next(seen, index, &mut fetched);
             seen = word;
             if index as u64 >= word & ((1 << COUNT_BITS) - 1) {
@@ -107,7 +107,7 @@ impl Team {
     }
 
     /// Sleeps while launches use fewer threads: spinning, it would take cores from the working ones.
-    fn stay_out(&self, index: usize) {
+    fn sleep_while_unused(&self, index: usize) {
         let kept_out = || index >= MOST.load(Ordering::SeqCst);
         if kept_out() {
             let mut guard = locked(&self.sleep);
@@ -182,7 +182,7 @@ fn pause(look: u32) {
 }
 
 /// The next launch reads `memory`, of which each thread starts with `share` bytes.
-pub(crate) fn begin<T>(walk: &Walk, memory: &[T], share: usize) {
+pub(crate) fn begin<T>(walk: &WeightReads, memory: &[T], share: usize) {
     if let Some(team) = Team::get() {
         team.ahead.begin(walk, memory, share);
     }

@@ -18,7 +18,7 @@ const MOST: usize = 512 << 10;
 
 /// The weights that a launch reads each time it runs.
 #[derive(Debug, Default)]
-pub struct Walk {
+pub struct WeightReads {
     /// The weights that were read after it last time.
     next: Arc<Part>,
 }
@@ -36,7 +36,7 @@ pub(crate) struct Part {
 
 impl Part {
     /// Records the successor.
-    fn saw(&self, [start, bytes, share]: [usize; 3]) {
+    fn record_successor(&self, [start, bytes, share]: [usize; 3]) {
         self.sure.store(self.start.load(Ordering::Relaxed) == start, Ordering::Relaxed);
         self.set([start, bytes, share]);
     }
@@ -66,10 +66,10 @@ pub(crate) struct NextReads {
 
 impl NextReads {
     /// A launch starts to read `memory`, of which each thread has `share` bytes.
-    pub(crate) fn begin<T>(&self, walk: &Walk, memory: &[T], share: usize) {
+    pub(crate) fn begin<T>(&self, walk: &WeightReads, memory: &[T], share: usize) {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(last) = last.replace(Arc::clone(&walk.next)) {
-            last.saw([memory.as_ptr().addr(), size_of_val(memory), share]);
+            last.record_successor([memory.as_ptr().addr(), size_of_val(memory), share]);
         }
         self.next.set(walk.next.expected());
     }
@@ -125,7 +125,7 @@ mod tests {
     fn an_iteration_records_its_successor() {
         let (ahead, weights) = (NextReads::default(), vec![0u8; 3000]);
         let parts = [&weights[..1000], &weights[1000..2000], &weights[2000..]];
-        let walks = [Walk::default(), Walk::default(), Walk::default()];
+        let walks = [WeightReads::default(), WeightReads::default(), WeightReads::default()];
         let step = || {
             parts.iter().zip(&walks).map(|(part, walk)| {
                 ahead.begin(walk, part, 100);
@@ -149,7 +149,7 @@ mod tests {
     #[test]
     fn a_thread_fetches_its_share_once_and_no_more() {
         let (ahead, weights) = (NextReads::default(), vec![0u8; 10_000]);
-        let (a, b) = (Walk::default(), Walk::default());
+        let (a, b) = (WeightReads::default(), WeightReads::default());
         let mut fetched = PrefetchProgress::default();
         ahead.fetch(1, &mut fetched);
         assert_eq!(fetched.bytes, 0, "nothing is known yet");

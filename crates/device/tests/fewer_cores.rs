@@ -7,15 +7,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 #[test]
-fn launches_take_as_many_threads_as_there_are_cores() {
-    // Also on a machine with one core.
+fn launches_use_no_more_threads_than_the_limit() {
+    // Four threads even on a machine with one core.
     rayon::ThreadPoolBuilder::new().num_threads(4).build_global().unwrap();
     let device = device::Device::processor();
     let threads_of = |launches: usize| {
         let (ran, threads) = (AtomicUsize::new(0), Mutex::new(BTreeSet::new()));
         for _ in 0..launches {
             device.launch(
-                "kept",
+                "exercise",
                 64,
                 || (),
                 |(), _| {
@@ -25,7 +25,7 @@ fn launches_take_as_many_threads_as_there_are_cores() {
                 },
             );
         }
-        // All work is done with any number of threads.
+        // All 64 blocks of each launch ran, with any number of threads.
         assert_eq!(ran.into_inner(), 64 * launches);
         threads.into_inner().unwrap().len()
     };

@@ -128,7 +128,7 @@ fn finding(
     let first = &group[0];
     let torch = installed(first.env);
     let version = torch.as_ref().map_or("torch", |torch| torch.torch.version.as_str());
-    let what = format!("{} in {}", first.what(), first.env.root);
+    let what = format!("{} in {}", first.label(), first.env.root);
     let title = match kind {
         Mismatch::NewAbi => {
             format!("{what} was built for the new C++ ABI; torch {version} has the old one")
@@ -170,7 +170,7 @@ fn finding(
         draft =
             draft.evidence(format!("torch {}", torch.torch.version), torch.torch.source.clone());
     }
-    draft.cause(cause).fix(match_torch(machine, first)).done()
+    draft.cause(cause).fix(match_torch(machine, first)).finish()
 }
 
 fn proves(symbol: &MissingSymbol, kind: Mismatch) -> bool {

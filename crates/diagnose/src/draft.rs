@@ -58,7 +58,7 @@ impl Draft {
     }
 
     /// Returns the finding.
-    pub(crate) fn done(self) -> Finding {
+    pub(crate) fn finish(self) -> Finding {
         self.0
     }
 }

@@ -5,7 +5,7 @@ use crate::rules::{Context, Rule};
 use facts::{Confidence, DriverTrouble, Finding, Machine, Severity};
 
 /// One kind of log line: its finding and its remedy.
-pub(crate) struct Trouble {
+pub(crate) struct TroubleRow {
     pub(crate) trouble: DriverTrouble,
     pub(crate) confidence: Confidence,
     pub(crate) title: &'static str,
@@ -20,8 +20,8 @@ pub(crate) struct Trouble {
 }
 
 /// One row per kind. Each other kind can cause a failed initialization.
-const TROUBLES: [Trouble; 4] = [
-    Trouble {
+const TROUBLES: [TroubleRow; 4] = [
+    TroubleRow {
         trouble: DriverTrouble::OpenModulesRequired,
         confidence: Confidence::Certain,
         title: "the GPU needs the open kernel modules, and the proprietary ones are loaded",
@@ -35,7 +35,7 @@ const TROUBLES: [Trouble; 4] = [
         consequences: &[DriverTrouble::Initialization],
         causes: &[],
     },
-    Trouble {
+    TroubleRow {
         trouble: DriverTrouble::Bar,
         confidence: Confidence::Likely,
         title: "a BAR of a GPU has no address space",
@@ -52,7 +52,7 @@ const TROUBLES: [Trouble; 4] = [
         consequences: &[],
         causes: &[],
     },
-    Trouble {
+    TroubleRow {
         trouble: DriverTrouble::Firmware,
         confidence: Confidence::Likely,
         title: "the GPU's GSP firmware is missing or does not start",
@@ -69,7 +69,7 @@ const TROUBLES: [Trouble; 4] = [
         consequences: &[],
         causes: &[],
     },
-    Trouble {
+    TroubleRow {
         trouble: DriverTrouble::Initialization,
         confidence: Confidence::Likely,
         title: "the driver could not initialize a GPU",
@@ -101,14 +101,14 @@ fn lists_gpus(context: &Context) -> bool {
     crate::gpu::nvidia(context.machine).next().is_some()
 }
 
-fn of(trouble: DriverTrouble) -> Option<&'static Trouble> {
+fn of(trouble: DriverTrouble) -> Option<&'static TroubleRow> {
     TROUBLES.iter().find(|row| row.trouble == trouble)
 }
 
 /// The steps of the remedy for a kind of line, on this machine.
 pub(crate) fn commands(machine: &Machine, trouble: DriverTrouble) -> Vec<String> {
     let steps = of(trouble).map(|row| (row.steps)(machine)).unwrap_or_default();
-    host::where_the_driver_is(machine).into_iter().chain(steps).collect()
+    host::driver_location_remark(machine).into_iter().chain(steps).collect()
 }
 
 /// The finding of the rule for one kind of line.
@@ -130,7 +130,7 @@ pub(crate) fn check(rule: &Rule, context: &Context, trouble: DriverTrouble) -> V
     let draft = draft
         .fact("driver", driver.and_then(|driver| driver.version()))
         .fact("the loaded module is the open one:", driver.and_then(|it| it.open_module.as_ref()));
-    vec![draft.cause(row.cause).fix(commands(context.machine, trouble)).done()]
+    vec![draft.cause(row.cause).fix(commands(context.machine, trouble)).finish()]
 }
 
 fn open_modules(machine: &Machine) -> Vec<String> {

@@ -11,7 +11,7 @@ mod subjects;
 use self::error_lines::{ErrorLine, Kind};
 use self::subjects::{PLAIN_WORDS, environments_of, names_in};
 use crate::oom::{self, OutOfMemory};
-use crate::rules::{Also, Context, RULES, Rule, Seen};
+use crate::rules::{Also, Context, PastedError, RULES, Rule};
 use crate::text::{Pasted, Pattern, Text};
 use facts::CompactSort;
 use facts::{Dist, Evidence, Finding, Machine, PyEnv, Severity};
@@ -58,7 +58,7 @@ impl Leader<'_> {
 
 /// How well an answer explains the root error of its text; the lowest value is shown first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Standing {
+enum AnswerRank {
     /// The files here confirm its cause.
     Confirmed,
     /// It is about the root error, its message or its exception chain.
@@ -83,27 +83,27 @@ impl Explanation {
         let root = error_lines::root(&self.errors);
         let chain = root.map_or_else(Vec::new, |root| error_lines::chain(&self.errors, root));
         let standing = |span: (usize, usize), earlier_counts: bool| {
-            let Some(root) = root else { return Standing::Root };
+            let Some(root) = root else { return AnswerRank::Root };
             let earlier = span.0 < root.span.0;
             if chain.iter().any(|error| error.overlaps(span)) || earlier && earlier_counts {
-                return Standing::Root;
+                return AnswerRank::Root;
             }
             // CMake prints the output of the program that it ran after its own line.
             let nested = root.kind == Kind::Build && root.message.starts_with("CMake Error");
             let traced = !root.frames.is_empty() || root.kind == Kind::Build;
             match self.errors.iter().find(|error| error.overlaps(span)) {
-                Some(error) if error.kind == Kind::Wrapper => Standing::Aside,
-                Some(error) if nested && error.kind == Kind::Build => Standing::Root,
-                Some(_) if traced => Standing::Later,
-                Some(_) => Standing::OtherError,
-                None => Standing::Plain,
+                Some(error) if error.kind == Kind::Wrapper => AnswerRank::Aside,
+                Some(error) if nested && error.kind == Kind::Build => AnswerRank::Root,
+                Some(_) if traced => AnswerRank::Later,
+                Some(_) => AnswerRank::OtherError,
+                None => AnswerRank::Plain,
             }
         };
         let of_match = |found: &Match| {
             let cause = found.rule.role == crate::rules::Role::Cause;
             let standing = match (found.confirmed_here, cause) {
-                (Some(false), _) | (_, false) => Standing::Aside,
-                (Some(true), true) => Standing::Confirmed,
+                (Some(false), _) | (_, false) => AnswerRank::Aside,
+                (Some(true), true) => AnswerRank::Confirmed,
                 (None, true) => standing(found.span, true),
             };
             let strength = match (found.confirmed_here, cause) {
@@ -115,7 +115,7 @@ impl Explanation {
         };
         let of_entity = |entity: &Entity| {
             let standing = match entity.kind {
-                entity::STATED | entity::EXIT_STATUS => Standing::Stated,
+                entity::STATED | entity::EXIT_STATUS => AnswerRank::Stated,
                 _ => standing(entity.span, false),
             };
             (standing, if entity.is_specific() { 0 } else { 2 })
@@ -182,7 +182,7 @@ pub fn explain_text(
         let spaced = pasted.spaced();
         let meant = environments_of(&spaced, envs);
         let context = Context { machine, envs: &meant };
-        let seen = Seen { context, text: &spaced, words: Vec::new() };
+        let seen = PastedError { context, text: &spaced, words: Vec::new() };
         let chain = error_lines::chain(&errors, found);
         entities.extend(match root.kind {
             Kind::Build => entity::build_error::of_root(&seen, root),
@@ -213,17 +213,18 @@ fn read(pasted: &Pasted, machine: &Machine, envs: &[PyEnv]) -> (Vec<Match>, Vec<
     let spaced = pasted.spaced();
     let meant = environments_of(&spaced, envs);
     let context = Context { machine, envs: &meant };
-    let seen = Seen { context, text: &spaced, words: Vec::new() };
+    let seen = PastedError { context, text: &spaced, words: Vec::new() };
     let entities = entity::entities(pasted, &seen);
-    let mut hits: Vec<Hit> = known()
+    let mut hits: Vec<RuleMatch> = known()
         .chunk_by(|one, next| one.0 == next.0)
-        .filter_map(|texts| Hit::best(&RULES[texts[0].0], texts, pasted))
+        .filter_map(|texts| RuleMatch::best(&RULES[texts[0].0], texts, pasted))
         .collect();
     // A message within a longer message of another rule is part of that error, not another one.
-    let inside = |hit: &Hit, other: &Hit| {
+    let inside = |hit: &RuleMatch, other: &RuleMatch| {
         other.weight > hit.weight && other.start <= hit.start && hit.end <= other.end
     };
-    let excluded = |hit: &Hit| entities.iter().any(|entity| entity.excludes.contains(&hit.rule.id));
+    let excluded =
+        |hit: &RuleMatch| entities.iter().any(|entity| entity.excludes.contains(&hit.rule.id));
     let kept: Vec<bool> = hits
         .iter()
         .map(|hit| !excluded(hit) && !hits.iter().any(|other| inside(hit, other)))
@@ -233,7 +234,7 @@ fn read(pasted: &Pasted, machine: &Machine, envs: &[PyEnv]) -> (Vec<Match>, Vec<
     for entity in &entities {
         let Some(rule) = entity.rule.and_then(crate::rule) else { continue };
         if !hits.iter().any(|hit| hit.rule.id == rule.id) {
-            hits.push(Hit::of_entity(rule, entity));
+            hits.push(RuleMatch::of_entity(rule, entity));
         }
     }
     let mut matches: Vec<(usize, usize, Match)> = hits
@@ -337,7 +338,7 @@ pub fn knows(text: &str) -> bool {
     }
     let (machine, spaced) = (Machine::unknown(), pasted.spaced());
     let context = Context { machine: &machine, envs: &[] };
-    let seen = Seen { context, text: &spaced, words: Vec::new() };
+    let seen = PastedError { context, text: &spaced, words: Vec::new() };
     entity::entities(&pasted, &seen).iter().any(|entity| entity.answers() || entity.rule.is_some())
 }
 
@@ -355,7 +356,8 @@ fn known() -> &'static [(usize, &'static Text, Pattern)] {
 /// Applies one rule, requested by name, to this machine and its environments.
 pub fn explain_rule(rule: &'static Rule, machine: &Machine, envs: &[PyEnv]) -> Match {
     let words = Vec::new();
-    let hit = Hit { rule, pattern: "", first: 0, start: 0, end: 0, weight: 0, score: 0, words };
+    let hit =
+        RuleMatch { rule, pattern: "", first: 0, start: 0, end: 0, weight: 0, score: 0, words };
     judge(hit, &Context { machine, envs }, "")
 }
 
@@ -364,7 +366,7 @@ pub fn out_of_memory_in(text: &str) -> Option<OutOfMemory> {
     oom::first_in(&Pasted::new(text).spaced())
 }
 
-struct Hit {
+struct RuleMatch {
     rule: &'static Rule,
     pattern: &'static str,
     /// The start of the first match among the rule's patterns.
@@ -383,7 +385,7 @@ impl Also {
     }
 }
 
-impl Hit {
+impl RuleMatch {
     /// A match of the rule that an entity leads to.
     fn of_entity(rule: &'static Rule, entity: &Entity) -> Self {
         let (start, end) = entity.span;
@@ -424,11 +426,11 @@ impl Hit {
     }
 }
 
-fn judge(hit: Hit, context: &Context, text: &str) -> Match {
+fn judge(hit: RuleMatch, context: &Context, text: &str) -> Match {
     let rule = hit.rule;
     let findings = rule.check.map_or_else(Vec::new, |check| check(context));
     let able = rule.check.is_some() && rule.needs.iter().all(|need| need.met(context));
-    let seen = Seen { context: *context, text, words: hit.words };
+    let seen = PastedError { context: *context, text, words: hit.words };
     // A finding of severity info is not a fault; only the rule's `look` shows whether it caused the message.
     let fault = findings.iter().any(|finding| finding.severity != Severity::Info);
     let look = if fault { None } else { rule.look.and_then(|look| look(&seen)) };
@@ -448,7 +450,7 @@ fn judge(hit: Hit, context: &Context, text: &str) -> Match {
     let fix_elsewhere = match confirmed_here {
         Some(false) if !hit.pattern.is_empty() => {
             let unknown = Machine::unknown();
-            let elsewhere = Seen {
+            let elsewhere = PastedError {
                 context: Context { machine: &unknown, envs: &[] },
                 text,
                 words: seen.words.clone(),
@@ -460,7 +462,7 @@ fn judge(hit: Hit, context: &Context, text: &str) -> Match {
     let evidence = findings.iter().flat_map(|finding| finding.evidence.clone());
     let mut evidence: Vec<Evidence> = evidence.chain(look.map(|look| look.evidence)).collect();
     if confirmed_here == Some(false) && evidence.is_empty() {
-        evidence.extend(rule.needs.iter().flat_map(|need| need.seen(context)));
+        evidence.extend(rule.needs.iter().flat_map(|need| need.evidence(context)));
     }
     let causes = match confirmed_here {
         None if !hit.pattern.is_empty() => rule.also.iter().map(Also::cause).collect(),

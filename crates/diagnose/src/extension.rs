@@ -1,8 +1,8 @@
 //! Packages that are compiled against one torch: which one an error names, and how to install the build that fits.
 
 use crate::gpu;
+use crate::pasted_error::PastedError;
 use crate::remedy::Installer;
-use crate::seen::Seen;
 use crate::torch_build::installed;
 use facts::{Machine, Platform, PyEnv, RemedyStep};
 use knowledge::{dotted, torch_series};
@@ -71,7 +71,7 @@ pub(crate) fn has_source(name: &str) -> bool {
     !WHEELS_ONLY.contains(&name) && !name.starts_with("nvidia-") && name != "triton"
 }
 
-impl Seen<'_> {
+impl PastedError<'_> {
     /// The extension that the error names by a compiled file or a package.
     pub(crate) fn extension(&self) -> Option<&'static Extension> {
         EXTENSIONS.iter().find(|row| row.files.iter().any(|file| self.text.contains(file)))
@@ -296,7 +296,7 @@ mod tests {
     fn builds_the_named_extension_for_the_gpu_here() {
         let machine = machines::a10();
         let envs = [env("/v").uv().torch("2.6.0+cu124", Some("12.4")).build()];
-        let seen = |text| Seen {
+        let seen = |text| PastedError {
             context: Context { machine: &machine, envs: &envs },
             text,
             words: Vec::new(),

@@ -73,7 +73,7 @@ pub(crate) fn device(fleet: &FleetReport, at: u32) -> String {
 }
 
 /// The backend of the devices of a kind.
-pub(crate) fn of_what(fleet: &FleetReport, kind: &GpuKind) -> BackendKind {
+pub(crate) fn backend_of_kind(fleet: &FleetReport, kind: &GpuKind) -> BackendKind {
     let first = kind.gpus.first().and_then(|at| fleet.devices.get(*at as usize));
     first.map_or(BackendKind::Cpu, |device| device.backend)
 }

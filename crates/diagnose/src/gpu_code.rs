@@ -20,7 +20,7 @@ pub(crate) struct Target {
 
 /// How a GPU runs the kernels of a container, best first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Way {
+pub(crate) enum KernelSupport {
     /// Machine code (cubin).
     Native,
     /// PTX that the driver compiles when it is loaded.
@@ -51,7 +51,7 @@ impl Target {
     }
 
     /// How one image runs on this GPU.
-    fn way(&self, image: &GpuImage) -> Way {
+    fn support(&self, image: &GpuImage) -> KernelSupport {
         let family = image.sm.0 == self.sm.0 && image.sm.1 <= self.sm.1;
         let fits = match (image.reach, image.kind) {
             (GpuReach::Architecture, _) => image.sm == self.sm,
@@ -65,10 +65,10 @@ impl Target {
             _ => true,
         };
         match (fits, image.kind) {
-            (true, GpuImageKind::Cubin) => Way::Native,
-            (true, GpuImageKind::Ptx) if known => Way::Compiled,
-            (true, GpuImageKind::Ptx) => Way::TooNew,
-            _ => Way::None,
+            (true, GpuImageKind::Cubin) => KernelSupport::Native,
+            (true, GpuImageKind::Ptx) if known => KernelSupport::Compiled,
+            (true, GpuImageKind::Ptx) => KernelSupport::TooNew,
+            _ => KernelSupport::None,
         }
     }
 
@@ -76,12 +76,17 @@ impl Target {
     pub(crate) fn coverage(&self, code: &[GpuCode]) -> Coverage {
         let mut coverage = Coverage::default();
         for group in code {
-            let way = group.images.iter().map(|image| self.way(image)).min().unwrap_or(Way::None);
-            let count = match way {
-                Way::Native => &mut coverage.native,
-                Way::Compiled => &mut coverage.compiled,
-                Way::TooNew => &mut coverage.too_new,
-                Way::None => &mut coverage.none,
+            let support = group
+                .images
+                .iter()
+                .map(|image| self.support(image))
+                .min()
+                .unwrap_or(KernelSupport::None);
+            let count = match support {
+                KernelSupport::Native => &mut coverage.native,
+                KernelSupport::Compiled => &mut coverage.compiled,
+                KernelSupport::TooNew => &mut coverage.too_new,
+                KernelSupport::None => &mut coverage.none,
             };
             *count = count.saturating_add(group.containers);
         }
@@ -113,7 +118,7 @@ impl Coverage {
 
 /// Whether each file of a package has code for GPU generations that no other file has. Such a package (torchao) loads
 /// only the files for the GPU, if there are any.
-pub(crate) fn are_special(one: &Native<'_>) -> bool {
+pub(crate) fn is_split_by_generation(one: &Native<'_>) -> bool {
     let owner = one.owner_name();
     let mine = crate::native::files(one.env).filter(|native| {
         !native.elf.gpu_code.is_empty() && owner.is_some() && native.owner_name() == owner
@@ -163,30 +168,30 @@ mod tests {
     fn images_run_by_architecture_and_ptx_isa() {
         let target = |sm| Target { sm, tegra: false, ptx_isa: Some((8, 7)) };
         let check = |words: &str, target: Target, expect| {
-            assert_eq!(target.way(&image(words)), expect, "{words} on {target:?}");
+            assert_eq!(target.support(&image(words)), expect, "{words} on {target:?}");
         };
-        use Way::{Compiled, Native, TooNew};
+        use KernelSupport::{Compiled, Native, TooNew};
         // A cubin runs on GPUs of its major version from its minor version on.
         check("sm_80", target((8, 6)), Native);
-        check("sm_86", target((8, 0)), Way::None);
-        check("sm_80", target((9, 0)), Way::None);
+        check("sm_86", target((8, 0)), KernelSupport::None);
+        check("sm_80", target((9, 0)), KernelSupport::None);
         check("sm_120", target((12, 1)), Native);
         check("sm_100", target((10, 3)), Native);
         // `a` code runs only on its own architecture, `f` code in its family.
         check("sm_90a", target((9, 0)), Native);
-        check("sm_100a", target((10, 3)), Way::None);
+        check("sm_100a", target((10, 3)), KernelSupport::None);
         check("sm_100f", target((10, 3)), Native);
-        check("sm_103f", target((10, 0)), Way::None);
-        check("sm_100f", target((12, 0)), Way::None);
+        check("sm_103f", target((10, 0)), KernelSupport::None);
+        check("sm_100f", target((12, 0)), KernelSupport::None);
         // The driver compiles PTX for newer GPUs if it supports the ISA version.
         check("compute_80 8.7", target((12, 0)), Compiled);
         check("compute_80 8.8", target((12, 0)), TooNew);
-        check("compute_90 7.8", target((8, 9)), Way::None);
-        check("compute_90a 8.0", target((10, 0)), Way::None);
+        check("compute_90 7.8", target((8, 9)), KernelSupport::None);
+        check("compute_90a 8.0", target((10, 0)), KernelSupport::None);
         check("compute_90a 8.0", target((9, 0)), Compiled);
         // Tegra runs no cubin of a lower minor version, but compiles PTX.
         let orin = Target { sm: (8, 7), tegra: true, ptx_isa: None };
-        check("sm_80", orin, Way::None);
+        check("sm_80", orin, KernelSupport::None);
         check("sm_87", orin, Native);
         check("compute_80 9.9", orin, Compiled);
     }

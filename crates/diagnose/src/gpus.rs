@@ -57,7 +57,7 @@ pub fn gpus(rows: &[GpuRows<'_>]) -> GpusReport {
                 compared: vote.compared,
                 varying: vote.varying,
                 differing: vote.differing,
-                speed: speed::beside(&alike),
+                speed: speed::relative_speeds(&alike),
             }
         })
     };

@@ -10,7 +10,7 @@ pub(crate) fn container(machine: &Machine) -> Option<&str> {
 }
 
 /// A remark that the next command is for the host or Windows, if this is a container or WSL.
-pub(crate) fn where_the_driver_is(machine: &Machine) -> Option<String> {
+pub(crate) fn driver_location_remark(machine: &Machine) -> Option<String> {
     match container(machine)? {
         "wsl" => Some("# in Windows, not here: WSL uses the driver of Windows".into()),
         name => Some(format!("# on the host, not in this {name} container:")),
@@ -19,7 +19,7 @@ pub(crate) fn where_the_driver_is(machine: &Machine) -> Option<String> {
 
 /// Steps that update the NVIDIA driver to a branch, ending in a reboot of the machine or of WSL.
 pub(crate) fn update_driver(machine: &Machine, branch: u32) -> Vec<String> {
-    let mut lines: Vec<String> = where_the_driver_is(machine).into_iter().collect();
+    let mut lines: Vec<String> = driver_location_remark(machine).into_iter().collect();
     if container(machine) == Some("wsl") {
         lines.push(format!("# install the NVIDIA driver for Windows, {branch} or newer, then:"));
         lines.push("wsl.exe --shutdown".into());
@@ -158,7 +158,7 @@ pub(crate) fn keep_gpus(machine: &Machine) -> Vec<String> {
 }
 
 /// Steps that give WSL access to the GPU of Windows.
-pub(crate) fn mend_wsl() -> Vec<String> {
+pub(crate) fn repair_wsl() -> Vec<String> {
     [
         "# in Windows: install the current NVIDIA driver (GPUs with TCC: nvidia-smi -dm 0), then:",
         "wsl.exe --update",
@@ -181,7 +181,7 @@ pub(crate) fn open_devices(machine: &Machine, group: Option<&str>) -> Vec<String
             "# or, for all containers of an SELinux host:",
             "sudo setsebool -P container_use_devices 1",
         ],
-        Some("wsl") => return mend_wsl(),
+        Some("wsl") => return repair_wsl(),
         Some(_) => &[
             "# on the host: SELinux may refuse what the file modes allow",
             "sudo setsebool -P container_use_devices 1",
@@ -200,7 +200,7 @@ pub(crate) fn open_devices(machine: &Machine, group: Option<&str>) -> Vec<String
 
 /// Steps that make the kernel trust the NVIDIA module.
 pub(crate) fn sign_module(machine: &Machine) -> Vec<String> {
-    let mut lines: Vec<String> = where_the_driver_is(machine).into_iter().collect();
+    let mut lines: Vec<String> = driver_location_remark(machine).into_iter().collect();
     let id = machine.os.id.as_ref().map_or("", |id| id.value.as_str());
     lines.push("mokutil --sb-state".into());
     lines.push(match id {
@@ -220,7 +220,7 @@ pub(crate) fn sign_module(machine: &Machine) -> Vec<String> {
 
 /// Steps that blacklist nouveau, so that NVIDIA's driver gets the GPU.
 pub(crate) fn blacklist_nouveau(machine: &Machine) -> Vec<String> {
-    let mut lines: Vec<String> = where_the_driver_is(machine).into_iter().collect();
+    let mut lines: Vec<String> = driver_location_remark(machine).into_iter().collect();
     let file = "/etc/modprobe.d/blacklist-nouveau.conf";
     lines.push(format!(
         "printf 'blacklist nouveau\\noptions nouveau modeset=0\\n' | sudo tee {file}"

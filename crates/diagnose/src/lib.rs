@@ -27,10 +27,10 @@ mod matrix;
 mod model;
 mod native;
 mod oom;
+mod pasted_error;
 mod remedy;
 mod requirement;
 mod rules;
-mod seen;
 mod suggest;
 #[cfg(test)]
 mod test_support;
@@ -52,8 +52,8 @@ pub use gpus::{GpuRows, gpus};
 pub use matrix::{matrix, matrix_of, package_of};
 pub use model::{ModelOptions, Weights, layer_kinds, memory_finding, model};
 pub use oom::{OutOfMemory, out_of_memory};
-pub use rules::{Also, Context, Look, Need, RULES, Role, Rule, Seen, Text};
-pub use rules::{Unmet, unmet};
+pub use rules::{Also, Context, Need, Observation, PastedError, RULES, Role, Rule, Text};
+pub use rules::{UnmetRequirement, unmet};
 pub use suggest::{nearest, nearest_name};
 
 use facts::CompactSort;

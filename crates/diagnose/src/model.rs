@@ -50,8 +50,8 @@ pub fn model(
     let config = Config::parse(&options.source, config)?;
     let described = Architecture::describe(&config)?;
     let layers = groups(&described);
-    let demands = ModelFamily::of(&config).and_then(|family| family.demands);
-    let kernels = kernels::needs(&layers, demands, machine, envs, findings);
+    let without_kernels = ModelFamily::of(&config).and_then(|family| family.without_kernels);
+    let kernels = kernels::needs(&layers, without_kernels, machine, envs, findings);
     let memory = memory::of(&config, &described, options, machine);
     let report = ModelReport {
         config: options.source.clone(),
@@ -162,11 +162,11 @@ fn slow_path(
     Some(match elsewhere {
         Some((why, fix)) => {
             let cause = format!("{} They cannot be had here: {why}.", first.otherwise);
-            draft.cause(cause).fix(fix).done()
+            draft.cause(cause).fix(fix).finish()
         }
         None => {
             let commands = kernels::commands(machine, env, wrong, &report.config);
-            draft.cause(first.otherwise.clone()).fix(commands).done()
+            draft.cause(first.otherwise.clone()).fix(commands).finish()
         }
     })
 }

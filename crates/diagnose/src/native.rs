@@ -46,7 +46,7 @@ impl<'a> Native<'a> {
     }
 
     /// Its distribution and version, such as `flash_attn 2.8.3`, or the path of a file without a distribution.
-    pub(crate) fn what(&self) -> String {
+    pub(crate) fn label(&self) -> String {
         match self.owner() {
             Some(dist) => format!("{} {}", dist.name, dist.version),
             None => self.file.path.clone(),
@@ -74,11 +74,11 @@ impl<'a> Native<'a> {
         // A file that another library needs by name is not an alternative: libtorch_cuda.so is loaded together with
         // libtorch_cpu.so.
         let needed = self.elf.opened_by.as_deref().is_some_and(|asker| !asker.ends_with(".py"));
-        !needed && !self.is_torch() && self.has_build_beside(fits)
+        !needed && !self.is_torch() && self.has_alternative_build(fits)
     }
 
     /// Whether a file in the same folder, whose name differs only in numbers and accelerator names, passes the test.
-    pub(crate) fn has_build_beside(&self, fits: impl Fn(&Native<'a>) -> bool) -> bool {
+    pub(crate) fn has_alternative_build(&self, fits: impl Fn(&Native<'a>) -> bool) -> bool {
         let own = build_family(self.file.name());
         files(self.env).any(|other| {
             other.file.path != self.file.path

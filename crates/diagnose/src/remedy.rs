@@ -1,6 +1,6 @@
 use crate::extension::{has_source, is_compiled_here};
+use crate::pasted_error::PastedError;
 use crate::requirement;
-use crate::seen::Seen;
 use crate::torch_build::{by_conda, installed, live_dist};
 use crate::torch_choice::{Choice, choose};
 pub(crate) use facts::quote;
@@ -71,7 +71,7 @@ impl<'a> Installer<'a> {
     /// others.
     pub(crate) fn build(&self, specs: &[&str]) -> RemedyStep {
         if !specs.iter().all(|spec| has_source(requirement_name(spec))) {
-            return self.again(specs);
+            return self.reinstall(specs);
         }
         self.step(Install {
             specs: specs.iter().map(|spec| (*spec).to_owned()).collect(),
@@ -107,7 +107,7 @@ impl<'a> Installer<'a> {
             names.iter().partition(|name| is_compiled_here(name));
         let mut lines = Vec::new();
         if !wheels.is_empty() {
-            lines.push(self.again(&wheels));
+            lines.push(self.reinstall(&wheels));
         }
         if !here.is_empty() {
             lines.push(self.build(&here));
@@ -116,7 +116,7 @@ impl<'a> Installer<'a> {
     }
 
     /// Reinstalls packages in their installed versions, without their dependencies.
-    pub(crate) fn again(&self, specs: &[&str]) -> RemedyStep {
+    pub(crate) fn reinstall(&self, specs: &[&str]) -> RemedyStep {
         let version = |spec: &str| {
             let dist = self.env.and_then(|env| live_dist(env, spec))?;
             Some(format!("{spec}=={}", dist.version.split('+').next()?))
@@ -188,7 +188,7 @@ impl<'a> Installer<'a> {
 
 /// Steps that install the published torch nearest to the installed one that fits the GPU, the driver and the Python
 /// here. If none is known, they show torch's CUDA and the GPU.
-pub(crate) fn another_torch(seen: &Seen) -> Vec<String> {
+pub(crate) fn another_torch(seen: &PastedError) -> Vec<String> {
     let known = !crate::gpu::capabilities(seen.machine()).is_empty();
     let choice = seen.env().filter(|_| known).and_then(|env| {
         let version = installed(env).map(|torch| torch.version);

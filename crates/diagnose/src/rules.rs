@@ -3,16 +3,16 @@
 //! # Adding a rule
 //!
 //! 1. Write `rules/<name>.rs` with a `pub(super) const RULE: Rule`, its `check`, and its `cases`: at least one machine
-//!    and environment it finds something in and one it must stay silent about. Its id is the file's name with `-` for
-//!    `_`. Say in `about` what causes it, the exact text a user would paste, and what to do.
-//!    Give the words it shows as in `texts`, each with a sample as it was printed, and in `remedy` the commands for
-//!    someone who pasted them. A rule whose matter no file shows has no `check`.
-//! 2. Name it below: the `mod` line, and the row in [`RULES`] at the place `explain` shall list it. Of rules with the
-//!    same words, the first is shown first unless the files here say otherwise.
+//!    and environment with a finding and at least one without. The rule's id is the file's name with `-` for `_`.
+//!    `about` gives the cause, the exact text a user would paste, and the fix. `texts` has the error messages, each
+//!    with a recorded sample, and `remedy` the commands for a user who pasted one. A rule whose cause cannot be read
+//!    from the machine's files has no `check`.
+//! 2. Add the `mod` line below and a row to [`RULES`], whose order is the order of `explain`. If two rules have the
+//!    same text, the earlier one is shown first unless the facts of this machine confirm the other.
 //!
-//! Tests hold the folder against the list, run every rule's cases, and refuse a finding without evidence, without a
-//! cause, or (unless it is information only) without commands. Tables of versions go to `data/`, each row with its
-//! source and date; commands come from `remedy`, so that they fit the environment's manager and name its own Python.
+//! Tests compare the folder with the list, run every rule's cases, and reject a finding without evidence, without a
+//! cause, or (above severity info) without commands. Tables of versions belong in `data/`, each row with its source
+//! and date. Commands come from `remedy`, so that they use the environment's package manager and its Python.
 
 mod bfloat16_needs_ampere;
 mod bitsandbytes_library;
@@ -133,13 +133,13 @@ mod wrong_architecture;
 mod wsl_gpu;
 mod xid;
 
-pub use crate::seen::{Look, Need, Seen};
+pub use crate::pasted_error::{Need, Observation, PastedError};
 pub use crate::text::Text;
 use facts::{Finding, FleetReport, GpusReport, Machine, PyEnv};
 pub(crate) use missing_dependency::module_of;
-pub use missing_dependency::{Unmet, unmet};
+pub use missing_dependency::{UnmetRequirement, unmet};
 
-/// Every rule: first what stops a GPU from working at all, then what is wrong with an environment, then advice.
+/// Every rule: first faults that stop a GPU, then faults of an environment, then advice.
 pub const RULES: &[Rule] = &[
     driver_library_mismatch::RULE,
     driver_silent::RULE,
@@ -264,7 +264,7 @@ pub const RULES: &[Rule] = &[
     engine_core_failed::RULE,
 ];
 
-/// What the rules look at.
+/// The input of the rules.
 #[derive(Debug, Clone, Copy)]
 pub struct Context<'a> {
     /// The machine.
@@ -280,64 +280,64 @@ impl<'a> Context<'a> {
     }
 }
 
-/// One thing that can be wrong, and what `firstlight explain` says about it.
+/// A known fault, and the text of `firstlight explain` about it.
 #[derive(Debug)]
 pub struct Rule {
-    /// Stable id, words joined by `-`: `cpu-only-torch`.
+    /// Stable id in kebab case: `cpu-only-torch`.
     pub id: &'static str,
-    /// What it is about, in one line.
+    /// One line, without a full stop.
     pub title: &'static str,
-    /// Cause, how it shows (with the exact words users see) and what to do. Paragraphs are separated by an empty line
-    /// and may be wrapped anew; lines that begin with two spaces are words to be shown as they are.
+    /// Cause, symptom (with the exact message) and fix. Paragraphs are separated by an empty line and may be
+    /// rewrapped; lines that begin with two spaces are printed verbatim.
     pub about: &'static str,
     /// Public issue threads or documents.
     pub links: &'static [&'static str],
-    /// The words it shows as, each with a real sample; empty where nothing is said at all.
+    /// The error messages, each with a recorded sample; empty for a fault without any message.
     pub texts: &'static [Text],
-    /// Other causes that print the same words; empty where the words prove the rule's cause.
+    /// Other causes of the same messages; empty if a message proves this rule's cause.
     pub also: &'static [Also],
-    /// What its words are beside those of other rules.
+    /// The rank of its messages in a log that also has messages of other rules.
     pub role: Role,
-    /// Commands for someone who pasted such words and in whose files the rule finds nothing.
-    pub remedy: fn(&Seen) -> Vec<String>,
-    /// What has to be here before the silence of `check` means that all is well.
+    /// Commands for a user who pasted such a message, if the rule has no finding on this machine.
+    pub remedy: fn(&PastedError) -> Vec<String>,
+    /// The facts without which an empty result of `check` proves nothing.
     pub needs: &'static [Need],
-    /// Finds it: no I/O, findings in the order of the environments. `None` for what only its words show.
+    /// Finds the fault without I/O, in the order of the environments. `None` if only a message shows it.
     pub check: Option<fn(&Context) -> Vec<Finding>>,
-    /// Finds it in what a check made of the machine's GPUs.
+    /// Finds the fault in the report of `firstlight check` on the machine's GPUs.
     pub check_gpus: Option<fn(&GpusReport) -> Vec<Finding>>,
-    /// Finds it between the ranks of a fleet's check.
+    /// Finds the fault between the ranks of a fleet check.
     pub check_fleet: Option<fn(&FleetReport) -> Vec<Finding>>,
-    /// Looks for what is no fault until someone saw the words (no nvcc matters to a build alone); `None` as its answer
-    /// when it cannot tell here.
-    pub look: Option<fn(&Seen) -> Option<Look>>,
-    /// Machines and environments the rule must find something in, or must not.
+    /// Checks a condition that is a fault only if its message was printed (a missing nvcc matters only to a build).
+    /// The function returns `None` if the facts of this machine do not decide.
+    pub look: Option<fn(&PastedError) -> Option<Observation>>,
+    /// Machines and environments with and without a finding of this rule.
     #[cfg(test)]
     pub(crate) cases: fn() -> Vec<crate::test_support::Case>,
 }
 
-/// Another cause that prints the words of a rule.
+/// Another cause of a rule's messages.
 #[derive(Debug)]
 pub struct Also {
-    /// What is wrong, in one sentence.
+    /// The cause, in one sentence.
     pub cause: &'static str,
-    /// Commands that tell it from the rule's cause.
+    /// Commands that distinguish it from the rule's cause.
     pub check: &'static [&'static str],
 }
 
-/// What a rule's words are to a log that has other rules' words too.
+/// The rank of a rule's messages in a log that has messages of several rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
-    /// What went wrong. Of several in one log the first is shown first: the later ones may come from it.
+    /// A cause. The first one in a log is shown first, because later ones may follow from it.
     Cause,
     /// A remark that a working program prints as well.
     Notice,
-    /// The end of something that went wrong before: it says itself that one has to look above it.
+    /// A consequence of an earlier error, which the log has above it.
     Consequence,
 }
 
 impl Rule {
-    /// What a rule does not need to say.
+    /// The default of every field.
     pub(crate) const BLANK: Self = Self {
         id: "",
         title: "",

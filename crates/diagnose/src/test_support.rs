@@ -4,7 +4,9 @@ mod envs;
 pub(crate) mod machines;
 pub(crate) mod processes;
 
-pub(crate) use envs::{EnvBuilder, elf, env, found, image, lacking, missing_version, with_code};
+pub(crate) use envs::{
+    EnvBuilder, elf, elf_missing_library, env, found, image, missing_version, with_code,
+};
 
 use crate::rules::{Context, Rule};
 use facts::{Confidence, Finding, Machine, PyEnv, Severity};

@@ -38,7 +38,7 @@ pub(crate) struct Pasted {
     /// The same bytes in their original case.
     written: Vec<u8>,
     /// The white space or line end before each byte, and one entry for the end of the text.
-    before: Vec<Space>,
+    before: Vec<Spacing>,
     /// The runs of four bytes that occur, as bits by their hash. They exclude most of the hundreds of patterns without
     /// a search of a log of megabytes.
     runs: Vec<u64>,
@@ -54,7 +54,7 @@ fn run(letters: &[u8]) -> usize {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Space {
+enum Spacing {
     None,
     Blank,
     Line,
@@ -62,7 +62,7 @@ enum Space {
 
 /// A match of a pattern. Positions are bytes, without white space.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Found {
+pub(crate) struct PatternMatch {
     /// The first byte.
     pub(crate) start: usize,
     /// One past the last byte.
@@ -81,14 +81,14 @@ impl Pasted {
             before: Vec::with_capacity(text.len() + 1),
             runs: vec![0; RUNS / 64],
         };
-        let mut space = Space::Line;
+        let mut space = Spacing::Line;
         for letter in log::messages(&uncoloured(text)).chars() {
             match letter {
-                '\n' | '\r' => space = Space::Line,
+                '\n' | '\r' => space = Spacing::Line,
                 // Frames of rich tracebacks are at a line's edge, where they hide that the line continues.
-                '\u{2500}'..='\u{257f}' => space = space.max(Space::Blank),
+                '\u{2500}'..='\u{257f}' => space = space.max(Spacing::Blank),
                 letter if letter.is_whitespace() || letter.is_control() => {
-                    space = space.max(Space::Blank);
+                    space = space.max(Spacing::Blank);
                 }
                 letter => {
                     let mut buffer = [0; 4];
@@ -96,12 +96,12 @@ impl Pasted {
                         pasted.squeezed.push(byte.to_ascii_lowercase());
                         pasted.written.push(byte);
                         pasted.before.push(space);
-                        space = Space::None;
+                        space = Spacing::None;
                     }
                 }
             }
         }
-        pasted.before.push(Space::Line);
+        pasted.before.push(Spacing::Line);
         for letters in pasted.squeezed.windows(4) {
             let bit = run(letters);
             pasted.runs[bit / 64] |= 1 << (bit % 64);
@@ -118,7 +118,7 @@ impl Pasted {
     pub(crate) fn spaced(&self) -> String {
         let mut out = Vec::with_capacity(self.written.len() * 5 / 4);
         for (letter, space) in self.written.iter().zip(&self.before) {
-            if *space != Space::None && !out.is_empty() {
+            if *space != Spacing::None && !out.is_empty() {
                 out.push(b' ');
             }
             out.push(*letter);
@@ -130,7 +130,7 @@ impl Pasted {
     pub(crate) fn lines(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
         let starts = |from: usize| {
             let rest = &self.before[from..];
-            rest.iter().position(|space| *space == Space::Line).map(|at| from + at)
+            rest.iter().position(|space| *space == Spacing::Line).map(|at| from + at)
         };
         let mut from = 0;
         std::iter::from_fn(move || {
@@ -150,7 +150,7 @@ impl Pasted {
     pub(crate) fn written_line(&self, start: usize, end: usize) -> String {
         let mut out = Vec::with_capacity((end - start) * 5 / 4);
         for at in start..end {
-            if self.before[at] != Space::None && at > start {
+            if self.before[at] != Spacing::None && at > start {
                 out.push(b' ');
             }
             out.push(self.written[at]);
@@ -159,7 +159,7 @@ impl Pasted {
     }
 
     /// The first match of a pattern that begins with words.
-    pub(crate) fn find(&self, pattern: &Pattern) -> Option<Found> {
+    pub(crate) fn find(&self, pattern: &Pattern) -> Option<PatternMatch> {
         let Some(Piece::Words(first)) = pattern.pieces.first() else { return None };
         if !self.may_have(pattern) {
             return self.cut_off(first);
@@ -175,7 +175,7 @@ impl Pasted {
     }
 
     /// Every match of a pattern in text order, at most `most`.
-    pub(crate) fn find_all(&self, pattern: &Pattern, most: usize) -> Vec<Found> {
+    pub(crate) fn find_all(&self, pattern: &Pattern, most: usize) -> Vec<PatternMatch> {
         if !self.may_have(pattern) {
             return Vec::new();
         }
@@ -198,7 +198,7 @@ impl Pasted {
     }
 
     /// Matches a pattern that begins with a `{name}`: the word directly before the words that follow it.
-    fn find_by_second(&self, pattern: &Pattern, most: usize) -> Vec<Found> {
+    fn find_by_second(&self, pattern: &Pattern, most: usize) -> Vec<PatternMatch> {
         let [Piece::Word(name), Piece::Words(words), rest @ ..] = pattern.pieces.as_slice() else {
             return Vec::new();
         };
@@ -217,7 +217,7 @@ impl Pasted {
                 continue;
             }
             let weight = pattern.pieces.iter().map(Piece::weight).sum();
-            all.push(Found { start, end, weight, words: named });
+            all.push(PatternMatch { start, end, weight, words: named });
             if all.len() == most {
                 break;
             }
@@ -234,7 +234,7 @@ impl Pasted {
         let mut start = end;
         while start > 0 && end - start < LONGEST_WORD && in_word(start - 1) {
             // White space directly before the words that follow belongs to the pattern.
-            if start < end && self.before[start] != Space::None {
+            if start < end && self.before[start] != Spacing::None {
                 break;
             }
             start -= 1;
@@ -243,24 +243,24 @@ impl Pasted {
     }
 
     /// The match of a pattern at one position.
-    fn fits_at(&self, pattern: &Pattern, start: usize, first: &[u8]) -> Option<Found> {
-        let begins = !pattern.at_line || self.before[start] == Space::Line;
+    fn fits_at(&self, pattern: &Pattern, start: usize, first: &[u8]) -> Option<PatternMatch> {
+        let begins = !pattern.at_line || self.before[start] == Spacing::Line;
         if !begins || !self.begins_word(start, first) {
             return None;
         }
         let mut words = Vec::new();
         let end = self.follow(&pattern.pieces[1..], start + first.len(), &mut words)?;
-        let ends = !pattern.to_line || self.before[end] == Space::Line;
+        let ends = !pattern.to_line || self.before[end] == Spacing::Line;
         if !ends || !pattern.open && !self.ends_word(end) {
             return None;
         }
         let weight = pattern.pieces.iter().map(Piece::weight).sum();
-        Some(Found { start, end, weight, words })
+        Some(PatternMatch { start, end, weight, words })
     }
 
     /// The match of a pattern's beginning at the end of a text that was cut off. The rules differ in the ends of
     /// mangled C++ names, so a pattern with such a name does not match by its beginning.
-    fn cut_off(&self, first: &[u8]) -> Option<Found> {
+    fn cut_off(&self, first: &[u8]) -> Option<PatternMatch> {
         if first.contains(&b'_') {
             return None;
         }
@@ -268,7 +268,7 @@ impl Pasted {
         let shown = (least..first.len()).rev().find(|n| self.squeezed.ends_with(&first[..*n]))?;
         let start = self.squeezed.len() - shown;
         let end = self.squeezed.len();
-        let found = Found { start, end, weight: shown, words: Vec::new() };
+        let found = PatternMatch { start, end, weight: shown, words: Vec::new() };
         self.begins_word(start, first).then_some(found)
     }
 
@@ -296,8 +296,8 @@ impl Pasted {
             None => (at + gap).min(self.squeezed.len()),
             // Words after a name end it: it may be a requirement such as `requests>=2.32,<3` that a terminal has broken
             // into lines.
-            Some(_) if pieces.len() > 1 => self.word_end(at, gap, b"_.+-/:~=<>!,", Space::Blank),
-            Some(_) => self.word_end(at, gap, b"_.+-/:~", Space::Line),
+            Some(_) if pieces.len() > 1 => self.word_end(at, gap, b"_.+-/:~=<>!,", Spacing::Blank),
+            Some(_) => self.word_end(at, gap, b"_.+-/:~", Spacing::Line),
         };
         let Some(Piece::Words(next)) = pieces.get(1) else {
             // A name at the pattern's end takes the whole word; a gap at the end does not match.
@@ -326,14 +326,14 @@ impl Pasted {
     }
 
     /// The end of the word that begins at `at`: a byte that is no part of a word, or white space up to `parted_by`.
-    fn word_end(&self, at: usize, most: usize, marks: &[u8], parted_by: Space) -> usize {
+    fn word_end(&self, at: usize, most: usize, marks: &[u8], parted_by: Spacing) -> usize {
         let in_word = |index: &usize| {
             let letter = self.squeezed[*index];
             letter.is_ascii_alphanumeric() || marks.contains(&letter)
         };
         let limit = (at + most).min(self.squeezed.len());
         let apart = |index: &usize| {
-            *index > at && self.before[*index] != Space::None && self.before[*index] <= parted_by
+            *index > at && self.before[*index] != Spacing::None && self.before[*index] <= parted_by
         };
         (at..limit)
             .take_while(|index| in_word(index) && !apart(index))
@@ -349,7 +349,7 @@ impl Pasted {
     fn begins_word(&self, start: usize, words: &[u8]) -> bool {
         let joins = |letter: u8| letter.is_ascii_alphanumeric();
         !words.first().copied().is_some_and(joins)
-            || self.before[start] != Space::None
+            || self.before[start] != Spacing::None
             || !start.checked_sub(1).is_some_and(|before| joins(self.squeezed[before]))
     }
 
@@ -357,7 +357,7 @@ impl Pasted {
         let joins = |letter: &u8| letter.is_ascii_alphanumeric();
         let last = end.checked_sub(1).and_then(|last| self.squeezed.get(last));
         !last.is_some_and(joins)
-            || self.before[end] != Space::None
+            || self.before[end] != Spacing::None
             || !self.squeezed.get(end).is_some_and(joins)
     }
 }

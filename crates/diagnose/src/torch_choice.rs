@@ -1,7 +1,7 @@
 use crate::gpu;
 use crate::torch_build::linux_arch;
 use facts::{Driver, Machine, MachineKind, PyEnv};
-use knowledge::cuda_drivers::{Reach, preference};
+use knowledge::cuda_drivers::{CudaSupport, preference};
 use knowledge::torch_builds::{Build, builds};
 use knowledge::torch_series;
 use knowledge::{Minor, Version, minor_of};
@@ -18,11 +18,11 @@ pub(crate) struct Choice {
 }
 
 /// The CUDA releases that a driver accepts: by its own limit, else by its version; `None` if neither is known.
-pub(crate) fn reach(machine: &Machine, driver: &Driver) -> Option<Reach> {
+pub(crate) fn reach(machine: &Machine, driver: &Driver) -> Option<CudaSupport> {
     let limit = driver.cuda_limit.as_ref().map(|limit| limit.value);
     // Tegra's driver has separate version numbers that the table of driver floors does not cover.
     let version = driver.version().filter(|_| machine.kind != MachineKind::Jetson);
-    Reach::of(limit, version.map(|version| version.value.as_str()))
+    CudaSupport::of(limit, version.map(|version| version.value.as_str()))
 }
 
 /// The published CUDA build nearest to the installed torch that has code for every GPU here, runs on the driver and has
@@ -127,10 +127,10 @@ mod tests {
         let driver = machine.driver.as_mut().expect("a driver");
         driver.cuda_limit = None;
         let driver = driver.clone();
-        assert_eq!(reach(&machine, &driver), Some(Reach { major: 12, limit: None }));
+        assert_eq!(reach(&machine, &driver), Some(CudaSupport { major: 12, limit: None }));
         check(&machine, "3.12.3", "2.9.1", Some(("==2.9.1", (12, 6))));
         let newer = Driver { kernel_module: Some(Fact::new("595.10".into(), "test")), ..driver };
-        assert_eq!(reach(&machine, &newer), Some(Reach { major: 13, limit: None }));
+        assert_eq!(reach(&machine, &newer), Some(CudaSupport { major: 13, limit: None }));
         machine.driver = None;
         check(&machine, "3.12.3", "2.12.0", Some(("==2.12.0", (12, 6))));
         let mut jetson = machines::jetson_orin();

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 /// One requirement that applies here.
 #[derive(Debug)]
-pub(crate) struct Want<'a> {
+pub(crate) struct DistRequirement<'a> {
     /// The distribution that requires it.
     pub(crate) dist: &'a Dist,
     /// The requirement.
@@ -21,7 +21,7 @@ pub(crate) struct Want<'a> {
 const DEEPEST: usize = 4;
 
 /// Every requirement that applies in an environment.
-pub(crate) fn wants<'a>(machine: &Machine, env: &'a PyEnv) -> Vec<Want<'a>> {
+pub(crate) fn wants<'a>(machine: &Machine, env: &'a PyEnv) -> Vec<DistRequirement<'a>> {
     let Some(platform) = platform(machine, env) else { return Vec::new() };
     let live = env.dists.iter().filter(|dist| !is_leftover(dist));
     let lines: Vec<(&Dist, Arc<str>, Requirement, Option<Marker>)> = live
@@ -43,7 +43,7 @@ pub(crate) fn wants<'a>(machine: &Machine, env: &'a PyEnv) -> Vec<Want<'a>> {
         marker.as_ref().is_none_or(|marker| {
             let asked = extras.get(name).into_iter().flatten();
             let asked: Vec<&str> = asked.map(String::as_str).collect();
-            marker.judged(platform, &asked) == Some(true)
+            marker.evaluate(platform, &asked) == Some(true)
         })
     };
     for _ in 0..DEEPEST {
@@ -64,7 +64,7 @@ pub(crate) fn wants<'a>(machine: &Machine, env: &'a PyEnv) -> Vec<Want<'a>> {
     let kept: Vec<bool> =
         lines.iter().map(|(_, name, _, marker)| holds(name, marker, &extras)).collect();
     let all = lines.into_iter().zip(kept).filter(|(_, kept)| *kept);
-    all.map(|((dist, _, wanted, _), _)| Want { dist, wanted }).collect()
+    all.map(|((dist, _, wanted, _), _)| DistRequirement { dist, wanted }).collect()
 }
 
 /// The platform that markers are evaluated for; `None` if the platform or the environment's Python is unknown.

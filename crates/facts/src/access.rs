@@ -1,7 +1,7 @@
 use crate::Fact;
 use serde::{Deserialize, Serialize};
 
-/// The kernel's and the system's view of the machine's NVIDIA GPUs, apart from the driver itself.
+/// Access to the machine's NVIDIA GPUs: PCI devices, device files, kernel module and the variables that hide GPUs.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct GpuAccess {
@@ -31,7 +31,7 @@ pub struct GpuAccess {
     pub mig_uuids: Option<Fact<Vec<String>>>,
 }
 
-/// One display controller.
+/// One NVIDIA display controller on the PCI bus.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PciGpu {
     /// Its bus address: `0000:01:00.0`.
@@ -42,7 +42,7 @@ pub struct PciGpu {
     pub driver: Option<String>,
 }
 
-/// One device file.
+/// One device file of the driver.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceNode {
     /// The file: `/dev/nvidiactl`.

@@ -1,7 +1,7 @@
 use crate::Finding;
 use serde::{Deserialize, Serialize};
 
-/// The result of an apply, as `firstlight apply --json` prints it; also stored in the new environment.
+/// The report of `firstlight apply --json`; also stored in the new environment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ApplyReport {
     /// Always [`crate::SCHEMA`].
@@ -10,7 +10,7 @@ pub struct ApplyReport {
     pub venv: String,
     /// SHA-256 of the plan's file, in lower-case hexadecimal.
     pub plan_sha256: String,
-    /// How it ended.
+    /// What it did to the environment.
     pub outcome: ApplyOutcome,
     /// Whether it resumed an interrupted apply.
     pub resumed: bool,
@@ -18,7 +18,7 @@ pub struct ApplyReport {
     pub steps: Vec<ApplyStep>,
     /// The installed packages, in the order of the plan.
     pub packages: Vec<AppliedPackage>,
-    /// Labels and values that the new environment's interpreter printed about itself.
+    /// Labels and values that the new environment's interpreter printed about itself, to prove that it works.
     pub proof: Vec<(String, String)>,
     /// The doctor's findings about the new environment, none of them an error.
     pub findings: Vec<Finding>,
@@ -26,13 +26,13 @@ pub struct ApplyReport {
     pub kept_old: Option<String>,
 }
 
-/// How an apply ended.
+/// What an apply did to the environment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ApplyOutcome {
-    /// The environment is new.
+    /// A new environment was created.
     Made,
-    /// The environment replaced another one.
+    /// A new environment replaced another one.
     Replaced,
     /// The environment already matched the plan and was not changed.
     Unchanged,
@@ -43,7 +43,8 @@ pub enum ApplyOutcome {
 /// One step of an apply.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ApplyStep {
-    /// `verify`, `preconditions`, `environment`, `download`, `judge`, `install`, `build`, `repair`, `examine`, `prove`, `switch`.
+    /// `look`, `verify`, `preconditions`, `environment`, `download`, `judge`, `install`, `build`, `repair`, `examine`, `prove` or
+    /// `switch`.
     pub name: String,
     /// Duration in milliseconds.
     pub millis: f64,
@@ -83,6 +84,6 @@ pub struct AppliedBuild {
     pub peak_memory_bytes: Option<u64>,
     /// The log, in the environment.
     pub log: String,
-    /// Evidence that it compiled, one sentence for each library of the wheel.
+    /// Evidence that the build compiled code, one sentence for each library of the wheel.
     pub evidence: Vec<String>,
 }

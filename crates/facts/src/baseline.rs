@@ -1,4 +1,4 @@
-//! Comparison of a run with published figures of another machine.
+//! Comparison of a run with published results of another machine.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,37 +7,38 @@ use serde::{Deserialize, Serialize};
 pub struct BaselineReport {
     /// The baseline's name.
     pub name: String,
-    /// The shape of both: `B=1 H=48 Tq=8192`.
+    /// The shape of both results: `B=1 H=48 Tq=8192`.
     pub shape: String,
     /// Rows of this run.
     pub here: Vec<BaselineRow>,
-    /// Published figures.
+    /// Published results.
     pub there: Vec<ReportedFigure>,
 }
 
 /// A timed kernel at a shape of the baseline.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct BaselineRow {
-    /// Channels per head.
+    /// Head dimension.
     pub channels: u64,
     /// Storage type.
     pub dtype: String,
     /// `firstlight`, or an installed kernel's name.
     pub kernel: String,
-    /// Computed from the median, in 1e12 operations per second.
+    /// TFLOP/s, computed from the median time.
     pub tflops: f64,
-    /// Speedup over torch's efficient attention in the same run; `None` if that was not timed.
+    /// Speedup over torch's memory-efficient attention (a backend of scaled_dot_product_attention) in the same run; `None` if
+    /// that was not timed.
     pub speedup: Option<f64>,
 }
 
-/// A published figure, known as a range.
+/// A published result that is known as a range, such as one that was read from a plot.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ReportedFigure {
     /// The kernel's name in the publication.
     pub series: String,
-    /// Range of channels per head, first and last.
+    /// Lowest and highest head dimension.
     pub channels: [u64; 2],
-    /// `TFLOP/s`, or a speedup over what.
+    /// `TFLOP/s`, or the kernel that the speedup is relative to.
     pub unit: String,
     /// Lowest and highest value.
     pub values: [f64; 2],

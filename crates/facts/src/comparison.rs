@@ -24,9 +24,9 @@ pub struct Comparison {
     pub parity_passed: usize,
     /// Ceilings that both runs measured.
     pub ceilings: Vec<CeilingChange>,
-    /// Every kernel timed in either run, largest slowdown first.
+    /// Every kernel that was timed in either run, largest slowdown first.
     pub speed: Vec<SpeedChange>,
-    /// Why times are not comparable: a run shared its machine, or its ceilings moved. One sentence each.
+    /// Why times are not comparable, one sentence each: another process used a run's machine, or its ceilings changed.
     #[serde(default)]
     pub unclear: Vec<String>,
     /// Values that could not be compared, and files changed after their run, one sentence each.
@@ -107,10 +107,10 @@ pub struct TimingSpread {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Change {
-    /// Slower by more than the tolerance, and the intervals are apart.
+    /// Slower by more than the tolerance, and the confidence intervals do not overlap.
     Slower,
-    /// The median changed by more than the tolerance, but the intervals overlap, so that more samples are needed; or a
-    /// run was disturbed ([`SpeedChange::disturbed`]).
+    /// The median changed by more than the tolerance, but the confidence intervals overlap, so that more samples are needed;
+    /// or a run was disturbed ([`SpeedChange::disturbed`]).
     Unclear,
     /// Timed in the base only.
     Gone,
@@ -118,7 +118,7 @@ pub enum Change {
     New,
     /// Within the tolerance.
     Same,
-    /// Faster by more than the tolerance, and the intervals are apart.
+    /// Faster by more than the tolerance, and the confidence intervals do not overlap.
     Faster,
 }
 
@@ -161,7 +161,7 @@ pub struct SpeedChange {
     pub change_pct: Option<f64>,
     /// The conclusion.
     pub change: Change,
-    /// Whether the samples alone would give a clear result, which a run's conditions invalidate.
+    /// Whether the samples show a change, but a run's conditions (other processes, changed ceilings) invalidate it.
     #[serde(default)]
     pub disturbed: bool,
 }
@@ -172,7 +172,7 @@ pub struct SpeedChange {
 pub enum GateOutcome {
     /// Nothing got worse.
     Passed,
-    /// Nothing is known to be worse, but a run was disturbed: timings have to be repeated.
+    /// Nothing is known to be worse, but a run was disturbed, so that timings must be repeated.
     Unclear,
     /// Something got worse, or a run is not valid.
     Failed,

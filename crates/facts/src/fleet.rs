@@ -2,7 +2,8 @@ use crate::{BackendKind, Finding, GpuKind, Severity, SkippedStage};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// The content of `stack.json` in a rank's run folder: the files of its programs, with hashes.
+/// The content of `stack.json` in a rank's run folder: the files of its software stack (programs, driver and libraries), with
+/// hashes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StackReport {
     /// Always [`crate::SCHEMA`].
@@ -11,14 +12,14 @@ pub struct StackReport {
     pub files: Vec<StackFile>,
 }
 
-/// A file of a stack.
+/// A file of a software stack.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StackFile {
-    /// Its name on every node: `firstlight`, `libcuda`, `env 1: torch/lib/libtorch.so`.
+    /// Its name, which is the same on every node: `firstlight`, `libcuda`, `environment 1: torch/lib/libtorch.so`.
     pub what: String,
     /// Its path.
     pub path: String,
-    /// The release according to the file, or to the one that lists it.
+    /// Its version, from its name or from the metadata that lists it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
     /// Size in bytes.
@@ -99,11 +100,11 @@ pub struct StackDifference {
     pub what: String,
     /// Ranks that differ from the majority; empty if there is no majority.
     pub odd: Vec<u32>,
-    /// Each distinct file with its ranks.
+    /// Each distinct content of the file with its ranks.
     pub forms: Vec<StackForm>,
 }
 
-/// One of the distinct files with the same name.
+/// One of the distinct contents of a file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StackForm {
     /// The file on the first of these ranks; `None` for ranks that do not have it.
@@ -115,10 +116,10 @@ pub struct StackForm {
 /// A finding of the ranks' own checks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RankFinding {
-    /// How bad it is.
+    /// Its severity.
     pub severity: Severity,
     /// Rule id.
     pub rule: String,
-    /// The title by rank, where it differs.
+    /// The title by rank.
     pub titles: BTreeMap<u32, String>,
 }

@@ -24,7 +24,7 @@ pub struct Interconnect {
 }
 
 impl Interconnect {
-    /// Whether nothing is known.
+    /// Whether every field has its default.
     pub fn is_blank(&self) -> bool {
         *self == Self::default()
     }
@@ -80,13 +80,13 @@ pub struct RdmaPort {
     pub name: String,
     /// `InfiniBand`, or `Ethernet` for RoCE.
     pub link_layer: Option<String>,
-    /// The kernel's word: `ACTIVE`, `DOWN`, `INIT`.
+    /// Its state according to the kernel: `ACTIVE`, `DOWN`, `INIT`.
     pub state: String,
-    /// The kernel's words: `400 Gb/sec (4X NDR)`.
+    /// Its rate according to the kernel: `400 Gb/sec (4X NDR)`.
     pub rate: Option<String>,
     /// The card's NUMA node.
     pub numa_node: Option<u32>,
-    /// The source that it was read from.
+    /// The file it was read from.
     pub source: String,
 }
 

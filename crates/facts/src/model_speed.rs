@@ -2,8 +2,8 @@ use crate::{BackendKind, ParityRow};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// The report of `firstlight bench model`, which is also `models.json` in a run folder: the speed of a model, and the
-/// checks that admit it.
+/// The report of `firstlight bench model`, which is also `models.json` in a run folder: the speed of a model, and the checks
+/// that its engine must pass before it is timed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ModelSpeedReport {
     /// Always [`crate::SCHEMA`].
@@ -18,7 +18,7 @@ pub struct ModelSpeedReport {
     pub layers: u64,
     /// Parameters.
     pub parameters: u64,
-    /// Weights used per token.
+    /// Parameters that the computation of one token uses (the active ones of a mixture of experts).
     pub weights_per_token: u64,
     /// The backend.
     pub backend: BackendKind,
@@ -45,14 +45,14 @@ pub struct ModelSpeedReport {
 /// One timed test of a model. Only an engine that passed every check has one.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ModelSpeed {
-    /// `pp512`, `tg128@8192`.
+    /// Its name as in llama-bench: `pp512` is prefill of 512 tokens, `tg128@8192` generation of 128 tokens after 8192.
     pub test: String,
     /// The installed package's model that ran it, as named in the checks; `None` for firstlight's own engine.
     #[serde(default)]
     pub peer: Option<String>,
     /// Timed tokens per sequence.
     pub tokens: u64,
-    /// Tokens before them.
+    /// Number of tokens in the KV cache before them.
     pub depth: u64,
     /// Concurrent sequences.
     pub sequences: u64,
@@ -66,7 +66,7 @@ pub struct ModelSpeed {
     pub first_token: Option<FirstToken>,
     /// For decoding.
     pub limit: Option<DecodeLimit>,
-    /// Kernels that ran while it was timed, including the cold run. Each also ran in the checks.
+    /// Number of launches by kernel while it was timed, including the cold run. Each of these kernels also ran in the checks.
     pub launches: BTreeMap<String, u64>,
 }
 

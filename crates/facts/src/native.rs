@@ -49,8 +49,7 @@ pub struct Elf {
     pub missing_symbols: Vec<MissingSymbol>,
     /// Total number of missing symbols.
     pub missing_symbols_total: u32,
-    /// Whether Python can import it: it exports the `PyInit_` function of its name. `None` if its symbols were not
-    /// read.
+    /// Whether it is an extension module: it exports the `PyInit_` function of its name. `None` if its symbols were not read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub module: Option<bool>,
     /// The file that needs it or the Python file that names it, if importing its package loads it.
@@ -90,8 +89,8 @@ pub struct Needed {
     pub path: Option<String>,
     /// The step of the search that found it.
     pub found_by: Option<FoundBy>,
-    /// Another file of that name: the result of the search without `LD_LIBRARY_PATH` or without the loaded copy; or, if
-    /// the loader finds none, one in the environment.
+    /// Another file of that name: the one that the loader would find without `LD_LIBRARY_PATH` or without the loaded copy; or,
+    /// if it finds none, one in the environment.
     pub other: Option<String>,
 }
 
@@ -227,7 +226,7 @@ pub enum GpuImageKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum GpuReach {
-    /// No suffix: a cubin on the same major version from its minor version on, PTX on everything newer.
+    /// No suffix: a cubin runs on GPUs with the same major and at least its minor compute capability, PTX on all newer GPUs.
     Onward,
     /// The `a` suffix: exactly this architecture.
     Architecture,

@@ -1,4 +1,5 @@
-/// Bytes in decimal and binary units, both labelled: the "97GB" and the "101.47 GB" of one card are the same number.
+/// Bytes in decimal and binary units, both labelled, because tools mix them: 96768 MiB are 94.50 GiB and 101.47 GB, and also
+/// written as "97GB".
 pub fn byte_count(count: u64) -> String {
     const STEPS: [(u64, &str, u64, &str); 3] = [
         (1_000_000_000, "GB", 1 << 30, "GiB"),

@@ -82,7 +82,7 @@ impl DeviceNotice {
 }
 
 /// The chosen device.
-pub(crate) struct Chosen {
+pub(crate) struct OpenedDevice {
     pub(crate) device: Device,
     pub(crate) told: DeviceNotice,
     /// Seconds that opening the GPU took, including concurrent work.
@@ -106,7 +106,7 @@ pub(crate) fn begin(asked: BackendArg) -> Choice {
 }
 
 /// The best device for a command that can run anywhere.
-pub(crate) fn choose(asked: BackendArg) -> anyhow::Result<Chosen> {
+pub(crate) fn choose(asked: BackendArg) -> anyhow::Result<OpenedDevice> {
     begin(asked).end(|_| Ok(()))
 }
 
@@ -116,7 +116,10 @@ impl Choice {
     ///
     /// # Errors
     /// The requested device is missing, or `can` refuses it; the message is that of `can`.
-    pub(crate) fn end(self, can: impl Fn(&Device) -> anyhow::Result<()>) -> anyhow::Result<Chosen> {
+    pub(crate) fn end(
+        self,
+        can: impl Fn(&Device) -> anyhow::Result<()>,
+    ) -> anyhow::Result<OpenedDevice> {
         let (gpu, open_seconds) = match self.gpu.map(JoinHandle::join) {
             Some(Ok((opened, seconds))) => (Some(opened), seconds),
             Some(Err(panic)) => std::panic::resume_unwind(panic),
@@ -126,7 +129,11 @@ impl Choice {
             (None, _) => (None, "--backend cpu was given".to_owned()),
             (Some(Ok(device)), asked) => match can(&device) {
                 Ok(()) => {
-                    return Ok(Chosen { told: DeviceNotice::new(&device), device, open_seconds });
+                    return Ok(OpenedDevice {
+                        told: DeviceNotice::new(&device),
+                        device,
+                        open_seconds,
+                    });
                 }
                 Err(error) if asked == BackendArg::Cuda => return Err(error),
                 Err(error) => (Some(DeviceNotice::new(&device).name), format!("{error:#}")),
@@ -143,7 +150,7 @@ impl Choice {
             Some(_) => error.context(told.line()),
             None => error,
         })?;
-        Ok(Chosen { device, told, open_seconds })
+        Ok(OpenedDevice { device, told, open_seconds })
     }
 }
 

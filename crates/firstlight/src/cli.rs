@@ -18,18 +18,18 @@ mod states;
 
 pub(crate) use bench_fabric::BenchFabric;
 pub(crate) use bench_model::{BenchCommand, BenchModel};
-pub(crate) use check::{Check, CheckGpu, Emitted, FleetChoice, ModelArguments, Together};
+pub(crate) use check::{Check, CheckGpu, ClusterFile, FleetChoice, GroupArguments, ModelArguments};
 pub(crate) use foreign::as_typed;
 pub(crate) use gate::Gate;
 pub(crate) use mcp::Mcp;
 pub(crate) use model::{
-    Chat, Convert, Fit, Gpus, Logits, ModelCommand, ModelFiles, Named, Quantize, Run, Split,
+    Chat, Convert, Fit, Gpus, Logits, ModelCommand, ModelFiles, ModelName, Quantize, Run, Split,
     Stages, Synth, WeightFormat, WeightType,
 };
 pub(crate) use number::{byte_size, gibibytes, number, one_or_more, share, token, whole};
 pub(crate) use ops::{Bench, Op, Storage, Sweep, Verify};
 pub(crate) use parse::{command, parse};
-pub(crate) use plan::{Plan, Which};
+pub(crate) use plan::{MachineChoice, Plan};
 pub(crate) use remote::Remote;
 pub(crate) use serve::{Cors, Serve, Sizes};
 pub(crate) use states::States;
@@ -157,7 +157,7 @@ pub(crate) enum Command {
     /// Measure transfers and load of several GPUs, for `check` and `bench fabric`; results go to standard output as
     /// JSON.
     #[command(hide = true)]
-    Together(Together),
+    Together(GroupArguments),
     /// Compile CUDA source from standard input with NVRTC: `verify` and others compile several kernels at once, each in
     /// a separate process.
     #[command(hide = true)]
@@ -192,12 +192,12 @@ pub(crate) struct Environment {
     #[arg(long, value_name = "DIR")]
     pub(crate) venv: Option<PathBuf>,
     #[command(flatten)]
-    pub(crate) waiting: Waiting,
+    pub(crate) waiting: DriverTimeout,
 }
 
 /// How long to wait for a driver.
 #[derive(Debug, Clone, Args)]
-pub(crate) struct Waiting {
+pub(crate) struct DriverTimeout {
     /// How long to wait for the driver. Default: 2 seconds, 30 for `check`.
     ///
     /// Many GPUs without persistence mode need more.
@@ -318,9 +318,9 @@ pub(crate) struct AskNvml {
 #[derive(Debug, Args)]
 pub(crate) struct Matrix {
     #[command(flatten)]
-    pub(crate) machine: Which,
+    pub(crate) machine: MachineChoice,
     #[command(flatten)]
-    pub(crate) waiting: Waiting,
+    pub(crate) waiting: DriverTimeout,
     /// Show the source and date of each cell.
     #[arg(short, long)]
     pub(crate) verbose: bool,
@@ -341,7 +341,7 @@ pub(crate) struct Ps {
     #[arg(long, requires = "stop", value_name = "SECONDS", default_value_t = 10.0, value_parser = seconds)]
     pub(crate) grace: f64,
     #[command(flatten)]
-    pub(crate) waiting: Waiting,
+    pub(crate) waiting: DriverTimeout,
     /// Read a recorded machine instead of this one.
     #[arg(long, value_name = "DIR", hide = true)]
     pub(crate) recorded: Option<PathBuf>,
@@ -381,7 +381,7 @@ pub(crate) struct Apply {
     #[arg(long, value_name = "DIR")]
     pub(crate) cache: Option<PathBuf>,
     #[command(flatten)]
-    pub(crate) waiting: Waiting,
+    pub(crate) waiting: DriverTimeout,
 }
 
 /// How much to run.

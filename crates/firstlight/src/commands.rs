@@ -33,13 +33,13 @@ mod synth;
 mod verify;
 
 use crate::Outcome;
-use crate::cli::{self, BenchCommand, Command, Gpus, ModelCommand, ModelFiles, Waiting};
+use crate::cli::{self, BenchCommand, Command, DriverTimeout, Gpus, ModelCommand, ModelFiles};
 use crate::output::Output;
 
 pub(crate) fn run(command: &Command, output: &Output) -> anyhow::Result<Outcome> {
     compile_kernel::by_this_program();
     if let Some(gpus) = gpus(command) {
-        gpu_group::chosen::only_named(&gpus.gpu, &Waiting { wait: None })?;
+        gpu_group::chosen::only_named(&gpus.gpu, &DriverTimeout { wait: None })?;
     }
     let outcome = dispatch(command, output)?;
     // Printed after the work: an error is followed only by its hint.

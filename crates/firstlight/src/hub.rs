@@ -1,6 +1,6 @@
 //! Finds models by their hub name: in the cache, or by downloading them into it.
 
-use crate::cli::Named;
+use crate::cli::ModelName;
 use crate::failure::Failure;
 use crate::transfer::Transfer;
 use models::{Downloader, HubFile, HubHash, NO_NETWORK};
@@ -17,7 +17,7 @@ const TOKEN: &str = "HF_TOKEN";
 ///
 /// # Errors
 /// It does not exist; for the name of a shape, which has no weights, the hint explains how to get some.
-pub(crate) fn locate(named: &Named) -> anyhow::Result<PathBuf> {
+pub(crate) fn locate(named: &ModelName) -> anyhow::Result<PathBuf> {
     let name = named.model.display().to_string();
     if !named.model.exists() && models::shape(&name).is_ok() {
         let what = format!("{name} is the name of a shape, and no folder of that name has weights");
@@ -30,7 +30,7 @@ pub(crate) fn locate(named: &Named) -> anyhow::Result<PathBuf> {
 }
 
 /// The folder of a model, or the name of a shape, for commands that need no weights.
-pub(crate) fn locate_or_shape(named: &Named) -> anyhow::Result<PathBuf> {
+pub(crate) fn locate_or_shape(named: &ModelName) -> anyhow::Result<PathBuf> {
     match named.download {
         true => Ok(models::download(&named.model, &Python)?),
         false => Ok(models::locate(&named.model)?),

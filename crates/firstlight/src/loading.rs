@@ -7,7 +7,7 @@ use device::Device;
 use facts::{BackendKind, Fact};
 use models::{
     Architecture, Capacity, Engine, Footprint, LargestStep, Model, ModelError, ModelSource,
-    Opening, Storage,
+    OpenRequest, Storage,
 };
 use probe::Source;
 use std::path::Path;
@@ -38,20 +38,22 @@ pub(crate) fn open(
 /// As [`open`], with all ranks of a split model, of which `model` is this rank's part; without other ranks, the whole
 /// model.
 pub(crate) fn open_on(
-    (crew, folder): (Option<&RankProcesses>, &Path),
+    (other_ranks, folder): (Option<&RankProcesses>, &Path),
     model: Model,
     device: Device,
     storage: Storage,
     (capacity, step): (Capacity, LargestStep),
 ) -> anyhow::Result<Loaded> {
-    let Some(crew) = crew else { return open(model, device, storage, capacity, step) };
+    let Some(other_ranks) = other_ranks else {
+        return open(model, device, storage, capacity, step);
+    };
     let source = ModelSource::Folder(folder.to_owned());
     let layers = model.architecture.stage.ranks > 1;
     open_with(model, device, storage, (capacity, step), |model, device, storage, capacity| {
         let backend = device.capabilities().backend;
-        let opening = Opening::new(&source, backend, storage, (capacity, step));
+        let opening = OpenRequest::new(&source, backend, storage, (capacity, step));
         let opening = if layers { opening.by_layers() } else { opening };
-        crew.ranks.open(model, device, &opening)
+        other_ranks.ranks.open(model, device, &opening)
     })
 }
 
@@ -93,7 +95,7 @@ pub(crate) fn fit(
     let holding = models::holding(device, storage);
     let footprint = kind.footprint(architecture, holding, capacity, step);
     if let Some(free) = free(device, architecture) {
-        footprint.hold_against(&free)?;
+        footprint.check_fits(&free)?;
     }
     Ok(footprint)
 }

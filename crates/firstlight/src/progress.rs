@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 pub(crate) struct Progress {
     bar: ProgressBar,
     /// Set if standard error is not a terminal; a log gets no line for each step.
-    plain: Option<Mutex<Plain>>,
+    plain: Option<Mutex<LogProgress>>,
 }
 
-struct Plain {
+struct LogProgress {
     stage: String,
     steps: Option<u64>,
     done: u64,
@@ -38,7 +38,7 @@ impl Progress {
         let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
         if !std::io::stderr().is_terminal() || dumb {
             let (stage, now) = (stage.to_owned(), Instant::now());
-            let plain = Plain { stage, steps, done: 0, began: now, said: now };
+            let plain = LogProgress { stage, steps, done: 0, began: now, said: now };
             return Self { bar: ProgressBar::hidden(), plain: Some(Mutex::new(plain)) };
         }
         let (bar, template) = match steps {
@@ -82,7 +82,7 @@ impl Progress {
     }
 }
 
-impl Plain {
+impl LogProgress {
     /// `verify 350 of 2446, 45/s, 46 s left: kda fla/b1-t64 bf16`.
     fn line(&self, took: Duration, what: &str) -> String {
         let rate = self.done as f64 / took.as_secs_f64().max(1e-9);
@@ -111,7 +111,7 @@ mod tests {
     fn log_line_has_count_rate_and_remaining_time() {
         let check = |steps, done, expect: &str| {
             let now = Instant::now();
-            let plain = Plain { stage: "verify".into(), steps, done, began: now, said: now };
+            let plain = LogProgress { stage: "verify".into(), steps, done, began: now, said: now };
             assert_eq!(plain.line(Duration::from_secs(10), "kda x"), expect);
         };
         check(Some(2446), 350, "verify 350 of 2446, 35.0/s, 60 s left: kda x");

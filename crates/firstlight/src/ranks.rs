@@ -212,7 +212,7 @@ fn leader<'a>(
         Leader::Named(name) => variables(name),
         Leader::FirstOf(name) => variables(name)?.split_whitespace().next().map(str::to_owned),
         Leader::FirstOfNodes(name) => nodelist::first(&variables(name)?),
-        Leader::NotTold => None,
+        Leader::Unset => None,
     };
     // If all ranks are on this host, the address is known.
     if counted.local_size >= counted.size {

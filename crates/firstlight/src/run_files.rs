@@ -8,13 +8,14 @@ use facts::{
     RunManifest, RunState, SCHEMA,
 };
 use report::{
-    BENCH_FILE, CONDITIONS_FILE, FACTS_FILE, GPUS_FILE, MANIFEST_FILE, MODEL_SPEED_FILE,
-    PARITY_FILE, Recorded, SAMPLES_FILE, read_bench_csv, read_parity_csv, read_samples_csv,
+    BENCH_FILE, CONDITIONS_FILE, ComparedRun, FACTS_FILE, GPUS_FILE, MANIFEST_FILE,
+    MODEL_SPEED_FILE, PARITY_FILE, SAMPLES_FILE, read_bench_csv, read_parity_csv, read_samples_csv,
 };
 use serde::de::DeserializeOwned;
 use std::path::Path;
 
-/// The contents of a run folder; `bench -o` writes only tables, an interrupted run a part of them.
+/// The contents of a run folder. Files may be missing: `bench -o` writes only tables, and an interrupted run has only some
+/// files.
 pub(crate) struct RunFiles {
     name: String,
     pub(crate) manifest: Option<RunManifest>,
@@ -23,6 +24,7 @@ pub(crate) struct RunFiles {
     pub(crate) bench: Option<BenchReport>,
     pub(crate) model_speed: Option<ModelSpeedReport>,
     pub(crate) gpus: Option<GpusReport>,
+    /// Files that are missing or were changed after the run.
     edited: Vec<String>,
 }
 
@@ -67,8 +69,8 @@ impl RunFiles {
         Ok(files)
     }
 
-    pub(crate) fn recorded(&self) -> Recorded<'_> {
-        Recorded {
+    pub(crate) fn recorded(&self) -> ComparedRun<'_> {
+        ComparedRun {
             name: &self.name,
             manifest: self.manifest.as_ref(),
             doctor: self.doctor.as_ref(),

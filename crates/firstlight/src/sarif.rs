@@ -21,8 +21,8 @@ pub(crate) fn write(
     findings: &[Finding],
     parity: Option<&ParityReport>,
 ) -> anyhow::Result<()> {
-    let here = std::env::current_dir().unwrap_or_default();
-    let text = serde_json::to_string_pretty(&document(findings, parity, &here))? + "\n";
+    let root = std::env::current_dir().unwrap_or_default();
+    let text = serde_json::to_string_pretty(&document(findings, parity, &root))? + "\n";
     write_atomically(path, text.as_bytes()).map_err(|error| {
         let hint = hint_for_write(
             error.as_ref(),
@@ -32,24 +32,24 @@ pub(crate) fn write(
     })
 }
 
-/// The document. Files below `here` are named relative to it, as code scanning requires.
-fn document(findings: &[Finding], parity: Option<&ParityReport>, here: &Path) -> Value {
+/// The document. Files below `root` are named relative to it, as code scanning requires.
+fn document(findings: &[Finding], parity: Option<&ParityReport>, root: &Path) -> Value {
     let mut rules: Vec<Value> = Vec::new();
     let mut results = Vec::new();
     for finding in findings {
-        let index = position(&mut rules, &finding.rule, || of_rule(finding));
-        results.push(of_finding(finding, index, here));
+        let index = rule_index(&mut rules, &finding.rule, || rule_entry(finding));
+        results.push(result_entry(finding, index, root));
     }
     for row in parity.iter().flat_map(|parity| &parity.rows) {
         if matches!(row.status, Status::Fail | Status::Fallback) && row.peer.is_none() {
-            let index = position(&mut rules, KERNEL, of_kernels);
+            let index = rule_index(&mut rules, KERNEL, kernel_rule_entry);
             let what = format!("{} {} on {}, {}", row.op, row.variant, row.backend, row.case);
             results.push(json!({
                 "ruleId": KERNEL,
                 "ruleIndex": index,
                 "level": "error",
                 "message": { "text": format!("{}: {what}: {}", row.status, row.reason) },
-                "locations": [place(report::PARITY_FILE.to_owned(), None)],
+                "locations": [location(report::PARITY_FILE.to_owned(), None)],
                 "partialFingerprints": fingerprint(&[KERNEL, &what]),
             }));
         }
@@ -72,7 +72,7 @@ fn document(findings: &[Finding], parity: Option<&ParityReport>, here: &Path) ->
 }
 
 /// The index of a rule in the list; a new rule is appended.
-fn position(rules: &mut Vec<Value>, id: &str, rule: impl FnOnce() -> Value) -> usize {
+fn rule_index(rules: &mut Vec<Value>, id: &str, rule: impl FnOnce() -> Value) -> usize {
     rules.iter().position(|known| known["id"] == id).unwrap_or_else(|| {
         rules.push(rule());
         rules.len() - 1
@@ -80,7 +80,7 @@ fn position(rules: &mut Vec<Value>, id: &str, rule: impl FnOnce() -> Value) -> u
 }
 
 /// The description of a finding's rule in the doctor's table.
-fn of_rule(finding: &Finding) -> Value {
+fn rule_entry(finding: &Finding) -> Value {
     let known: Option<&Rule> = RULES.iter().find(|rule| rule.id == finding.rule);
     let title = known.map_or(finding.title.as_str(), |rule| rule.title);
     let about = known.map_or(finding.cause.as_str(), |rule| rule.about).trim();
@@ -104,7 +104,7 @@ fn of_rule(finding: &Finding) -> Value {
     rule
 }
 
-fn of_kernels() -> Value {
+fn kernel_rule_entry() -> Value {
     let about = "A kernel disagreed with its float64 reference, was never launched, or was replaced by another one.";
     json!({
         "id": KERNEL,
@@ -115,25 +115,26 @@ fn of_kernels() -> Value {
     })
 }
 
-fn of_finding(finding: &Finding, index: usize, here: &Path) -> Value {
+fn result_entry(finding: &Finding, index: usize, root: &Path) -> Value {
     let mut text = format!("{}. {}", finding.title, finding.cause);
     if !finding.fix.is_empty() {
         text += &format!("\n\nHow to fix it:\n{}", finding.fix.join("\n"));
     }
-    let mut places: Vec<Value> =
-        finding.evidence.iter().filter_map(|it| in_file(it, here)).collect();
-    if places.is_empty() {
-        places = finding.evidence.iter().map(|it| place(MACHINE.to_owned(), Some(it))).collect();
+    let mut locations: Vec<Value> =
+        finding.evidence.iter().filter_map(|it| file_location(it, root)).collect();
+    if locations.is_empty() {
+        locations =
+            finding.evidence.iter().map(|it| location(MACHINE.to_owned(), Some(it))).collect();
     }
-    if places.is_empty() {
-        places.push(place(MACHINE.to_owned(), None));
+    if locations.is_empty() {
+        locations.push(location(MACHINE.to_owned(), None));
     }
     json!({
         "ruleId": finding.rule,
         "ruleIndex": index,
         "level": level(finding.severity),
         "message": { "text": text },
-        "locations": places,
+        "locations": locations,
         "partialFingerprints": fingerprint(&[&finding.rule, &finding.title]),
         "properties": {
             "confidence": finding.confidence,
@@ -152,27 +153,27 @@ fn level(severity: Severity) -> &'static str {
 }
 
 /// The location of evidence in a file: its path comes first in the source, before the description.
-fn in_file(evidence: &Evidence, here: &Path) -> Option<Value> {
+fn file_location(evidence: &Evidence, root: &Path) -> Option<Value> {
     let path = evidence.source.split([':', ',', '(']).next()?.trim_end();
     if !path.starts_with('/') {
         return None;
     }
-    let uri = match Path::new(path).strip_prefix(here).ok().and_then(Path::to_str) {
+    let uri = match Path::new(path).strip_prefix(root).ok().and_then(Path::to_str) {
         Some(inside) if !inside.is_empty() => escaped(inside),
         _ => format!("file://{}", escaped(path)),
     };
-    Some(place(uri, Some(evidence)))
+    Some(location(uri, Some(evidence)))
 }
 
-fn place(uri: String, evidence: Option<&Evidence>) -> Value {
-    let mut place = json!({
+fn location(uri: String, evidence: Option<&Evidence>) -> Value {
+    let mut entry = json!({
         "physicalLocation": { "artifactLocation": { "uri": uri }, "region": { "startLine": 1 } },
     });
     if let Some(Evidence { what, source }) = evidence {
-        place["message"] = json!({ "text": what });
-        place["logicalLocations"] = json!([{ "fullyQualifiedName": source, "kind": "resource" }]);
+        entry["message"] = json!({ "text": what });
+        entry["logicalLocations"] = json!([{ "fullyQualifiedName": source, "kind": "resource" }]);
     }
-    place
+    entry
 }
 
 /// A path as a URI (RFC 3986).
@@ -216,13 +217,13 @@ mod tests {
     const SCHEMA: &str = include_str!("sarif/schema.json");
 
     /// Checks a value against a property of the schema.
-    fn hold(schema: &Value, property: &Value, value: &Value, at: &str) {
+    fn check_value(schema: &Value, property: &Value, value: &Value, at: &str) {
         if let Some(name) = property["ref"].as_str() {
             // A property bag accepts any value.
             if name == "propertyBag" {
                 return assert!(value.is_object(), "{at}");
             }
-            return object(schema, name, value, at);
+            return check_object(schema, name, value, at);
         }
         if let Some(words) = property["enum"].as_array() {
             assert!(words.contains(value), "{at}: {value}");
@@ -235,11 +236,11 @@ mod tests {
             Some("array") => {
                 let all = value.as_array().unwrap_or_else(|| panic!("{at}: {value}"));
                 assert!(all.len() as u64 >= property["minItems"].as_u64().unwrap_or(0), "{at}");
-                all.iter().for_each(|one| hold(schema, &property["items"], one, at));
+                all.iter().for_each(|one| check_value(schema, &property["items"], one, at));
             }
             Some("object") => {
                 let all = value.as_object().unwrap_or_else(|| panic!("{at}: {value}"));
-                all.values().for_each(|one| hold(schema, &property["values"], one, at));
+                all.values().for_each(|one| check_value(schema, &property["values"], one, at));
             }
             _ => {}
         }
@@ -248,7 +249,7 @@ mod tests {
         }
     }
 
-    fn object(schema: &Value, name: &str, value: &Value, at: &str) {
+    fn check_object(schema: &Value, name: &str, value: &Value, at: &str) {
         let known = &schema[name];
         assert!(known.is_object(), "{at}: the schema here has no `{name}`");
         for required in known["required"].as_array().expect("a list") {
@@ -258,7 +259,7 @@ mod tests {
         for (key, value) in value.as_object().unwrap_or_else(|| panic!("{at}: {value}")) {
             let at = format!("{at}/{key}");
             let property = known["properties"].get(key);
-            hold(
+            check_value(
                 schema,
                 property.unwrap_or_else(|| panic!("{at} is not in the schema")),
                 value,
@@ -269,18 +270,18 @@ mod tests {
 
     /// Checks the schema, and the additional requirements of GitHub's code scanning: a location for each result, and a
     /// listed rule.
-    fn valid(document: &Value) {
+    fn check_document(document: &Value) {
         let schema: Value = serde_json::from_str(SCHEMA).expect("JSON");
-        object(&schema, "log", document, "");
+        check_object(&schema, "log", document, "");
         let run = &document["runs"][0];
         for result in run["results"].as_array().expect("results") {
             let index = result["ruleIndex"].as_u64().expect("a rule") as usize;
             assert_eq!(run["tool"]["driver"]["rules"][index]["id"], result["ruleId"]);
             assert!(result["message"]["text"].as_str().is_some_and(|text| !text.is_empty()));
-            let places = result["locations"].as_array().expect("locations");
-            assert!(!places.is_empty());
-            for place in places {
-                let uri = &place["physicalLocation"]["artifactLocation"]["uri"];
+            let locations = result["locations"].as_array().expect("locations");
+            assert!(!locations.is_empty());
+            for location in locations {
+                let uri = &location["physicalLocation"]["artifactLocation"]["uri"];
                 let uri = uri.as_str().expect("a uri");
                 assert!(!uri.is_empty() && !uri.contains([' ', '"', '<']), "{uri}");
             }
@@ -290,9 +291,9 @@ mod tests {
     fn uri(source: &str) -> String {
         let findings = [finding("cpu-only-torch", source)];
         let document = document(&findings, None, Path::new("/repo"));
-        valid(&document);
+        check_document(&document);
         let place = &document["runs"][0]["results"][0]["locations"][0]["physicalLocation"];
-        place["artifactLocation"]["uri"].as_str().expect("a uri").to_owned()
+        entry["artifactLocation"]["uri"].as_str().expect("a uri").to_owned()
     }
 
     #[test]
@@ -311,7 +312,7 @@ mod tests {
             finding("not-in-the-table", "/c"),
         ];
         let document = document(&findings, None, Path::new("/"));
-        valid(&document);
+        check_document(&document);
         let rules = document["runs"][0]["tool"]["driver"]["rules"].as_array().expect("rules");
         assert_eq!(rules.len(), 2);
         assert!(rules[0]["helpUri"].as_str().is_some_and(|link| link.starts_with("https://")));
@@ -319,7 +320,7 @@ mod tests {
             rules[0]["help"]["text"].as_str().is_some_and(|it| it.contains("firstlight explain"))
         );
         assert_eq!(rules[1]["shortDescription"]["text"], "torch is a CPU build");
-        valid(&self::document(&[], None, Path::new("/")));
+        check_document(&self::document(&[], None, Path::new("/")));
     }
     #[test]
     fn failed_kernels_are_results_except_those_of_peers() {
@@ -347,7 +348,7 @@ mod tests {
         ];
         let parity = ParityReport { schema: facts::SCHEMA, rows };
         let document = document(&[finding("cpu-only-torch", "/a")], Some(&parity), Path::new("/"));
-        valid(&document);
+        check_document(&document);
         let results = document["runs"][0]["results"].as_array().expect("results");
         assert_eq!(results.len(), 2);
         assert_eq!(

@@ -1,4 +1,4 @@
-//! The commits of this program and of this run.
+//! The commit that this program was built from, and the commit of the checkout that it runs in.
 
 use facts::SourceTree;
 use std::process::Command;

@@ -13,16 +13,18 @@ use models::{Model, ModelError, Ranks, ShardRank, follow};
 use std::net::ToSocketAddrs;
 use std::time::{Duration, Instant};
 
-/// The processes that run a model together, led by this one.
-pub(crate) struct Team {
+/// The processes that run one model, led by this one.
+pub(crate) struct ModelRanks {
     place: ShardRank,
-    layers: bool,
+    /// Whether each process has some of the layers (`--pp`) instead of a part of every layer (`--tp`).
+    pipeline: bool,
+    /// This process's rank, if a launcher started the processes.
     launched: Option<Rank>,
 }
 
-impl Team {
-    /// The team that this process leads. A non-leading process of a launcher follows rank 0 to the end of the job, and
-    /// then gets none.
+impl ModelRanks {
+    /// The ranks that this process leads. If a launcher started it as another rank, it follows rank 0 until the job ends;
+    /// then the result is `None`.
     pub(crate) fn of(
         split: Split,
         stages: Stages,
@@ -30,7 +32,7 @@ impl Team {
     ) -> anyhow::Result<Option<Self>> {
         if stages.pp == 1 {
             let place = first_of(split, asked)?;
-            return Ok(Some(Self { place, layers: false, launched: None }));
+            return Ok(Some(Self { place, pipeline: false, launched: None }));
         }
         let variables = |name: &str| std::env::var(name).ok();
         let launched = ranks::launched(&variables)?.filter(|rank| rank.size > 1);
@@ -49,16 +51,19 @@ impl Team {
             }
         }
         let place = ShardRank { rank: 0, ranks: stages.pp };
-        Ok(Some(Self { place, layers: true, launched }))
+        Ok(Some(Self { place, pipeline: true, launched }))
     }
 
     /// This process's part of a model.
     pub(crate) fn part(&self, model: Model) -> Result<Model, ModelError> {
-        if self.layers { model.stage(self.place) } else { model.part(self.place) }
+        if self.pipeline { model.stage(self.place) } else { model.part(self.place) }
     }
 
-    /// The other processes, which are started unless a launcher has done so.
-    pub(crate) fn crew(&self, backend: BackendKind) -> anyhow::Result<Option<RankProcesses>> {
+    /// The connections to the other processes, which are started unless a launcher has done so.
+    pub(crate) fn other_ranks(
+        &self,
+        backend: BackendKind,
+    ) -> anyhow::Result<Option<RankProcesses>> {
         match &self.launched {
             Some(rank) => RankProcesses::launched(rank).map(Some),
             None => RankProcesses::start(self.place.ranks, backend),
@@ -80,10 +85,10 @@ fn serve(rank: &Rank) -> anyhow::Result<()> {
             Ok(ranks) => break ranks,
             Err(_) if Instant::now() < until => std::thread::sleep(Duration::from_millis(50)),
             Err(why) => {
-                let what = format!("rank 0 is not at {}:{}: {why:#}", rank.leader, rank.port);
+                let what = format!("cannot reach rank 0 at {}:{}: {why:#}", rank.leader, rank.port);
                 return Err(Failure::hinted(
                     what,
-                    "check its output, and firewalls between the hosts",
+                    "check the output of rank 0, and firewalls between the hosts",
                 ));
             }
         }

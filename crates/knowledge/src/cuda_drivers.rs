@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 /// The minimum driver of one CUDA major version.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Floor {
+pub struct MinimumDriver {
     /// CUDA major version.
     pub cuda: u32,
     /// The oldest Linux driver.
@@ -31,38 +31,39 @@ struct Branch {
     source: Citation,
 }
 
-static FLOORS: LazyLock<Vec<Floor>> = LazyLock::new(|| rows(table!("cuda_drivers.toml"), "floor"));
+static MINIMUM_DRIVERS: LazyLock<Vec<MinimumDriver>> =
+    LazyLock::new(|| rows(table!("cuda_drivers.toml"), "floor"));
 static BRANCHES: LazyLock<Vec<Branch>> =
     LazyLock::new(|| rows(table!("cuda_drivers.toml"), "branch"));
 
 /// Every CUDA major version that torch 2 was built with, in ascending order.
-pub fn floors() -> &'static [Floor] {
-    &FLOORS
+pub fn minimum_drivers() -> &'static [MinimumDriver] {
+    &MINIMUM_DRIVERS
 }
 
 /// The row of a CUDA major version.
-pub fn floor(cuda: u32) -> Option<&'static Floor> {
-    floors().iter().find(|row| row.cuda == cuda)
+pub fn minimum_driver(cuda: u32) -> Option<&'static MinimumDriver> {
+    minimum_drivers().iter().find(|row| row.cuda == cuda)
 }
 
 /// The newest CUDA major version a driver runs; `None` for a driver older than every row.
 pub fn newest_major(driver: &Version) -> Option<u32> {
-    let reaches = |row: &&Floor| {
-        Version::parse(&row.driver).is_some_and(|floor| driver.compare(&floor).is_ge())
+    let reaches = |row: &&MinimumDriver| {
+        Version::parse(&row.driver).is_some_and(|minimum| driver.compare(&minimum).is_ge())
     };
-    floors().iter().rev().find(reaches).map(|row| row.cuda)
+    minimum_drivers().iter().rev().find(reaches).map(|row| row.cuda)
 }
 
 /// The CUDA versions that a driver supports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Reach {
+pub struct CudaSupport {
     /// Newest CUDA major version.
     pub major: u32,
     /// Newest CUDA release that the driver reports; `None` if it was not queried.
     pub limit: Option<Minor>,
 }
 
-impl Reach {
+impl CudaSupport {
     /// Uses the release that the driver reports, otherwise its version; `None` if neither is known.
     pub fn of(limit: Option<Minor>, version: Option<&str>) -> Option<Self> {
         match (limit, version.and_then(Version::parse)) {
@@ -73,10 +74,11 @@ impl Reach {
     }
 }
 
-/// Sort key of a CUDA release for a driver; the smallest is preferred. If the driver reports a limit, releases up to it come
-/// first, the newest first; then newer ones, the oldest first, because minor version compatibility also runs them. Without a
-/// limit, the oldest release of the newest supported major version; without a driver, of CUDA 12, which most drivers run.
-pub fn preference(cuda: Minor, reach: Option<Reach>) -> (u32, u32) {
+/// Sort key of a CUDA release for a driver; the smallest key is preferred. If the driver reports a limit, releases up to it
+/// come first, the newest first; then newer ones, the oldest first, which may run by minor version compatibility. Without a
+/// limit, the oldest release of the newest supported major version comes first; without a driver, the oldest of CUDA 12, which
+/// most drivers support.
+pub fn preference(cuda: Minor, reach: Option<CudaSupport>) -> (u32, u32) {
     let number = |minor: Minor| minor.0.saturating_mul(100).saturating_add(minor.1);
     match reach.map(|reach| (reach.major, reach.limit)) {
         Some((_, Some(limit))) if cuda <= limit => (0, number(limit) - number(cuda)),
@@ -121,7 +123,7 @@ mod tests {
 
     #[test]
     fn rows_are_in_ascending_order() {
-        assert!(floors().windows(2).all(|pair| pair[0].cuda < pair[1].cuda));
+        assert!(minimum_drivers().windows(2).all(|pair| pair[0].cuda < pair[1].cuda));
         assert!(BRANCHES.windows(2).all(|pair| pair[0].cuda < pair[1].cuda));
     }
 }

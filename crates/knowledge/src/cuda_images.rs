@@ -1,4 +1,4 @@
-//! Container images with a CUDA toolkit.
+//! NVIDIA's container images of CUDA.
 
 use crate::packed::table;
 use crate::table::{minor, rows};

@@ -10,7 +10,7 @@ use std::sync::LazyLock;
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KernelPackage {
-    /// Its name in the rows of layers.
+    /// Its name in the `kernels` of layer rows.
     name: String,
     /// Normalised name.
     pub package: String,
@@ -24,7 +24,7 @@ pub struct KernelPackage {
     /// Whether layers run at full speed without it.
     #[serde(default)]
     pub optional: bool,
-    /// The fallback without it, as a sentence.
+    /// What runs without it, as a sentence.
     pub otherwise: String,
     /// Source of the row.
     pub source: Citation,

@@ -49,7 +49,7 @@ mod tests {
         let lengths = [
             torch_builds::builds().len(),
             torch_series::all().len(),
-            cuda_drivers::floors().len(),
+            cuda_drivers::minimum_drivers().len(),
             cuda_images::images().len(),
             gpu_codes::cuda().len(),
             indexes::indexes().len(),
@@ -65,7 +65,7 @@ mod tests {
             causes::of_exception("ValueError", "", &["python", "raised"]).len(),
             causes::of_build("ld: cannot find -lx", &["python", "toolchain"]).len(),
             xids::xids().len(),
-            packages::unstated("fla-core").count(),
+            packages::undeclared_requirements("fla-core").count(),
             packages::libraries("bitsandbytes", "0.50.2").map_or(0, |row| row.cuda.len()),
         ];
         assert!(lengths.iter().all(|length| *length > 0), "{lengths:?}");

@@ -1,4 +1,4 @@
-//! Environment markers (PEP 508): the platforms to which a requirement applies.
+//! Environment markers (PEP 508): the platforms and Python versions to which a requirement applies.
 //!
 //! The crate pep508_rs evaluates markers for a complete environment only, so it has no result for unknown values, and it
 //! depends on the tables of internationalised domain names. Versions are compared by pep440_rs, as in pep508_rs.
@@ -7,7 +7,7 @@ use crate::{Minor, dotted};
 use pep440_rs::VersionSpecifier;
 use std::fmt;
 
-/// A condition on the platform, with its original text.
+/// A parsed marker with its original text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Marker {
     text: String,
@@ -79,24 +79,24 @@ impl Marker {
     }
 
     fn read(text: &str, variables: &[(&str, Variable)]) -> Result<Self, String> {
-        let words = words(text)?;
-        let mut rest = words.as_slice();
-        let condition = any(&mut rest, variables)?;
+        let tokens = tokens(text)?;
+        let mut rest = tokens.as_slice();
+        let condition = parse_or(&mut rest, variables)?;
         match rest.first() {
             None => Ok(Self { text: text.trim().to_owned(), condition }),
             Some(word) => Err(format!("unexpected `{word}` in the marker `{text}`")),
         }
     }
 
-    /// Whether it is known to be true on a platform without extras.
+    /// Whether it is true in an environment without requested extras; false if that is unknown.
     pub fn holds(&self, platform: MarkerEnvironment) -> bool {
-        self.condition.judged(platform, &[]) == Some(true)
+        self.condition.evaluate(platform, &[]) == Some(true)
     }
 
-    /// Whether it is true on a platform with these requested extras (names normalised as in PEP 503); `None` if it depends on
-    /// an unknown value.
-    pub fn judged(&self, platform: MarkerEnvironment, extras: &[&str]) -> Option<bool> {
-        self.condition.judged(platform, extras)
+    /// Its value in an environment with these requested extras (names normalised as in PEP 503); `None` if it depends on an
+    /// unknown value.
+    pub fn evaluate(&self, platform: MarkerEnvironment, extras: &[&str]) -> Option<bool> {
+        self.condition.evaluate(platform, extras)
     }
 }
 
@@ -107,10 +107,10 @@ impl fmt::Display for Marker {
 }
 
 impl Condition {
-    fn judged(&self, platform: MarkerEnvironment, extras: &[&str]) -> Option<bool> {
+    fn evaluate(&self, platform: MarkerEnvironment, extras: &[&str]) -> Option<bool> {
         match self {
-            Self::All(parts) => settled(parts, platform, extras, false),
-            Self::Any(parts) => settled(parts, platform, extras, true),
+            Self::All(parts) => combine(parts, platform, extras, false),
+            Self::Any(parts) => combine(parts, platform, extras, true),
             Self::Compare { variable: Variable::Other, .. } => None,
             Self::Compare { variable: Variable::Extra, operator, value, .. } => {
                 let asked = || extras.iter().any(|extra| same_extra(extra, value));
@@ -134,18 +134,19 @@ impl Condition {
     }
 }
 
-/// One part equal to `settles` decides the result (short circuit); otherwise every part must be known.
-fn settled(
+/// The value of an `or` (`deciding` is true) or an `and` (false): one part with the deciding value decides it, even if others
+/// are unknown; otherwise every part must be known.
+fn combine(
     parts: &[Condition],
     platform: MarkerEnvironment,
     extras: &[&str],
-    settles: bool,
+    deciding: bool,
 ) -> Option<bool> {
-    let judged = || parts.iter().map(|part| part.judged(platform, extras));
-    if judged().any(|part| part == Some(settles)) {
-        return Some(settles);
+    let results = || parts.iter().map(|part| part.evaluate(platform, extras));
+    if results().any(|part| part == Some(deciding)) {
+        return Some(deciding);
     }
-    judged().all(|part| part.is_some()).then_some(!settles)
+    results().all(|part| part.is_some()).then_some(!deciding)
 }
 
 /// Compares extras as normalised names (PEP 685).
@@ -168,7 +169,8 @@ impl Variable {
             Self::PlatformMachine => platform.arch.to_owned(),
             Self::PythonVersion => dotted(platform.python?),
             Self::OsName => "posix".to_owned(),
-            // Assumes CPython, for which wheels with compiled files are built; only one of the two variables has it in lower case.
+            // Assumes CPython, for which wheels with compiled files are built. `platform_python_implementation` is `CPython`;
+            // both variables are compared in lower case.
             Self::Implementation => "cpython".to_owned(),
             Self::Extra | Self::Other => return None,
         })
@@ -200,8 +202,8 @@ fn compare(left: &str, operator: &str, right: &str, variable: Variable) -> bool 
 }
 
 /// Splits into tokens: names, operators, quoted strings (with their quotes) and parentheses.
-fn words(text: &str) -> Result<Vec<String>, String> {
-    let mut words = Vec::new();
+fn tokens(text: &str) -> Result<Vec<String>, String> {
+    let mut tokens = Vec::new();
     let mut rest = text.trim_start();
     while let Some(first) = rest.chars().next() {
         let end = match first {
@@ -218,31 +220,31 @@ fn words(text: &str) -> Result<Vec<String>, String> {
                 .unwrap_or(rest.len()),
             c => return Err(format!("unexpected `{c}` in the marker `{text}`")),
         };
-        words.push(rest[..end].to_owned());
+        tokens.push(rest[..end].to_owned());
         rest = rest[end..].trim_start();
     }
-    Ok(words)
+    Ok(tokens)
 }
 
-fn any(rest: &mut &[String], known: &[(&str, Variable)]) -> Result<Condition, String> {
-    let mut parts = vec![all(rest, known)?];
+fn parse_or(rest: &mut &[String], known: &[(&str, Variable)]) -> Result<Condition, String> {
+    let mut parts = vec![parse_and(rest, known)?];
     while take(rest, "or") {
-        parts.push(all(rest, known)?);
+        parts.push(parse_and(rest, known)?);
     }
     Ok(if parts.len() == 1 { parts.remove(0) } else { Condition::Any(parts) })
 }
 
-fn all(rest: &mut &[String], known: &[(&str, Variable)]) -> Result<Condition, String> {
-    let mut parts = vec![one(rest, known)?];
+fn parse_and(rest: &mut &[String], known: &[(&str, Variable)]) -> Result<Condition, String> {
+    let mut parts = vec![parse_comparison(rest, known)?];
     while take(rest, "and") {
-        parts.push(one(rest, known)?);
+        parts.push(parse_comparison(rest, known)?);
     }
     Ok(if parts.len() == 1 { parts.remove(0) } else { Condition::All(parts) })
 }
 
-fn one(rest: &mut &[String], known: &[(&str, Variable)]) -> Result<Condition, String> {
+fn parse_comparison(rest: &mut &[String], known: &[(&str, Variable)]) -> Result<Condition, String> {
     if take(rest, "(") {
-        let inner = any(rest, known)?;
+        let inner = parse_or(rest, known)?;
         return if take(rest, ")") {
             Ok(inner)
         } else {
@@ -332,7 +334,7 @@ mod tests {
     fn published_markers_are_evaluated_with_extras_and_unknown_values() {
         let check = |text: &str, extras: &[&str], expect: Option<bool>| {
             let marker = Marker::published(text).expect(text);
-            assert_eq!(marker.judged(A10, extras), expect, "{text} with {extras:?}");
+            assert_eq!(marker.evaluate(A10, extras), expect, "{text} with {extras:?}");
         };
         // Markers of torch 2.8.0's pins, of cuda-toolkit's extras and of other packages.
         let linux = "platform_system == \"Linux\" and platform_machine == \"x86_64\"";
@@ -347,9 +349,12 @@ mod tests {
         check("'win' in sys_platform", &[], Some(false));
         // An unknown value matters only if no known value decides the result.
         let unknown = MarkerEnvironment { python: None, ..A10 };
-        let judged = |text| Marker::published(text).expect(text).judged(unknown, &[]);
-        assert_eq!(judged("python_version < '3.9'"), None);
-        assert_eq!(judged("python_version < '3.9' and platform_machine == 'aarch64'"), Some(false));
+        let evaluate = |text| Marker::published(text).expect(text).evaluate(unknown, &[]);
+        assert_eq!(evaluate("python_version < '3.9'"), None);
+        assert_eq!(
+            evaluate("python_version < '3.9' and platform_machine == 'aarch64'"),
+            Some(false)
+        );
         check("python_full_version < '3.11.3'", &[], None);
         check("python_full_version < '3.11.3' and sys_platform == 'win32'", &[], Some(false));
         check("python_full_version < '3.11.3' or sys_platform == 'linux'", &[], Some(true));
@@ -363,7 +368,7 @@ mod tests {
             ("macos", "aarch64", (3, 13)),
         ];
         let lines = include_str!("marker/recorded.txt").lines();
-        let mut judged = 0;
+        let mut evaluated = 0;
         for line in lines.filter(|line| !line.starts_with('#')) {
             let [expect, extra, text] = line.split('\t').collect::<Vec<_>>()[..] else {
                 panic!("{line}");
@@ -376,16 +381,16 @@ mod tests {
                 })
             });
             for ((platform, extras), expect) in cases.zip(expect.chars()) {
-                match marker.judged(platform, extras) {
+                match marker.evaluate(platform, extras) {
                     Some(holds) => {
                         assert_eq!(holds, expect == 'T', "{text} on {platform:?} with {extras:?}")
                     }
                     None => assert!(text.contains("python_full_version"), "{text}"),
                 }
-                judged += 1;
+                evaluated += 1;
             }
         }
-        assert!(judged > 1000, "{judged}");
+        assert!(evaluated > 1000, "{evaluated}");
     }
 
     #[test]

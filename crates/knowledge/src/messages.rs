@@ -11,7 +11,7 @@ use std::sync::LazyLock;
 pub struct MessagePattern(pub String, #[serde(default)] pub String);
 
 impl MessagePattern {
-    /// The pattern, in the notation of `diagnose::Text`.
+    /// The pattern, in the syntax of `diagnose::Text`.
     pub fn pattern(&self) -> &str {
         &self.0
     }
@@ -57,10 +57,10 @@ pub struct Message {
     /// Distributions that the message is about.
     #[serde(default)]
     pub packages: Vec<String>,
-    /// Confidence that it is the cause: 4 or more for a text with one meaning, less for the consequence of another error.
+    /// Rank among several matching messages: 4 or more for a text with one meaning, less for the consequence of another error.
     #[serde(default = "specific")]
     pub rank: u32,
-    /// Substrings of which the text must contain one, if other programs also print the message.
+    /// If other programs also print the message: substrings of which the text must contain one.
     #[serde(default)]
     pub with: Vec<String>,
     /// Substrings that the text must not contain, because they identify a more specific message.

@@ -22,7 +22,7 @@ pub struct Package {
     /// Whether installing it from source compiles GPU code.
     #[serde(default = "yes")]
     pub compiles: bool,
-    /// The function that is missing without the package.
+    /// The feature that is missing without the package.
     pub lost: Option<String>,
     /// The alternative to the package.
     pub instead: Option<String>,
@@ -45,7 +45,7 @@ fn yes() -> bool {
 /// Requirements that a package needs but declares under an extra only.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Unstated {
+pub struct MissingRequirements {
     /// Normalised name.
     pub package: String,
     /// The releases that need them, as PEP 440 specifiers.
@@ -56,13 +56,13 @@ pub struct Unstated {
     pub source: Citation,
 }
 
-/// The CUDA releases for which a package bundles a library.
+/// The CUDA releases for which a release of a package contains a compiled library.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Libraries {
     /// Normalised name.
     pub package: String,
-    /// The release.
+    /// The package's version.
     pub version: String,
     /// CUDA releases, in ascending order.
     #[serde(deserialize_with = "minors")]
@@ -73,7 +73,7 @@ pub struct Libraries {
 
 static PACKAGES: LazyLock<Vec<Package>> =
     LazyLock::new(|| rows(table!("packages.toml"), "package"));
-static UNSTATED: LazyLock<Vec<Unstated>> =
+static UNDECLARED: LazyLock<Vec<MissingRequirements>> =
     LazyLock::new(|| rows(table!("packages.toml"), "requires"));
 static LIBRARIES: LazyLock<Vec<Libraries>> =
     LazyLock::new(|| rows(table!("packages.toml"), "libraries"));
@@ -89,8 +89,10 @@ pub fn package(name: &str) -> Option<&'static Package> {
 }
 
 /// Requirements that a package needs but declares under an extra only.
-pub fn unstated(package: &str) -> impl Iterator<Item = &'static Unstated> {
-    UNSTATED.iter().filter(move |row| row.package == package)
+pub fn undeclared_requirements(
+    package: &str,
+) -> impl Iterator<Item = &'static MissingRequirements> {
+    UNDECLARED.iter().filter(move |row| row.package == package)
 }
 
 /// The bundled libraries of a release; `None` if it has no row.

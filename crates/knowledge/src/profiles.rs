@@ -1,4 +1,4 @@
-//! Named sets of packages that teams reported as installed.
+//! Profiles: named sets of packages that teams reported as installed together.
 
 use crate::packed::table;
 use crate::table::{optional_minor, rows};

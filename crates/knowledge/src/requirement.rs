@@ -71,7 +71,7 @@ impl Requirement {
 
     /// Whether the line can apply on a platform without extras. A marker whose value is unknown counts as true, an invalid one as false.
     pub fn holds(&self, platform: MarkerEnvironment) -> bool {
-        let judged = |marker: Marker| marker.judged(platform, &[]) != Some(false);
+        let judged = |marker: Marker| marker.evaluate(platform, &[]) != Some(false);
         self.marker.is_empty() || Marker::published(&self.marker).is_ok_and(judged)
     }
 

@@ -28,7 +28,7 @@ fn try_rows<Row: DeserializeOwned>(text: &str, key: &str) -> Result<Vec<Row>, St
     rows.into_iter().map(|row| cited(row, &sources)).collect()
 }
 
-/// Keys of a row that name a source. The first is required.
+/// Keys of a row whose value is the name of a source. The first is required.
 const SOURCES: [&str; 2] = ["source", "gpu_mib_source"];
 
 /// Replaces the names of a row's sources by the sources and deserializes it.

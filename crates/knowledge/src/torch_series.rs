@@ -9,14 +9,14 @@ use std::sync::LazyLock;
 
 /// The compatible series of a package.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fits {
+pub enum CompatibleSeries {
     /// This series only.
     Series(Minor),
     /// This series and every later one: the package is built against torch's stable ABI.
     From(Minor),
 }
 
-impl Fits {
+impl CompatibleSeries {
     /// Whether a series is compatible.
     pub fn allows(self, series: Minor) -> bool {
         match self {
@@ -35,7 +35,7 @@ impl Fits {
 }
 
 /// From `0.20` or `0.29+`.
-impl<'de> Deserialize<'de> for Fits {
+impl<'de> Deserialize<'de> for CompatibleSeries {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let text = String::deserialize(from)?;
         let read = match text.strip_suffix('+') {
@@ -57,9 +57,9 @@ pub struct Series {
     #[serde(deserialize_with = "range")]
     pub python: (Minor, Minor),
     /// Compatible torchvision series.
-    pub torchvision: Fits,
+    pub torchvision: CompatibleSeries,
     /// Compatible torchaudio series.
-    pub torchaudio: Fits,
+    pub torchaudio: CompatibleSeries,
     /// The triton series that the CUDA wheels pin.
     #[serde(deserialize_with = "minor")]
     pub triton: Minor,

@@ -1,9 +1,9 @@
-//! Versions of packages, drivers, toolkits and libraries, by which tables are searched. [`crate::Requirement::allows`]
-//! compares versions by PEP 440.
+//! Versions of packages, drivers, toolkits and libraries, as used to search the tables. [`crate::Requirement::allows`] compares
+//! versions by PEP 440.
 
 use std::cmp::Ordering;
 
-/// A major and a minor number: a CUDA release, a torch series, a Python.
+/// Major and minor number of a CUDA, torch or Python release.
 pub type Minor = (u32, u32);
 
 /// A version string, split into release numbers, suffix and local label.
@@ -15,7 +15,7 @@ pub struct Version {
     pub suffix: String,
     /// `cu130` of `2.11.0+cu130`.
     pub local: Option<String>,
-    /// The version by PEP 440; `None` if it is invalid there, as some of drivers and system packages are.
+    /// The version parsed by PEP 440; `None` if it is not valid there, as with some drivers and system packages.
     pep440: Option<pep440_rs::Version>,
 }
 

@@ -42,7 +42,7 @@ pub(crate) const ENGINE: EngineKind = EngineKind {
     decode_steps_in_flight: 1,
     // Ranks sum over sockets, not in device memory.
     extra: |_, _| 0,
-    recorded: 0,
+    graph_bytes: 0,
     open: |model, device, storage, capacity| {
         Ok(Box::new(CpuEngine::new(model, device, storage, capacity)?))
     },

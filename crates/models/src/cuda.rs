@@ -34,7 +34,7 @@ use crate::logprobs::TokenLogprobs;
 use crate::pages::Pages;
 use crate::program::{Backend, Program};
 use crate::{Architecture, Footprint, LargestStep, ModelError, SavedSequence, StateType, saved};
-use choose::{Chooser, Counts};
+use choose::{Counts, SamplingInputs};
 use decode::{DecodeGraph, DecodeGraphs, Size};
 use device::Device;
 use device::cuda::{DeviceError, Stream, Swap};
@@ -61,7 +61,7 @@ pub(crate) const ENGINE: EngineKind = EngineKind {
     states: &[StateType::F32, StateType::Bf16],
     decode_steps_in_flight: decode::STEPS_IN_FLIGHT,
     extra: |of, capacity| share::bytes(of, longest(capacity)) + attend::bytes(of, capacity.tokens),
-    recorded: decode::RECORDED_BYTES + SMALL_BYTES as u64,
+    graph_bytes: decode::GRAPH_BYTES + SMALL_BYTES as u64,
     open: |model, device, _, capacity| Ok(Box::new(CudaEngine::new(model, device, capacity)?)),
 };
 
@@ -293,7 +293,7 @@ impl CudaEngine {
             // Copied before biases are added in place.
             let mut given = choose::wanted_logits(how, logits, stream)?;
             choose::add_biases(how, logits, (&self.device, stream))?;
-            let chooser = Chooser::now(how, slots, vocabulary, stream)?;
+            let chooser = SamplingInputs::now(how, slots, vocabulary, stream)?;
             let tokens = Tensor::zeros(stream, &[rows], DType::I32)?;
             let call = chooser.call(logits, counts.as_ref(), &tokens);
             self.plans.borrow_mut().enqueue(&call, &self.device, stream)?;
@@ -320,7 +320,7 @@ impl CudaEngine {
     /// Allocates cache blocks for a batch.
     fn grow(&mut self, batch: &Batch) -> Result<(), ModelError> {
         batch.check(self.pages.sequences(), self.architecture.vocabulary)?;
-        self.saves.land(&batch.sequences).map_err(failed)?;
+        self.saves.wait_for_copies(&batch.sequences).map_err(failed)?;
         self.clear_stale(batch)?;
         self.pages.grow(&batch.lengths())
     }
@@ -419,7 +419,7 @@ impl Engine for CudaEngine {
     }
 
     fn fork(&mut self, from: usize, to: usize, keep: bool) -> Result<(), ModelError> {
-        self.saves.land(&[from, to]).map_err(failed)?;
+        self.saves.wait_for_copies(&[from, to]).map_err(failed)?;
         let copied = self.pages.fork(from, to, keep)?;
         self.stale[to] = false;
         // The pages decide which part of the caches is read.
@@ -463,7 +463,7 @@ impl Engine for CudaEngine {
     }
 
     fn save(&mut self, sequence: usize) -> Result<SavedSequence, ModelError> {
-        self.saves.land(&[sequence]).map_err(failed)?;
+        self.saves.wait_for_copies(&[sequence]).map_err(failed)?;
         let parts = self.memory.parts(&self.pages, sequence).map_err(failed)?;
         let Some(copy) = self.saves.save(&parts).map_err(failed)? else {
             return Err(ModelError::fault("no memory of the host is left for a copy"));
@@ -474,7 +474,7 @@ impl Engine for CudaEngine {
 
     fn restore(&mut self, saved: &SavedSequence, to: usize) -> Result<(), ModelError> {
         let copy = saved.copy()?;
-        self.saves.land(&[to]).map_err(failed)?;
+        self.saves.wait_for_copies(&[to]).map_err(failed)?;
         self.pages.allocate_for(to, saved.tokens())?;
         self.stale[to] = false;
         let parts = self.memory.parts(&self.pages, to).map_err(failed)?;
@@ -483,7 +483,7 @@ impl Engine for CudaEngine {
 
     fn reset(&mut self, sequence: usize) {
         // If the device fails here, the next step fails too and reports it.
-        let _ = self.saves.land(&[sequence]);
+        let _ = self.saves.wait_for_copies(&[sequence]);
         self.ahead.leave(sequence);
         self.pages.release(sequence);
         self.counts.reset(sequence);

@@ -51,7 +51,7 @@ impl Model {
             _ => self.architecture.params.iter().map(|param| self.checkpoint.bytes_of(param)).sum(),
         };
         let on_host = device.capabilities().backend == BackendKind::Cpu;
-        let loaded = self.architecture.is_tied() && self.architecture.ends_here();
+        let loaded = self.architecture.is_tied() && self.architecture.is_last_stage();
         if !on_host || loaded {
             return all;
         }

@@ -1,5 +1,5 @@
 use crate::{StateType, Storage};
-use architectures::{CannotSplit, ConfigError, ModelTooLarge, UnsupportedStateType};
+use architectures::{ConfigError, ModelTooLarge, SplitError, UnsupportedStateType};
 use device::DeviceError;
 use facts::BackendKind;
 use ops::OpError;
@@ -125,7 +125,7 @@ pub enum ModelError {
     Device(String),
     /// A model that cannot be split over ranks.
     #[error(transparent)]
-    Split(#[from] CannotSplit),
+    Split(#[from] SplitError),
     /// A rank of a split model has ended, and with it the whole model.
     #[error("{what}")]
     Rank {

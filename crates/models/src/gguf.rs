@@ -140,8 +140,8 @@ pub(crate) fn numbers(
         let (own, behind) = std::mem::take(&mut rest).split_at_mut(block.values());
         blocks::numbers(block, bytes, own);
         let group = block.int().group.unwrap_or(own.len());
-        blocks::factors(block, bytes, |nth, [scale, _]| {
-            // Any value works with scale 0: `factors` returns another scale for such a group, so that its zero point
+        blocks::scales_and_zeros(block, bytes, |nth, [scale, _]| {
+            // Any value works with scale 0: `scales_and_zeros` returns another scale for such a group, so that its zero point
             // can represent the offset.
             if scale == 0.0 {
                 own[nth * group..(nth + 1) * group].fill(0);
@@ -152,7 +152,7 @@ pub(crate) fn numbers(
 }
 
 /// Scales and zero points of some rows `[rows, groups]`: a value is `scale (number - zero)`.
-pub(crate) fn factors(
+pub(crate) fn scales_and_zeros(
     placed: &GgufParam,
     from: (&[Shard], &AtomicU64),
     rows: Range<usize>,
@@ -162,7 +162,7 @@ pub(crate) fn factors(
     placed.blocks(from, rows, |block, bytes| {
         let int = block.int();
         let middle = if int.bits == 4 && !int.is_float() { 8.0 } else { 0.0 };
-        blocks::factors(block, bytes, |group, [scale, least]| {
+        blocks::scales_and_zeros(block, bytes, |group, [scale, least]| {
             let (scale, zero) = match scale {
                 0.0 => (1.0, least),
                 _ if int.symmetric => (scale, 0.0),
@@ -185,7 +185,7 @@ pub(crate) fn offsets(
     let mut both = scales.iter_mut().zip(offsets);
     placed.blocks(from, rows, |block, bytes| {
         let middle = if block.int().symmetric { 8.0 } else { 0.0 };
-        blocks::factors(block, bytes, |_, [scale, least]| {
+        blocks::scales_and_zeros(block, bytes, |_, [scale, least]| {
             if let Some((scales, offsets)) = both.next() {
                 (*scales, *offsets) = (scale, scale * middle + least);
             }

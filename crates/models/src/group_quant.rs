@@ -1,8 +1,8 @@
 //! Integer weights of 4 and 8 bits: values, scales and zero points of rows, from files of each packing or random.
 
-mod factors;
 mod find;
 mod pack;
+mod scales;
 
 pub(crate) use find::find;
 pub(crate) use pack::{pack_columns, pack_rows, packed, shape_bytes};
@@ -222,7 +222,7 @@ impl IntegerValues<'_> {
                 }
             }
             // Such values are not a separate tensor.
-            Packing::Gguf(_) | Packing::LookedUp => {}
+            Packing::Gguf(_) | Packing::BitsAndBytes => {}
             Packing::Mxfp4 => {
                 for (row, into) in rows.zip(into.chunks_exact_mut(columns)) {
                     let first = (row * self.of.columns + own.start) / 2;
@@ -265,7 +265,7 @@ impl IntegerValues<'_> {
     /// holds.
     ///
     /// # Errors
-    /// As [`IntegerValues::factors`].
+    /// As [`IntegerValues::scales_and_zeros`].
     pub(crate) fn fill<V: Value>(&self, first: usize, into: &mut [V]) -> Result<(), ModelError> {
         let (columns, groups) = (self.columns(), self.groups());
         if let IntegerSource::Blocks(placed) = &self.of.held {
@@ -280,10 +280,10 @@ impl IntegerValues<'_> {
         }
         let rows = first / columns..(first + into.len()).div_ceil(columns);
         let mut numbers = vec![0i8; rows.len() * columns];
-        let mut factors = vec![0f32; 2 * rows.len() * groups];
-        let (scales, zeros) = factors.split_at_mut(rows.len() * groups);
+        let mut scales_and_zeros = vec![0f32; 2 * rows.len() * groups];
+        let (scales, zeros) = scales_and_zeros.split_at_mut(rows.len() * groups);
         self.numbers(rows.clone(), &mut numbers)?;
-        self.factors(rows.clone(), scales, zeros)?;
+        self.scales_and_zeros(rows.clone(), scales, zeros)?;
         let start = first - rows.start * columns;
         for (at, into) in (start..).zip(into) {
             let (row, column) = (at / columns, at % columns);

@@ -44,7 +44,7 @@ mod verify;
 use architectures::params::Param;
 pub use architectures::{
     Architecture, Capacity, Config, Footprint, LargestStep, SHAPES, ShardRank, StateType,
-    WeightStorage, in_fp8, in_integers, shape,
+    WeightStorage, shape, with_fp8_weights, with_int_weights,
 };
 use architectures::{Layer, Mixer, Rope, layers, params};
 pub use checkpoint::Checkpoint;
@@ -66,7 +66,7 @@ pub use logprobs::TokenLogprobs;
 pub use pages::Pages;
 pub use pooler::{Pooler, PoolingMode};
 pub use quantize::{Quantized, QuantizedFormat, QuantizedTensor, quantize};
-pub use ranks::{Opening, RankEnded, Ranks, follow};
+pub use ranks::{OpenRequest, RankEnded, Ranks, follow};
 pub use read::{read_config, read_json, read_text};
 pub use sampling::Sampling;
 pub use saved::SavedSequence;

@@ -133,11 +133,11 @@ impl IntegerValues<'_> {
     /// For each row the scale with which all of its values are exact in float8; `None` if a row's range is too large.
     ///
     /// # Errors
-    /// As [`IntegerValues::factors`].
+    /// As [`IntegerValues::scales_and_zeros`].
     pub(crate) fn float8_scales(&self, rows: Range<usize>) -> Result<Option<Vec<f32>>, ModelError> {
         let buffers = || (vec![0f32; self.of.groups()], vec![0i8; self.of.columns]);
         let of_rows = rows.into_par_iter().map_init(buffers, |(scales, numbers), row| {
-            self.factors(row..row + 1, scales, &mut [])?;
+            self.scales_and_zeros(row..row + 1, scales, &mut [])?;
             let (mut least, mut most) = ends(scales.iter());
             if least * APART < most {
                 // Groups of zeros are exact with any scale.
@@ -174,7 +174,7 @@ impl IntegerValues<'_> {
         let mut scales = vec![0f32; groups];
         for ((row, of_row), into) in rows.zip(of_rows).zip(into.chunks_exact_mut(columns)) {
             self.numbers(row..row + 1, &mut numbers)?;
-            self.factors(row..row + 1, &mut scales, &mut [])?;
+            self.scales_and_zeros(row..row + 1, &mut scales, &mut [])?;
             let own = numbers.chunks(group).zip(into.chunks_mut(group)).zip(&scales);
             for ((numbers, into), scale) in own {
                 // The ratio is a power of two; groups beyond the table contain only zeros.

@@ -32,21 +32,21 @@ use parallel::Parallel;
 use short_conv::ShortConv;
 
 /// A layer's mixer. Its states and caches belong to the executor.
-trait Mix<B: Backend>: Send {
+trait LayerMixer<B: Backend>: Send {
     /// Adds its output for the input rows to the residual stream and advances the states of the step's sequences.
-    fn mix(&self, run: &mut B::Run<'_>, x: Input<'_>) -> Result<(), Unmixed>;
+    fn mix(&self, run: &mut B::Run<'_>, x: Input<'_>) -> Result<(), MixerError>;
 }
 
 /// Why a mixer failed.
 #[derive(Debug)]
-pub(crate) enum Unmixed {
+pub(crate) enum MixerError {
     /// A call failed.
     Call(OpError),
     /// The all-reduce within it failed.
     Sum(ModelError),
 }
 
-impl From<OpError> for Unmixed {
+impl From<OpError> for MixerError {
     fn from(error: OpError) -> Self {
         Self::Call(error)
     }
@@ -56,7 +56,7 @@ impl From<OpError> for Unmixed {
 fn mixer<B: Backend>(
     of: &architectures::Mixer,
     load: &mut impl Loader<B>,
-) -> Result<Option<Box<dyn Mix<B>>>, ModelError> {
+) -> Result<Option<Box<dyn LayerMixer<B>>>, ModelError> {
     use architectures::Mixer;
     Ok(Some(match of {
         Mixer::Mamba1(of) => Box::new(Mamba1::new(of, load)?),
@@ -80,7 +80,7 @@ pub(crate) struct Program<B: Backend> {
 
 /// The parts of a layer, each with its norm.
 struct Layer<B: Backend> {
-    mixer: Option<(RmsNorm, Box<dyn Mix<B>>)>,
+    mixer: Option<(RmsNorm, Box<dyn LayerMixer<B>>)>,
     forward: Option<(RmsNorm, Forward<B>)>,
 }
 
@@ -96,7 +96,7 @@ impl<B: Backend> Program<B> {
         let layer = |of: &crate::Layer| {
             // The gate's multiplier is applied to the whole input of the feed-forward part and divided out of its
             // output.
-            let on_gates = of.mlp.as_ref().map_or(1.0, |mlp| mlp.factors[0]);
+            let on_gates = of.mlp.as_ref().map_or(1.0, |mlp| mlp.multipliers[0]);
             let mixer = match mixer(&of.mixer, load)? {
                 Some(mixer) => Some((load.norm(of.input_norm, 1)?, mixer)),
                 None => None,
@@ -116,7 +116,7 @@ impl<B: Backend> Program<B> {
         };
         let layers = of.layers.iter().map(layer).collect::<Result<_, ModelError>>()?;
         let end = || Ok::<_, ModelError>((load.norm(of.norm, 1)?, load.head(&of.head)?));
-        Ok(Self { layers, end: of.ends_here().then(end).transpose()? })
+        Ok(Self { layers, end: of.is_last_stage().then(end).transpose()? })
     }
 
     /// Runs all layers on the residual stream; returns the logits `[rows, vocabulary]` of the wanted rows.
@@ -143,8 +143,8 @@ impl<B: Backend> Layer<B> {
     ) -> Result<(), ModelError> {
         if let Some((norm, mixer)) = &self.mixer {
             mixer.mix(run, Input::stream(norm)).map_err(|why| match why {
-                Unmixed::Call(error) => failed(error),
-                Unmixed::Sum(error) => error,
+                MixerError::Call(error) => failed(error),
+                MixerError::Sum(error) => error,
             })?;
             run.sum_over_ranks()?;
         }

@@ -6,7 +6,7 @@ use crate::checkpoint::{Checkpoint, Files, INDEX, Shard, TensorLocation};
 use crate::convert::shard::written_header;
 use crate::files::{FileProgress, TemporaryFiles, room, whole, write_text};
 use crate::{Architecture, Config, ModelError, read_config};
-use architectures::{SCALE, StorageFormat, in_fp8, in_integers};
+use architectures::{SCALE, StorageFormat, with_fp8_weights, with_int_weights};
 use facts::{CompactCollect, CompactSort};
 use ops::E4m3;
 use rayon::prelude::*;
@@ -35,9 +35,9 @@ impl QuantizedFormat {
     /// [`ModelError::Config`] when it does not describe a model.
     pub fn of(self, config: Config) -> Result<Config, ModelError> {
         Ok(match self {
-            Self::Fp8 => in_fp8(config),
-            Self::Int8 => in_integers(config, 8)?,
-            Self::Int4 => in_integers(config, 4)?,
+            Self::Fp8 => with_fp8_weights(config),
+            Self::Int8 => with_int_weights(config, 8)?,
+            Self::Int4 => with_int_weights(config, 4)?,
         })
     }
 }

@@ -1,8 +1,7 @@
 //! Ranks of a split model: processes that each have a part of the model, and the connections between them.
 //!
-//! Rank 0 leads. It receives the requests for steps, sends each as an order to the other ranks, and all ranks execute
-//! it. Contributions to the residual stream are summed at rank 0 in the order of ranks, so that all ranks have the same
-//! bits.
+//! Rank 0 leads: it sends each operation, such as a step, as an order to the other ranks, and all ranks execute it.
+//! Contributions to the residual stream are summed at rank 0 in the order of ranks, so that all ranks get bitwise equal sums.
 
 mod leader;
 mod line;
@@ -10,7 +9,7 @@ mod order;
 mod stages;
 
 pub use leader::follow;
-pub use order::Opening;
+pub use order::OpenRequest;
 
 use crate::{Engine, Model, ModelError, open};
 use architectures::ShardRank;
@@ -46,8 +45,9 @@ struct Star {
     lines: Vec<Line>,
     /// The current order. Frames of older orders belong to abandoned steps.
     order: u32,
-    /// An order that arrived instead of a sum.
+    /// The next order, if it arrived instead of a sum.
     next: Option<Frame>,
+    /// Describes how a rank's process ended.
     ended: RankEnded,
 }
 
@@ -58,7 +58,7 @@ impl std::fmt::Debug for Ranks {
 }
 
 impl Ranks {
-    /// Rank 0: waits until all others have joined with their secret.
+    /// Creates rank 0's connections: waits until all other ranks have joined with the job's secret.
     ///
     /// # Errors
     /// [`ModelError::Rank`] naming one that has ended or did not join in time.
@@ -76,7 +76,7 @@ impl Ranks {
             let rank = missing + 1;
             if let Ok((stream, _)) = listener.accept() {
                 // Connections without the secret are ignored.
-                let place = |line: &mut Line| Some(line.welcome(secret).ok()? as usize);
+                let place = |line: &mut Line| Some(line.read_rank(secret).ok()? as usize);
                 let line = Line::new(stream).ok();
                 let joined = line.and_then(|mut line| Some((place(&mut line)?, line)));
                 if let Some((rank, line)) = joined
@@ -91,7 +91,7 @@ impl Ranks {
                 return Err(ModelError::rank(rank, format!("has ended: {why}")));
             }
             if Instant::now() > until {
-                return Err(ModelError::rank(rank, "did not come in time"));
+                return Err(ModelError::rank(rank, "did not join in time"));
             }
             std::thread::sleep(Duration::from_millis(2));
         }
@@ -100,13 +100,13 @@ impl Ranks {
         Ok(Self { place: ShardRank { rank: 0, ranks }, star: Arc::new(Mutex::new(star)) })
     }
 
-    /// Another rank: joins rank 0.
+    /// Creates another rank's connection: joins rank 0.
     ///
     /// # Errors
     /// [`ModelError::Rank`] when rank 0 is not reachable.
     pub fn join(at: SocketAddr, place: ShardRank, secret: &[u8]) -> Result<Self, ModelError> {
         let mut line = Line::new(TcpStream::connect(at).map_err(broken)?).map_err(broken)?;
-        line.greet(secret, place.rank as u32).map_err(broken)?;
+        line.identify(secret, place.rank as u32).map_err(broken)?;
         let ended = Box::new(|_, _| None);
         let star = Star { rank: place.rank, lines: vec![line], order: 0, next: None, ended };
         Ok(Self { place, star: Arc::new(Mutex::new(star)) })
@@ -117,7 +117,7 @@ impl Ranks {
         self.place
     }
 
-    /// Opens a model on all ranks. `part` is this rank's part, the first one; the others open theirs on the order.
+    /// Opens a model on all ranks, from rank 0. `part` is rank 0's part; the others open theirs when they receive the order.
     ///
     /// # Errors
     /// As [`crate::open`], and [`ModelError::Rank`] when another rank could not open it.
@@ -125,7 +125,7 @@ impl Ranks {
         &self,
         part: Model,
         device: Device,
-        opening: &Opening,
+        opening: &OpenRequest,
     ) -> Result<Box<dyn Engine>, ModelError> {
         // The other ranks use the same state type.
         let mut ordered = opening.clone();
@@ -138,25 +138,25 @@ impl Ranks {
         &self,
         part: Model,
         device: Device,
-        opening: &Opening,
+        opening: &OpenRequest,
     ) -> Result<Box<dyn Engine>, ModelError> {
         let part = Model { ranks: Some(self.clone()), ..part };
         let engine = open(part, device, opening.storage, opening.capacity)?;
         // Waits until all ranks have opened it.
-        self.sum(&mut [0.0])?;
+        self.all_reduce(&mut [0.0])?;
         Ok(engine)
     }
 
-    /// The result of an operation, if it succeeded on all ranks.
+    /// The result of an operation if it succeeded on all ranks. Every rank must call it.
     ///
     /// # Errors
-    /// This rank's own, or [`ModelError::Call`] of another rank's.
-    fn alike<T>(&self, done: Result<T, ModelError>) -> Result<T, ModelError> {
+    /// This rank's own error, or [`ModelError::Call`] if another rank failed.
+    fn agree<T>(&self, done: Result<T, ModelError>) -> Result<T, ModelError> {
         let mut all = [if done.is_ok() { 1.0 } else { 0.0 }];
-        self.sum(&mut all)?;
+        self.all_reduce(&mut all)?;
         match done {
             Ok(_) if (all[0] as usize) < self.place.ranks => {
-                Err(ModelError::fault("another rank could not do its part"))
+                Err(ModelError::fault("another rank failed"))
             }
             done => done,
         }
@@ -172,7 +172,7 @@ impl Ranks {
         star.order = star.order.wrapping_add(1);
         // Orders contain numbers and strings, which always serialize.
         let text = serde_json::to_vec(order).unwrap_or_default();
-        star.tell_all(Kind::Order, &text)
+        star.send_all(Kind::Order, &text)
     }
 
     /// Waits for the next order.
@@ -181,7 +181,7 @@ impl Ranks {
         let frame = match star.next.take() {
             Some(frame) => frame,
             None => loop {
-                let Ok(frame) = star.lines[0].read() else { return Err(star.gone(0)) };
+                let Ok(frame) = star.lines[0].read() else { return Err(star.connection_lost(0)) };
                 match frame.kind {
                     Kind::Order => break frame,
                     // Belongs to a step that this rank abandoned.
@@ -192,24 +192,24 @@ impl Ranks {
         };
         star.order = frame.order;
         serde_json::from_slice(&frame.bytes)
-            .map_err(|error| ModelError::rank(0, format!("gives an order that is none: {error}")))
+            .map_err(|error| ModelError::rank(0, format!("sent an invalid order: {error}")))
     }
 
     /// Reports to rank 0 that this rank cannot execute the order.
     fn refuse(&self, why: &ModelError) -> Result<(), ModelError> {
-        self.star().tell_all(Kind::Fault, why.to_string().as_bytes())
+        self.star().send_all(Kind::Fault, why.to_string().as_bytes())
     }
 
     /// Broadcasts bytes from rank 0 to all ranks.
     ///
     /// # Errors
     /// [`ModelError::Rank`] naming the one that has ended.
-    pub(crate) fn hand_out(&self, own: Vec<u8>) -> Result<Vec<u8>, ModelError> {
+    pub(crate) fn broadcast(&self, own: Vec<u8>) -> Result<Vec<u8>, ModelError> {
         let mut star = self.star();
         if self.place.rank > 0 {
-            return star.answer();
+            return star.recv_result();
         }
-        star.tell_all(Kind::Values, &own)?;
+        star.send_all(Kind::Values, &own)?;
         Ok(own)
     }
 
@@ -217,41 +217,41 @@ impl Ranks {
     ///
     /// # Errors
     /// [`ModelError::Rank`] naming the one that has ended; [`ModelError::Call`] naming one that failed.
-    pub(crate) fn sum(&self, values: &mut [f32]) -> Result<(), ModelError> {
+    pub(crate) fn all_reduce(&self, values: &mut [f32]) -> Result<(), ModelError> {
         let mut star = self.star();
         if self.place.rank > 0 {
-            star.tell_all(Kind::Values, &bytes_of(values))?;
-            let sum = star.answer()?;
-            return put(&sum, 0, values, |value, sum| *value = sum);
+            star.send_all(Kind::Values, &bytes_of(values))?;
+            let sum = star.recv_result()?;
+            return combine(&sum, 0, values, |value, sum| *value = sum);
         }
         for rank in 1..self.place.ranks {
-            let part = star.part(rank)?;
-            put(&part, rank, values, |value, part| *value += part)?;
+            let part = star.recv_part(rank)?;
+            combine(&part, rank, values, |value, part| *value += part)?;
         }
-        star.tell_all(Kind::Values, &bytes_of(values))
+        star.send_all(Kind::Values, &bytes_of(values))
     }
 }
 
 impl Star {
     /// Sends values to one rank, through rank 0.
-    fn tell(&mut self, rank: usize, bytes: &[u8]) -> Result<(), ModelError> {
+    fn send_to(&mut self, rank: usize, bytes: &[u8]) -> Result<(), ModelError> {
         let (order, at) = (self.order, rank - 1);
-        self.lines[at].write(Kind::Values, order, bytes).map_err(|_| self.gone(at))
+        self.lines[at].write(Kind::Values, order, bytes).map_err(|_| self.connection_lost(at))
     }
 
     /// Sends a frame on all connections.
-    fn tell_all(&mut self, kind: Kind, bytes: &[u8]) -> Result<(), ModelError> {
+    fn send_all(&mut self, kind: Kind, bytes: &[u8]) -> Result<(), ModelError> {
         let order = self.order;
         let sent = |line: &mut Line| line.write(kind, order, bytes);
         let failed = self.lines.iter_mut().map(sent).position(|sent| sent.is_err());
-        failed.map_or(Ok(()), |at| Err(self.gone(at)))
+        failed.map_or(Ok(()), |at| Err(self.connection_lost(at)))
     }
 
-    /// A rank's contribution to a sum.
-    fn part(&mut self, rank: usize) -> Result<Vec<u8>, ModelError> {
+    /// Receives a rank's contribution to a sum.
+    fn recv_part(&mut self, rank: usize) -> Result<Vec<u8>, ModelError> {
         let at = rank - 1;
         loop {
-            let Ok(frame) = self.lines[at].read() else { return Err(self.gone(at)) };
+            let Ok(frame) = self.lines[at].read() else { return Err(self.connection_lost(at)) };
             if frame.order != self.order {
                 continue;
             }
@@ -259,35 +259,37 @@ impl Star {
                 Kind::Values => return Ok(frame.bytes),
                 Kind::Fault => {
                     let why = String::from_utf8_lossy(&frame.bytes);
-                    return Err(ModelError::fault(format!("rank {rank} cannot go on: {why}")));
+                    return Err(ModelError::fault(format!("rank {rank} cannot continue: {why}")));
                 }
-                Kind::Order => return Err(ModelError::rank(rank, "gives orders")),
+                Kind::Order => {
+                    return Err(ModelError::rank(rank, "sent an order, which only rank 0 may do"));
+                }
             }
         }
     }
 
-    /// The sum from rank 0.
-    fn answer(&mut self) -> Result<Vec<u8>, ModelError> {
-        let Ok(frame) = self.lines[0].read() else { return Err(self.gone(0)) };
+    /// Receives the sum from rank 0.
+    fn recv_result(&mut self) -> Result<Vec<u8>, ModelError> {
+        let Ok(frame) = self.lines[0].read() else { return Err(self.connection_lost(0)) };
         match frame.kind {
             Kind::Values => Ok(frame.bytes),
             Kind::Fault => Err(reported_fault(&frame)),
             Kind::Order => {
                 self.next = Some(frame);
-                Err(ModelError::rank(0, "has given the step up"))
+                Err(ModelError::rank(0, "has abandoned the step"))
             }
         }
     }
 
-    /// The error of a broken connection; the other ranks are informed.
-    fn gone(&mut self, at: usize) -> ModelError {
+    /// The error of a broken connection, which is also sent to the other ranks.
+    fn connection_lost(&mut self, at: usize) -> ModelError {
         let rank = if self.rank == 0 { at + 1 } else { 0 };
         let why = (self.ended)(rank, ENDING).map(|why| format!(": {why}")).unwrap_or_default();
         let error = ModelError::rank(rank, format!("has ended{why}"));
         let (order, words) = (self.order, error.to_string());
         for (other, line) in self.lines.iter_mut().enumerate() {
             if other != at {
-                // A second broken connection is not reported.
+                // If another connection is broken too, its rank needs no report.
                 let _ = line.write(Kind::Fault, order, words.as_bytes());
             }
         }
@@ -297,7 +299,7 @@ impl Star {
 
 /// The error of a connection that could not be established.
 fn broken(error: std::io::Error) -> ModelError {
-    ModelError::Rank { what: format!("ranks have no line to one another: {error}") }
+    ModelError::Rank { what: format!("cannot connect the ranks: {error}") }
 }
 
 /// The error that rank 0 reports about another rank.
@@ -309,7 +311,8 @@ fn bytes_of(values: &[f32]) -> Vec<u8> {
     values.iter().flat_map(|value| value.to_le_bytes()).collect()
 }
 
-fn put(
+/// Combines each value with the one that was received: `with(value, received)`.
+fn combine(
     bytes: &[u8],
     rank: usize,
     values: &mut [f32],
@@ -317,7 +320,7 @@ fn put(
 ) -> Result<(), ModelError> {
     if bytes.len() != size_of_val(values) {
         let (got, wanted) = (bytes.len() / size_of::<f32>(), values.len());
-        return Err(ModelError::rank(rank, format!("has {got} values of a sum of {wanted}")));
+        return Err(ModelError::rank(rank, format!("sent {got} values, expected {wanted}")));
     }
     for (value, bytes) in values.iter_mut().zip(bytes.as_chunks().0) {
         with(value, f32::from_le_bytes(*bytes));

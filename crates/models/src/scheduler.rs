@@ -9,7 +9,6 @@
 //! oldest request advances in every step, and every request becomes the oldest.
 
 mod admission;
-mod ahead;
 mod copy_cost;
 mod embeddings;
 mod event;
@@ -19,6 +18,7 @@ mod in_flight_steps;
 mod kept;
 mod pace;
 mod prefixes;
+mod prepare_steps;
 mod read;
 mod request;
 mod score;
@@ -337,13 +337,13 @@ impl<'e> Scheduler<'e> {
     /// Decodes and prefills in the same pass, which reads the weights once.
     fn advance_all(&mut self, events: &mut Vec<SchedulerEvent>) -> Result<(), ModelError> {
         let decoding = self.running.iter().filter(|live| live.decodes()).count();
-        if decoding > 0 && !self.running.iter().any(ActiveRequest::reads) {
+        if decoding > 0 && !self.running.iter().any(ActiveRequest::prefills) {
             return self.decode(events);
         }
         let room = match decoding {
             0 => self.budget.tokens.max(1),
             _ => {
-                let prompts = self.running.iter().filter(|live| live.reads()).count();
+                let prompts = self.running.iter().filter(|live| live.prefills()).count();
                 let budget = self.pace.among(prompts, self.budget);
                 let max_mixed_step = budget.max_mixed_step.saturating_sub(self.swap.took());
                 self.pace.prompt_tokens(StepBudget { max_mixed_step, ..budget }, decoding)
@@ -389,13 +389,13 @@ impl<'e> Scheduler<'e> {
         let vocabulary = self.engine.architecture().vocabulary;
         for (at, tokens) in &who {
             let live = &mut self.running[*at];
-            if live.unread() == *tokens {
+            if live.pending_tokens() == *tokens {
                 live.compute_mask(vocabulary);
             }
         }
         let how = |(at, tokens): &(usize, usize)| {
             let live = &self.running[*at];
-            (live.unread() == *tokens).then(|| live.choice())
+            (live.pending_tokens() == *tokens).then(|| live.choice())
         };
         let how: Vec<_> = who.iter().map(how).collect();
         let drawn = self.engine.choose(batch, &how, count)?;

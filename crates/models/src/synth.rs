@@ -160,10 +160,10 @@ impl DrawnTensor {
     /// The tensors of an integer weight, without its integers.
     fn packed(name: &str, of: &Integers) -> Vec<Self> {
         let (rows, groups) = (of.rows, of.groups());
-        let mut factors = vec![0f32; 2 * rows * groups];
-        let (scales, zeros) = factors.split_at_mut(rows * groups);
+        let mut scales_and_zeros = vec![0f32; 2 * rows * groups];
+        let (scales, zeros) = scales_and_zeros.split_at_mut(rows * groups);
         // Random values are in no file, so reading them cannot fail.
-        let _ = reader(name, of, &AtomicU64::new(0)).factors(0..rows, scales, zeros);
+        let _ = reader(name, of, &AtomicU64::new(0)).scales_and_zeros(0..rows, scales, zeros);
         let scales = scales.iter().flat_map(|scale| bf16::from_f32(*scale).to_le_bytes());
         let zeros: Vec<i8> = zeros.iter().map(|zero| *zero as i8).collect();
         let of_matrix = [of.shape[of.shape.len() - 2], groups];
@@ -186,7 +186,8 @@ impl DrawnTensor {
     fn mxfp4(name: &str, of: &Integers) -> Vec<Self> {
         let mut scales = vec![0f32; of.rows * of.groups()];
         // Random values are in no file, so reading them cannot fail.
-        let _ = reader(name, of, &AtomicU64::new(0)).factors(0..of.rows, &mut scales, &mut []);
+        let _ =
+            reader(name, of, &AtomicU64::new(0)).scales_and_zeros(0..of.rows, &mut scales, &mut []);
         let scales = scales.into_iter().map(mxfp4::scale_bits).collect();
         let bytes = [Vec::new(), scales];
         let tensors = mxfp4::packed(name, &of.shape).into_iter().zip(bytes);

@@ -12,10 +12,10 @@ use crate::random::mix;
 use crate::speed::read;
 use crate::{
     Batch, Capacity, Choice, Engine, GenerationControl, LargestStep, LogitsOf, LogitsSelection,
-    ModelError, ModelSource, Opening, Ranks, Request, Sampling, StateType, StepBudget, Storage,
+    ModelError, ModelSource, OpenRequest, Ranks, Request, Sampling, StateType, StepBudget, Storage,
     generate, open,
 };
-use agreement::{Agreement, Judge, likeliest};
+use agreement::{Agreement, LogitsComparer, likeliest};
 use facts::{BackendKind, ParityRow, Status};
 use ops::Op;
 use ops::sampling::SamplingOp;
@@ -84,7 +84,7 @@ pub fn verify(
         let device = backends::open(backend).map_err(|why| ModelError::Device(why.to_string()))?;
         let Some(ranks) = ranks else { return open(model, device, storage, capacity) };
         let step = LargestStep { tokens: longest, logits: longest };
-        let opening = Opening::new(source, backend, storage, (capacity, step));
+        let opening = OpenRequest::new(source, backend, storage, (capacity, step));
         let opening = opening.one_layer_of_each_kind();
         ranks.open(model.part(ranks.place())?, device, &opening)
     };
@@ -105,13 +105,13 @@ pub fn hold(
     sequences: usize,
     lengths: &[usize],
 ) -> Verification {
-    let judge = Judge::new(engine.architecture(), storage);
-    let mut held = Holding { name, engine, reference, storage, judge, rows: Vec::new() };
-    held.check("prefill", Holding::prefill);
+    let judge = LogitsComparer::new(engine.architecture(), storage);
+    let mut held = EngineComparison { name, engine, reference, storage, judge, rows: Vec::new() };
+    held.check("prefill", EngineComparison::prefill);
     held.check("chunks", |held| held.pieces(7));
     held.check("token-by-token", |held| held.pieces(1));
-    held.check("generation", Holding::generation);
-    held.check("greedy", Holding::greedy);
+    held.check("generation", EngineComparison::generation);
+    held.check("greedy", EngineComparison::greedy);
     for length in lengths {
         held.check(&format!("{length}-and-{DECODED}-x{sequences}"), |held| {
             held.long(*length, sequences)
@@ -185,16 +185,16 @@ fn row(
     }
 }
 
-struct Holding<'a> {
+struct EngineComparison<'a> {
     name: &'a str,
     engine: &'a mut dyn Engine,
     reference: &'a mut dyn Engine,
     storage: Storage,
-    judge: Judge,
+    judge: LogitsComparer,
     rows: Vec<ParityRow>,
 }
 
-impl Holding<'_> {
+impl EngineComparison<'_> {
     /// Runs a check with its engine's launches as evidence.
     fn check(&mut self, what: &str, run: impl FnOnce(&mut Self) -> Result<Agreement, ModelError>) {
         let before = counts(self.engine);

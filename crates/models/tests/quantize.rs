@@ -219,7 +219,7 @@ fn missing_integer_tensors_are_named() {
 fn missing_scales_are_named() {
     let folder = tempfile::tempdir().unwrap();
     let options = SynthOptions::default();
-    synth(models::in_fp8(shape("llama-mini").unwrap()), folder.path(), &options).unwrap();
+    synth(models::with_fp8_weights(shape("llama-mini").unwrap()), folder.path(), &options).unwrap();
     let path = folder.path().join("model.safetensors");
     let whole = read(folder.path());
     let scale = "model.layers.0.mlp.down_proj.weight_scale";

@@ -1,6 +1,6 @@
 //! The processor as a backend.
 
-use device::{Device, Tenure, Unavailable};
+use device::{Device, DeviceOwnership, Unavailable};
 use facts::BackendKind;
 use ops::{Backend, Implementations};
 
@@ -27,7 +27,7 @@ impl Backend for Cpu {
         BackendKind::Cpu
     }
 
-    fn open(&self, ordinal: u32, _tenure: Tenure) -> Result<Device, Unavailable> {
+    fn open(&self, ordinal: u32, _tenure: DeviceOwnership) -> Result<Device, Unavailable> {
         match ordinal {
             0 => Ok(Device::processor()),
             _ => {

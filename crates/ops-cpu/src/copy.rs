@@ -41,7 +41,7 @@ pub fn read_parallel(device: &Device, from: &[f32]) -> f32 {
         || (),
         |(), block| {
             let range = (block * share).min(from.len())..((block + 1) * share).min(from.len());
-            let sum = dispatch(isa, Read(&from[range]));
+            let sum = dispatch(isa, StreamRead(&from[range]));
             sums[block].store(sum.to_bits(), Ordering::Relaxed);
         },
     );
@@ -66,9 +66,9 @@ pub fn negate_parallel(device: &Device, values: &mut [f32]) {
     );
 }
 
-struct Read<'a>(&'a [f32]);
+struct StreamRead<'a>(&'a [f32]);
 
-impl SimdKernel for Read<'_> {
+impl SimdKernel for StreamRead<'_> {
     type Output = f32;
 
     #[inline(always)]

@@ -9,7 +9,7 @@ use super::gemm::{
 };
 use super::simd::{Simd, SimdKernel, dispatch};
 use crate::floats::narrow;
-use device::{Device, HostBuffer, Isa, SharedMut, Walk};
+use device::{Device, HostBuffer, Isa, SharedMut, WeightReads};
 use half::bf16;
 use integers::Packed;
 use rayon::prelude::*;
@@ -35,7 +35,7 @@ pub struct Linear {
 enum Strips {
     F32(Isa, Sums, Vec<PackedB>),
     /// Strips, contiguous: a large buffer gets huge pages, which make reading all weights faster.
-    Bf16(HostBuffer<u32>, Walk),
+    Bf16(HostBuffer<u32>, WeightReads),
     Integers(Packed),
 }
 
@@ -83,7 +83,11 @@ impl Linear {
         words.par_chunks_mut(of_strip).enumerate().for_each(|(index, words)| {
             PanelsBf16::pack(strip(b, index * STRIP), words);
         });
-        Self { inputs: b.rows, outputs: b.columns, strips: Strips::Bf16(words, Walk::default()) }
+        Self {
+            inputs: b.rows,
+            outputs: b.columns,
+            strips: Strips::Bf16(words, WeightReads::default()),
+        }
     }
 
     /// Packs float32 weights `[outputs, inputs]` for `isa`. `read` returns some neighbouring rows and is called on all cores, so the
@@ -134,10 +138,12 @@ impl Linear {
             }
         };
         let words = PanelsBf16::words(inputs, outputs);
-        let words = HostBuffer::by_runs_with(words, of_strip, Vec::new, pack);
+        let words = HostBuffer::from_runs_with(words, of_strip, Vec::new, pack);
         match failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
             Some(error) => Err(error),
-            None => Ok(Self { inputs, outputs, strips: Strips::Bf16(words, Walk::default()) }),
+            None => {
+                Ok(Self { inputs, outputs, strips: Strips::Bf16(words, WeightReads::default()) })
+            }
         }
     }
 
@@ -274,7 +280,7 @@ impl Linear {
         device: &Device,
         kernel: &str,
         [rows, strip]: [usize; 2],
-        walked: Option<(&Walk, &[u32], usize)>,
+        walked: Option<(&WeightReads, &[u32], usize)>,
         (widths, epilogue): (&[usize], Epilogue),
         multiply: impl Fn(Range<usize>, usize, MatMut<'_>) + Sync,
     ) -> Vec<HostBuffer<f32>> {
@@ -285,8 +291,8 @@ impl Linear {
             Epilogue::SwiGlu => 2,
         };
         // Not cleared: for a prompt, clearing costs a good part of the product's own time.
-        let unwritten = |width: &usize| HostBuffer::<f32>::unwritten(rows * width);
-        let mut parts: Vec<_> = widths.iter().map(unwritten).collect();
+        let uninit = |width: &usize| HostBuffer::<f32>::uninit(rows * width);
+        let mut parts: Vec<_> = widths.iter().map(uninit).collect();
         let shared: Vec<_> = parts.iter_mut().map(|part| SharedMut::new(part)).collect();
         let grid = self.outputs.div_ceil(strip) * runs;
         let tile = || vec![0f32; strip * ROWS.min(rows)];
@@ -323,11 +329,11 @@ impl Linear {
             }
         };
         match walked.filter(|_| runs == 1) {
-            Some(walked) => device.launch_walking(kernel, grid, walked, tile, body),
+            Some(walked) => device.launch_prefetching(kernel, grid, walked, tile, body),
             None => device.launch_streaming(kernel, grid, tile, body),
         }
         // SAFETY: every block has run to its end, else `launch_streaming` panics; together they wrote all strips of all rows.
-        parts.into_iter().map(|part| unsafe { part.written() }).collect()
+        parts.into_iter().map(|part| unsafe { part.assume_init() }).collect()
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::table::CudaImplementations;
 use device::cuda::KernelSource;
-use device::{Device, Tenure, Unavailable};
+use device::{Device, DeviceOwnership, Unavailable};
 use facts::BackendKind;
 use ops::{Backend, Implementations};
 
@@ -39,8 +39,8 @@ impl Backend for NvidiaGpus {
         BackendKind::Cuda
     }
 
-    fn open(&self, ordinal: u32, tenure: Tenure) -> Result<Device, Unavailable> {
-        device::cuda::open(ordinal, tenure)
+    fn open(&self, ordinal: u32, ownership: DeviceOwnership) -> Result<Device, Unavailable> {
+        device::cuda::open(ordinal, ownership)
     }
 
     fn op(&self, op_name: &str) -> Option<&'static dyn Implementations> {

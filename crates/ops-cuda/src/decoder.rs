@@ -18,9 +18,11 @@ pub use cache::{Append, Turns, append};
 pub use embed::{Embed, embed};
 pub use gate::{GateRows, gate, gate_rows, multiply};
 pub use heads::{Heads, heads};
-pub use next::{Next, next};
-pub use ranks::{Inboxes, Join, PEERS, Rows, Spread, gather, join, join_many, join_peers, spread};
-pub use sequence_parallel::{JoinOwn, Mark, PartialResults, join_own, meet, narrow};
+pub use next::{DecodeIndices, next};
+pub use ranks::{
+    Inboxes, PEERS, ResidualSum, Rows, ShardedNorm, gather, join, join_many, join_peers, spread,
+};
+pub use sequence_parallel::{Mark, OwnedRowReduction, PartialResults, join_own, meet, narrow};
 pub use sinks::{Sinks, sinks};
 pub use states::StatePools;
 pub use take::take;
@@ -62,7 +64,7 @@ pub fn bundled() -> Vec<KernelSource> {
             ranks::join_many_source(DType::F32, arch.clone()),
             ranks::join_many_source(DType::Bf16, arch.clone()),
             sequence_parallel::join_source(arch.clone()),
-            sequence_parallel::meet_source(arch.clone()),
+            sequence_parallel::wait_source(arch.clone()),
             sequence_parallel::narrow_source(arch.clone()),
             states::source(arch.clone()),
             ranks::gather_source(arch),
@@ -87,11 +89,11 @@ fn launch(
 ) -> Result<PlannedLaunches, OpError> {
     // Each of these kernels waits for the preceding one (`wait_for_previous`).
     let overlaps = matches!(gpu(device), Ok((.., true)));
-    launch_apart(device, source, (Launch { overlaps, ..shape }, args), held)
+    launch_without_pdl(device, source, (Launch { overlaps, ..shape }, args), held)
 }
 
 /// Plans one launch without PDL, for use after kernels of another library, which do not trigger dependent launches.
-fn launch_apart(
+fn launch_without_pdl(
     device: &Device,
     source: impl FnOnce(GpuArch) -> KernelSource,
     (shape, args): (Launch, Args),

@@ -11,7 +11,7 @@ mod values;
 
 use crate::{NvidiaGpus, gpu};
 use device::cuda::{Buffer, Cuda, DeviceError, Event, Nccl, PinnedBuffer};
-use device::{Device, Tenure, Unavailable};
+use device::{Device, DeviceOwnership, Unavailable};
 use facts::{BackendKind, CompactSort, FabricReport, OUT_OF_TIME, UnmeasuredFabric};
 use ops::Backend;
 use std::sync::Arc;
@@ -77,7 +77,7 @@ pub fn fabric(
 /// Opens all GPUs in parallel while another thread searches for NCCL, to keep quick measurements short.
 fn open(plan: &FabricPlan) -> Result<Vec<Gpu>, Unavailable> {
     let open = &|(at, index): (u32, u32)| -> Result<Gpu, Unavailable> {
-        let device = NvidiaGpus.open(at, Tenure::Owned)?;
+        let device = NvidiaGpus.open(at, DeviceOwnership::Owned)?;
         Gpu::new(index, device, plan.largest as usize)
             .map_err(|error| Unavailable { backend: BackendKind::Cuda, reason: error.to_string() })
     };

@@ -61,7 +61,7 @@ pub struct StagePlanner<P: 'static> {
     /// Plans the stage of a call that has one.
     pub(crate) plan: fn(&P, &mut Planner<'_>) -> Result<PersistentStage, DeviceError>,
     /// Outputs that the stage does not write: a call with a tensor for one has no stage.
-    pub(crate) leaves_out: &'static [&'static str],
+    pub(crate) skipped_outputs: &'static [&'static str],
 }
 
 /// A call as a stage of a persistent kernel, over the tensors it was planned for.
@@ -112,11 +112,11 @@ impl PersistentStage {
         if let Some(weights) = self.requirements.kernel_of_weights() {
             planner.kernel(&weights.source(planner.arch()))?;
         }
-        Ok(Self { held: planner.into_held(), ..self })
+        Ok(Self { held: planner.into_operands(), ..self })
     }
 
     /// Whether one kernel can run this stage and all of the others.
-    pub fn goes_with(&self, others: &[Self]) -> bool {
+    pub fn can_share_kernel(&self, others: &[Self]) -> bool {
         KernelRequirements::of_all(others.iter().chain([self]).map(|stage| stage.requirements))
             .is_some()
     }

@@ -2,7 +2,9 @@
 #![allow(unsafe_code)] // Launches of kernels.
 
 use crate::BUNDLE;
-use device::cuda::{Args, Buffer, Cuda, DeviceError, Kernel, KernelSource, Launch, Moves, Stream};
+use device::cuda::{
+    Args, Buffer, Cuda, DeviceError, Kernel, KernelSource, Launch, OperandAddresses, Stream,
+};
 use ops::{Inputs, MAX_TENSORS, OpError, Slots, Typed};
 use std::sync::Arc;
 
@@ -204,11 +206,11 @@ impl Plan {
 
     fn enqueue(&self, now: &[u64], stream: &Stream) -> Result<(), OpError> {
         for step in &self.steps {
-            let moves = Moves { planned: &self.planned, now };
+            let moves = OperandAddresses { planned: &self.planned, now };
             // SAFETY: the variant planned these arguments for this kernel, and equivalent tensors are at the current
             // addresses. Freed memory returns to a pool that reuses it in stream order, so it may be dropped early.
             let launched = unsafe {
-                stream.launch_moved(&step.name, &step.kernel, &step.launch, &step.args, moves)
+                stream.launch_relocated(&step.name, &step.kernel, &step.launch, &step.args, moves)
             };
             launched.map_err(|error| OpError::Device { op: self.op, error })?;
         }

@@ -5,7 +5,7 @@ use crate::bundle::BUNDLE;
 use crate::plan::{OPERANDS, OUTPUTS, Plan, SCRATCH, Step};
 use device::cuda::{
     Args, Buffer, ComputeCapability, Cuda, CudaCapabilities, DeviceError, GpuArch, Kernel,
-    KernelSource, Launch, MapElement, Stream, TiledLayout, TmaDescriptor,
+    KernelSource, Launch, Stream, TiledLayout, TmaDescriptor, TmaElement,
 };
 use half::{bf16, f16};
 use ops::{DType, Inputs, MAX_TENSORS, OutputSpec, Slots, Tensor};
@@ -23,11 +23,11 @@ pub(crate) fn int(value: usize) -> Result<i32, DeviceError> {
 }
 
 /// The TMA element type of a floating-point type.
-pub(crate) fn map_element(dtype: DType) -> MapElement {
+pub(crate) fn map_element(dtype: DType) -> TmaElement {
     match dtype {
-        DType::F16 => MapElement::F16,
-        DType::Bf16 => MapElement::Bf16,
-        _ => MapElement::F32,
+        DType::F16 => TmaElement::F16,
+        DType::Bf16 => TmaElement::Bf16,
+        _ => TmaElement::F32,
     }
 }
 
@@ -368,7 +368,7 @@ impl<'a> Planner<'a> {
     /// kernel. The variant is responsible for that.
     pub fn launch(&mut self, kernel: Kernel, launch: Launch, args: impl Into<Args>) {
         if self.steps.iter().any(|step| step.name == self.kernel) {
-            self.launch_ahead(kernel, launch, args);
+            self.launch_auxiliary(kernel, launch, args);
         } else {
             let (name, args) = (self.kernel.to_owned(), args.into());
             self.steps.push(Step { name, kernel, launch, args });
@@ -377,7 +377,7 @@ impl<'a> Planner<'a> {
 
     /// Adds a prologue or epilogue launch. Its counter has the function's name appended, so that the variant's own
     /// name counts only its main kernel. Otherwise as [`Planner::launch`].
-    pub fn launch_ahead(&mut self, kernel: Kernel, launch: Launch, args: impl Into<Args>) {
+    pub fn launch_auxiliary(&mut self, kernel: Kernel, launch: Launch, args: impl Into<Args>) {
         let (name, args) = (format!("{}.{}", self.kernel, kernel.name()), args.into());
         self.steps.push(Step { name, kernel, launch, args });
     }
@@ -388,7 +388,7 @@ impl<'a> Planner<'a> {
     }
 
     /// Every input and output, for records that point to them.
-    pub(crate) fn into_held(mut self) -> Vec<Arc<Buffer>> {
+    pub(crate) fn into_operands(mut self) -> Vec<Arc<Buffer>> {
         let outputs = std::mem::take(&mut self.outputs);
         self.inputs().into_iter().chain(outputs.into_iter().map(|output| output.buffer)).collect()
     }

@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 macro_rules! source {
     ($path:literal) => {{
         const _: &str = include_str!($path);
-        device::cuda::Part::Packed { by: file!(), path: $path, unpack: crate::sources::text }
+        device::cuda::SourcePart::Packed { by: file!(), path: $path, unpack: crate::sources::text }
     }};
 }
 pub(crate) use source;

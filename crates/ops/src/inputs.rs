@@ -311,7 +311,7 @@ impl<'a> Inputs<'a> {
         self.dims(NAME, dims)?;
         match state.dtype() {
             DType::F32 => Ok(()),
-            _ => Err(self.dtype_error(NAME, "f32, as states are kept")),
+            _ => Err(self.dtype_error(NAME, "f32, the storage type of states")),
         }
     }
 

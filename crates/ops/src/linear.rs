@@ -6,7 +6,7 @@ mod convolution;
 mod problem;
 mod reference;
 
-pub use call::{ConvStep, Epilogue, LinearCall, LinearOptions, NormPrologue, Out};
+pub use call::{ConvStep, Epilogue, LinearCall, LinearOptions, NormPrologue, OutputType};
 pub use convolution::Convolution;
 pub use problem::{LinearProblem, Norm, SCALED, Scales};
 

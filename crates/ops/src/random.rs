@@ -37,7 +37,7 @@ const RUN: usize = 1 << 16;
 impl Tensor {
     /// A tensor of values uniform in [low, high), seeded by its name.
     pub fn uniform<E: Element>(name: &str, shape: &[usize], [low, high]: [f32; 2]) -> Self {
-        Self::by_runs::<E>(shape, RUN, |run, stored| {
+        Self::from_runs::<E>(shape, RUN, |run, stored| {
             let mut random = SplitMix64::named(&format!("{name}/{run}"));
             // Each 64-bit number gives two values of 24 bits.
             let mut values = vec![0.0; stored.len().next_multiple_of(2)];

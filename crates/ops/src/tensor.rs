@@ -172,34 +172,34 @@ impl Tensor {
         E::tensor(shape, values.into())
     }
 
-    /// A tensor whose values `fill` gives in runs of `run`, as [`HostBuffer::by_runs`] calls it.
-    pub fn by_runs<E: Element>(
+    /// A tensor whose values `fill` gives in runs of `run`, as [`HostBuffer::from_runs`] calls it.
+    pub fn from_runs<E: Element>(
         shape: &[usize],
         run: usize,
         fill: impl Fn(usize, &mut [E]) + Sync,
     ) -> Self {
-        E::tensor(shape, HostBuffer::by_runs(shape.iter().product(), run, fill))
+        E::tensor(shape, HostBuffer::from_runs(shape.iter().product(), run, fill))
     }
 
     /// A row-major tensor over memory of another library; `None` if it is not aligned to a cache line.
     ///
     /// # Safety
-    /// As of [`HostBuffer::lent`], for as many values as the shape has.
-    #[allow(unsafe_code)] // The caller upholds the contract of `HostBuffer::lent`.
-    pub unsafe fn lent(shape: &[usize], dtype: DType, start: *mut u8) -> Option<Self> {
+    /// As of [`HostBuffer::from_borrowed`], for as many values as the shape has.
+    #[allow(unsafe_code)] // The caller upholds the contract of `HostBuffer::from_borrowed`.
+    pub unsafe fn from_borrowed(shape: &[usize], dtype: DType, start: *mut u8) -> Option<Self> {
         let len = shape.iter().product();
         // SAFETY: the caller's promise; each type takes any bits.
         let data = unsafe {
             match dtype {
-                DType::F64 => HostBuffer::lent(start.cast(), len).map(Data::F64),
-                DType::F32 => HostBuffer::lent(start.cast(), len).map(Data::F32),
-                DType::Bf16 => HostBuffer::lent(start.cast(), len).map(Data::Bf16),
-                DType::F16 => HostBuffer::lent(start.cast(), len).map(Data::F16),
-                DType::I32 => HostBuffer::lent(start.cast(), len).map(Data::I32),
-                DType::E4m3 => HostBuffer::lent(start.cast(), len).map(Data::E4m3),
-                DType::U4 => HostBuffer::lent(start.cast(), len / 2).map(Data::U4),
-                DType::I8 => HostBuffer::lent(start.cast(), len).map(Data::I8),
-                DType::U8 => HostBuffer::lent(start, len).map(Data::U8),
+                DType::F64 => HostBuffer::from_borrowed(start.cast(), len).map(Data::F64),
+                DType::F32 => HostBuffer::from_borrowed(start.cast(), len).map(Data::F32),
+                DType::Bf16 => HostBuffer::from_borrowed(start.cast(), len).map(Data::Bf16),
+                DType::F16 => HostBuffer::from_borrowed(start.cast(), len).map(Data::F16),
+                DType::I32 => HostBuffer::from_borrowed(start.cast(), len).map(Data::I32),
+                DType::E4m3 => HostBuffer::from_borrowed(start.cast(), len).map(Data::E4m3),
+                DType::U4 => HostBuffer::from_borrowed(start.cast(), len / 2).map(Data::U4),
+                DType::I8 => HostBuffer::from_borrowed(start.cast(), len).map(Data::I8),
+                DType::U8 => HostBuffer::from_borrowed(start, len).map(Data::U8),
             }
         };
         Some(Self::side_by_side(shape, data?))

@@ -55,7 +55,7 @@ pub fn environments(options: &EnvOptions) -> Result<Vec<PyEnv>, ProbeError> {
     let candidates = discover::candidates(&options.source, options.venv.as_deref())?;
     let (mut envs, earlier): (Vec<PyEnv>, _) = rayon::join(
         || candidates.into_par_iter().map(|candidate| read(options, candidate)).collect(),
-        || native::Earlier::read(options.cache.as_deref()),
+        || native::CachedResults::read(options.cache.as_deref()),
     );
     native::inspect(&options.source, earlier, &mut envs);
     Ok(envs)
@@ -74,7 +74,7 @@ pub(crate) fn environment(
         verify_files: false,
     };
     let mut env = read(&options, discover::named(source, folder)?);
-    native::inspect(source, native::Earlier::read(cache), std::slice::from_mut(&mut env));
+    native::inspect(source, native::CachedResults::read(cache), std::slice::from_mut(&mut env));
     Ok(env)
 }
 

@@ -10,11 +10,11 @@ pub(crate) use cache::parse_cache;
 /// Folders in the loader's order, with the description of each in facts.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Loader {
-    places: Vec<Place>,
+    places: Vec<SearchPlace>,
 }
 
 #[derive(Debug, Clone)]
-struct Place {
+struct SearchPlace {
     source: String,
     files: Vec<PathBuf>,
 }
@@ -54,7 +54,7 @@ impl Loader {
     pub(crate) fn of(source: &Source) -> Self {
         let mut places = Vec::new();
         for folder in source.folders_of_var("LD_LIBRARY_PATH") {
-            places.push(Place::folder(
+            places.push(SearchPlace::folder(
                 source,
                 &folder,
                 format!("LD_LIBRARY_PATH {}", folder.display()),
@@ -62,12 +62,12 @@ impl Loader {
         }
         let cache =
             source.read("/etc/ld.so.cache").map(|bytes| parse_cache(&bytes)).unwrap_or_default();
-        places.push(Place {
+        places.push(SearchPlace {
             source: "/etc/ld.so.cache".to_string(),
             files: cache.into_iter().map(|entry| PathBuf::from(entry.path)).collect(),
         });
         for folder in STANDARD.iter().chain(NVIDIA) {
-            places.push(Place::folder(source, Path::new(folder), (*folder).to_string()));
+            places.push(SearchPlace::folder(source, Path::new(folder), (*folder).to_string()));
         }
         Self { places }
     }
@@ -104,7 +104,7 @@ impl Loader {
     }
 }
 
-impl Place {
+impl SearchPlace {
     fn folder(source: &Source, folder: &Path, words: String) -> Self {
         let files = libraries_in(source, folder);
         Self { source: words, files }

@@ -43,13 +43,13 @@ use store::{Lib, Store};
 type Linked = (u64, Unresolved);
 
 /// Cached results of earlier runs.
-pub(crate) struct Earlier<'a> {
+pub(crate) struct CachedResults<'a> {
     cache: Option<&'a Path>,
     known: CachedFiles,
     answers: Answers,
 }
 
-impl<'a> Earlier<'a> {
+impl<'a> CachedResults<'a> {
     /// Reads `cache`, the cache of compiled files, and the one next to it.
     pub(crate) fn read(cache: Option<&'a Path>) -> Self {
         let known = cache.map(CachedFiles::read).unwrap_or_default();
@@ -59,8 +59,8 @@ impl<'a> Earlier<'a> {
 
 /// Fills in [`facts::NativeFile::elf`] of every environment, and updates the cache. A cache that cannot be written only
 /// costs time in the next run.
-pub(crate) fn inspect(source: &Source, earlier: Earlier<'_>, envs: &mut [PyEnv]) {
-    let Earlier { cache, known, mut answers } = earlier;
+pub(crate) fn inspect(source: &Source, earlier: CachedResults<'_>, envs: &mut [PyEnv]) {
+    let CachedResults { cache, known, mut answers } = earlier;
     let store = Store::new(source, &known);
     let search = Search::of(source);
     let mut linked: HashMap<PathBuf, Linked> = HashMap::new();
@@ -113,7 +113,7 @@ fn ptxas(source: &Source, store: &Store<'_>, env: &PyEnv) -> Vec<Ptxas> {
 
 /// The results for one file.
 #[derive(Default)]
-struct Inspected {
+struct FileResult {
     elf: Option<Elf>,
     damage: Option<String>,
     linked: Option<Linked>,
@@ -138,22 +138,22 @@ fn inspect_env(
     }
     let torch = with_torch(store, search, &plain, &paths);
     let here = names_here(store, &paths);
-    let results: Vec<Inspected> = paths
+    let results: Vec<FileResult> = paths
         .par_iter()
         .map(|path| {
-            let Some(lib) = store.get(path) else { return Inspected::default() };
+            let Some(lib) = store.get(path) else { return FileResult::default() };
             // Modules for other systems have other names and formats.
             let damage = lib.object.damage.clone().filter(|_| is_for_this_loader(path));
             if !lib.object.is_elf() {
-                return Inspected { damage, ..Inspected::default() };
+                return FileResult { damage, ..FileResult::default() };
             }
             let mut elf = described(&lib.object);
             if !lib.object.readable {
-                return Inspected { elf: Some(elf), damage, linked: None };
+                return FileResult { elf: Some(elf), damage, linked: None };
             }
             let (process, root) = place(store, search, &plain, torch.as_ref(), path);
             let Some(root) = root else {
-                return Inspected { elf: Some(elf), damage, linked: None };
+                return FileResult { elf: Some(elf), damage, linked: None };
             };
             elf.needed = process.needs(root).iter().map(|(needed, _)| needed.clone()).collect();
             for needed in elf.needed.iter_mut().filter(|needed| needed.path.is_none()) {
@@ -165,7 +165,7 @@ fn inspect_env(
             elf.missing_symbols_total = unresolved.total;
             elf.module = unresolved.module;
             elf.problems.extend(unresolved.problems.iter().cloned());
-            Inspected { elf: Some(elf), damage, linked: Some((key, unresolved)) }
+            FileResult { elf: Some(elf), damage, linked: Some((key, unresolved)) }
         })
         .collect();
     let mut linked = Vec::new();

@@ -42,7 +42,7 @@ pub struct Source {
 }
 
 /// A file's metadata.
-pub(crate) struct About {
+pub(crate) struct FileMetadata {
     pub(crate) bytes: u64,
     /// Time of the last change, in seconds since 1970.
     pub(crate) changed: i64,
@@ -104,7 +104,7 @@ impl Source {
     }
 
     /// Queries NVML through a program that calls [`nvml::tell`], or with the additional argument `--moment`
-    /// [`nvml::tell_moment`]: a call that hangs or crashes then affects only that program. Without it NVML is called in
+    /// [`nvml::write_moment`]: a call that hangs or crashes then affects only that program. Without it NVML is called in
     /// this process, without a time limit.
     #[must_use]
     pub fn with_nvml_helper(mut self, program: PathBuf, arguments: &[&str]) -> Self {
@@ -253,9 +253,9 @@ impl Source {
     }
 
     /// Size, modification time and allocated space of a file; `None` if it does not exist.
-    pub(crate) fn about(&self, path: impl AsRef<Path>) -> Option<About> {
+    pub(crate) fn about(&self, path: impl AsRef<Path>) -> Option<FileMetadata> {
         let metadata = std::fs::metadata(self.on_disk(path.as_ref())).ok()?;
-        metadata.is_file().then(|| About {
+        metadata.is_file().then(|| FileMetadata {
             bytes: metadata.len(),
             changed: metadata.mtime(),
             unwritten: metadata.blocks() == 0 && metadata.len() > 0,
@@ -323,9 +323,9 @@ impl Source {
         self.asked_nvml(nvml::tell, None)
     }
 
-    /// NVML's current state ([`nvml::tell_moment`]).
+    /// NVML's current state ([`nvml::write_moment`]).
     pub(crate) fn ask_nvml_moment(&self) -> Nvml {
-        self.asked_nvml(nvml::tell_moment, Some(MOMENT))
+        self.asked_nvml(nvml::write_moment, Some(MOMENT))
     }
 
     fn asked_nvml(&self, tell: fn(&Self, &mut Vec<u8>), more: Option<&str>) -> Nvml {

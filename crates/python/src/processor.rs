@@ -11,9 +11,9 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 /// The process that used the CPU device first, and its device.
 static FIRST: OnceLock<(u32, Device)> = OnceLock::new();
 /// The device of this process if it is a forked child.
-static FORKED: Mutex<Option<&'static Forked>> = Mutex::new(None);
+static FORKED: Mutex<Option<&'static ForkedDevice>> = Mutex::new(None);
 
-struct Forked {
+struct ForkedDevice {
     process: u32,
     device: Device,
     pool: ThreadPool,
@@ -27,7 +27,7 @@ fn first() -> &'static (u32, Device) {
 }
 
 /// The device and pool of a forked child; `None` in the process that used the CPU device first.
-fn forked() -> Result<Option<&'static Forked>, String> {
+fn forked() -> Result<Option<&'static ForkedDevice>, String> {
     let (process, device) = first();
     let this = std::process::id();
     if this == *process {
@@ -40,7 +40,7 @@ fn forked() -> Result<Option<&'static Forked>, String> {
     }
     let pool = ThreadPoolBuilder::new().num_threads(device.capabilities().threads).build();
     let pool = pool.map_err(|error| format!("no threads after a fork: {error}"))?;
-    let forked = Forked { process: this, device: device.with_threads(1), pool };
+    let forked = ForkedDevice { process: this, device: device.with_threads(1), pool };
     *last = Some(Box::leak(Box::new(forked)));
     Ok(*last)
 }

@@ -98,8 +98,8 @@ pub(crate) unsafe fn on_host(
     }
     let start = std::ptr::with_exposed_provenance_mut(raw.data as usize);
     // SAFETY: guaranteed by the caller.
-    if let Some(lent) = unsafe { Tensor::lent(sizes, dtype, start) } {
-        return Ok(Some((lent, true)));
+    if let Some(borrowed) = unsafe { Tensor::from_borrowed(sizes, dtype, start) } {
+        return Ok(Some((borrowed, true)));
     }
     let mut own = Tensor::poisoned(sizes, dtype);
     let bytes = own.bytes_mut();

@@ -15,7 +15,7 @@ mod surroundings;
 mod words;
 
 use crate::format;
-use doubts::Doubts;
+use doubts::UnreliableTimes;
 use facts::{BenchReport, Comparison, DoctorReport, ParityReport, RunManifest, SCHEMA};
 
 pub(crate) use document::{UNCLEAR, tone};
@@ -31,7 +31,7 @@ pub const TOLERANCE_PCT: f64 = 5.0;
 
 /// The records of a run: a whole run folder, or the tables of a `bench -o`.
 #[derive(Debug, Clone, Copy)]
-pub struct Recorded<'a> {
+pub struct ComparedRun<'a> {
     /// The name that the user gave.
     pub name: &'a str,
     /// Its manifest.
@@ -47,9 +47,9 @@ pub struct Recorded<'a> {
 }
 
 /// Compares a run with a base.
-pub fn compare(base: &Recorded<'_>, run: &Recorded<'_>, tolerance_pct: f64) -> Comparison {
+pub fn compare(base: &ComparedRun<'_>, run: &ComparedRun<'_>, tolerance_pct: f64) -> Comparison {
     let (parity, parity_same, parity_passed) = parity::changes(base.parity, run.parity);
-    let doubts = Doubts::of(base, run);
+    let doubts = UnreliableTimes::of(base, run);
     Comparison {
         schema: SCHEMA,
         base: base.name.to_owned(),
@@ -67,7 +67,7 @@ pub fn compare(base: &Recorded<'_>, run: &Recorded<'_>, tolerance_pct: f64) -> C
     }
 }
 
-fn notes(base: &Recorded<'_>, run: &Recorded<'_>) -> Vec<String> {
+fn notes(base: &ComparedRun<'_>, run: &ComparedRun<'_>) -> Vec<String> {
     let mut notes = Vec::new();
     for recorded in [base, run] {
         let name = recorded.name;

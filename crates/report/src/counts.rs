@@ -209,13 +209,13 @@ pub(crate) fn not_passed(rows: &[ParityRow]) -> Vec<&ParityRow> {
 }
 
 /// Rows that are not passes, with a common reason.
-pub(crate) struct LeftOut<'a> {
+pub(crate) struct ExcludedRows<'a> {
     pub(crate) reason: String,
     /// Never empty.
     pub(crate) rows: Vec<&'a ParityRow>,
 }
 
-impl LeftOut<'_> {
+impl ExcludedRows<'_> {
     /// Number of rows of each op: `attention 10, kda 9`.
     pub(crate) fn ops(&self) -> String {
         let mut counts: Vec<(&str, usize)> = Vec::new();
@@ -230,18 +230,20 @@ impl LeftOut<'_> {
 }
 
 /// Rows of a status by their reason: a machine without a GPU has one reason for many rows.
-pub(crate) fn left_out(rows: &[ParityRow], wanted: Status) -> Vec<LeftOut<'_>> {
+pub(crate) fn left_out(rows: &[ParityRow], wanted: Status) -> Vec<ExcludedRows<'_>> {
     by_reason(rows.iter().filter(|row| row.status == wanted))
 }
 
 /// Rows by their reason, in order of first appearance.
-pub(crate) fn by_reason<'a>(rows: impl IntoIterator<Item = &'a ParityRow>) -> Vec<LeftOut<'a>> {
-    let mut found: Vec<LeftOut<'_>> = Vec::new();
+pub(crate) fn by_reason<'a>(
+    rows: impl IntoIterator<Item = &'a ParityRow>,
+) -> Vec<ExcludedRows<'a>> {
+    let mut found: Vec<ExcludedRows<'_>> = Vec::new();
     for row in rows {
         let reason = reason(row);
         match found.iter_mut().find(|known| known.reason == reason) {
             Some(known) => known.rows.push(row),
-            None => found.push(LeftOut { reason, rows: vec![row] }),
+            None => found.push(ExcludedRows { reason, rows: vec![row] }),
         }
     }
     found

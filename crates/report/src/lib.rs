@@ -37,7 +37,7 @@ pub use crate::csv::{
     read_parity_csv, read_samples_csv, samples_csv,
 };
 pub use baseline::{BaselineShape, baseline, baselines};
-pub use compare::{Recorded, TOLERANCE_PCT, compare, comparison_report, gate, gate_report};
+pub use compare::{ComparedRun, TOLERANCE_PCT, compare, comparison_report, gate, gate_report};
 pub use fleet::{FLEET_FILE, fleet_report};
 pub use format::count;
 pub use pictures::{Picture, bench_pictures};

@@ -5,7 +5,7 @@ use crate::escape;
 
 /// Limits on the content of a document that would be too long.
 #[derive(Debug, Clone, Copy)]
-struct RenderLimits {
+struct SizeLimits {
     /// Maximum rows of a table, items of a list, lines of code.
     most: usize,
     /// Whether collapsed content and charts are included.
@@ -14,7 +14,7 @@ struct RenderLimits {
     reference: bool,
 }
 
-const ALL: RenderLimits = RenderLimits { most: usize::MAX, folded: true, reference: true };
+const ALL: SizeLimits = SizeLimits { most: usize::MAX, folded: true, reference: true };
 
 /// Reference sections.
 const REFERENCE: [&str; 4] = ["environment", "gpus", "processes", "matrix"];
@@ -27,9 +27,9 @@ pub(crate) fn render(document: &Document) -> String {
 /// The document in at most `lines` lines: collapsed content is omitted first, then reference sections, then the ends of
 /// long tables and lists, each with the number of omitted rows.
 pub(crate) fn render_within(document: &Document, lines: usize) -> String {
-    let brief = RenderLimits { folded: false, ..ALL };
+    let brief = SizeLimits { folded: false, ..ALL };
     let cut = [usize::MAX, 60, 40, 24, 16, 10, 6, 4, 2, 1];
-    let cut = cut.into_iter().map(|most| RenderLimits { most, folded: false, reference: false });
+    let cut = cut.into_iter().map(|most| SizeLimits { most, folded: false, reference: false });
     let mut shortest = String::new();
     for limits in [ALL, brief].into_iter().chain(cut) {
         shortest = render_in(document, limits);
@@ -41,7 +41,7 @@ pub(crate) fn render_within(document: &Document, lines: usize) -> String {
     format!("{}\n\n*The rest is in [report.html](report.html).*\n", kept.join("\n"))
 }
 
-fn render_in(document: &Document, limits: RenderLimits) -> String {
+fn render_in(document: &Document, limits: SizeLimits) -> String {
     let mut out = String::new();
     line(&mut out, &format!("# firstlight: {}", escape::markdown(&document.title)));
     line(&mut out, &prose(&document.subtitle));
@@ -73,7 +73,7 @@ fn line(out: &mut String, words: &str) {
     out.push_str("\n\n");
 }
 
-fn block(out: &mut String, part: &Block, limits: RenderLimits) {
+fn block(out: &mut String, part: &Block, limits: SizeLimits) {
     match part {
         Block::Heading { id, words } => {
             line(out, &format!("### <a id=\"{id}\"></a>{}", prose(words)))
@@ -149,7 +149,7 @@ fn block(out: &mut String, part: &Block, limits: RenderLimits) {
 const LEAST: usize = 12;
 
 /// Adds the number of omitted rows.
-fn more(out: &mut String, all: usize, limits: RenderLimits, before: &str) {
+fn more(out: &mut String, all: usize, limits: SizeLimits, before: &str) {
     if all > limits.most {
         let left = all - limits.most;
         out.push_str(&format!(
@@ -158,7 +158,7 @@ fn more(out: &mut String, all: usize, limits: RenderLimits, before: &str) {
     }
 }
 
-fn table(out: &mut String, table: &Table, limits: RenderLimits) {
+fn table(out: &mut String, table: &Table, limits: SizeLimits) {
     line(out, &format!("*Table:* {}", prose(&table.caption)));
     let row = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));
     out.push_str(&row(table.columns.iter().map(|(head, _)| escape::markdown(head)).collect()));

@@ -125,7 +125,7 @@ fn charts_without_a_bar_are_left_out() {
 #[test]
 fn run_compared_with_itself_has_each_doubt_once() {
     let sample = moved(CeilingKind::Copy);
-    let recorded = || report::Recorded {
+    let recorded = || report::ComparedRun {
         name: "a",
         manifest: None,
         doctor: None,
@@ -150,7 +150,7 @@ fn changes_of_many_cases_of_a_kernel_share_a_line() {
         facts::ParityReport { schema: facts::SCHEMA, rows: rows.collect() }
     };
     let shown = |base: &facts::ParityReport, run: &facts::ParityReport| {
-        let recorded = |name, parity| report::Recorded {
+        let recorded = |name, parity| report::ComparedRun {
             name,
             manifest: None,
             doctor: None,

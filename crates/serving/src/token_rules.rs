@@ -80,9 +80,9 @@ mod tests {
     use super::*;
 
     /// A guide that allows one token.
-    struct Only(u32);
+    struct SingleTokenGuide(u32);
 
-    impl Guide for Only {
+    impl Guide for SingleTokenGuide {
         fn mask(&mut self, allowed: &mut [u32]) {
             allowed.fill(0);
             allowed[self.0 as usize / 32] = 1 << (self.0 % 32);
@@ -121,7 +121,7 @@ mod tests {
     #[test]
     fn grammar_mask_is_used_if_rules_leave_no_token() {
         let rules = TokenRules { allowed: vec![6], ..TokenRules::default() };
-        let mut guide = rules.guide(&[], Some(Box::new(Only(5)))).unwrap();
+        let mut guide = rules.guide(&[], Some(Box::new(SingleTokenGuide(5)))).unwrap();
         assert_eq!(tokens(&mut *guide), [5]);
         assert!(guide.take(5));
     }

@@ -32,7 +32,7 @@ use facts::{
 };
 use journal::{Journal, JournalEntry};
 use lock::Lock;
-use places::Places;
+use places::ApplyPaths;
 use program::Programs;
 use std::fs;
 use std::path::Path;
@@ -91,7 +91,7 @@ pub fn apply(
     inspect: &dyn Inspect,
     progress: &mut dyn Progress,
 ) -> Result<ApplyReport, ApplyError> {
-    let places = Places::of(options.venv)?;
+    let places = ApplyPaths::of(options.venv)?;
     let lock = Lock::take(&places)?;
     let mut journal = Journal::open(&places);
     switch::finish(&places, &journal)?;
@@ -126,7 +126,7 @@ pub fn apply(
 /// # Errors
 /// If a precondition does not hold.
 pub fn preview(plan: &InstallPlan, options: &ApplyOptions) -> Result<String, ApplyError> {
-    let places = Places::of(options.venv)?;
+    let places = ApplyPaths::of(options.venv)?;
     let lock = Lock::take(&places)?;
     let programs = Programs::new(options.uv, &lock);
     let found = preconditions::check(plan, options, &places, &programs, false);
@@ -140,14 +140,14 @@ pub fn preview(plan: &InstallPlan, options: &ApplyOptions) -> Result<String, App
 /// Whether an earlier apply of this plan created the environment and every file is still as it was left, so that
 /// another apply changes nothing.
 pub fn is_applied(plan: &InstallPlan, venv: &Path) -> bool {
-    let Ok(places) = Places::of(venv) else { return false };
+    let Ok(places) = ApplyPaths::of(venv) else { return false };
     applied(&places, &journal::plan_sha256(plan), false)
         .is_some_and(|packages| repair::verify(&places.venv, &packages).is_empty())
 }
 
 /// The packages that an earlier apply of a plan installed, if the environment still has exactly these names and
 /// versions, and its interpreter. With `some`, packages may be missing.
-fn applied(places: &Places, plan_sha256: &str, some: bool) -> Option<Vec<AppliedPackage>> {
+fn applied(places: &ApplyPaths, plan_sha256: &str, some: bool) -> Option<Vec<AppliedPackage>> {
     let report = switch::record(&places.venv)?.report;
     let holds = match some {
         true => environment::holds_no_other(&places.venv, &report.packages),
@@ -163,7 +163,7 @@ fn applied(places: &Places, plan_sha256: &str, some: bool) -> Option<Vec<Applied
 struct Work<'a> {
     plan: &'a InstallPlan,
     options: &'a ApplyOptions<'a>,
-    places: &'a Places,
+    places: &'a ApplyPaths,
     programs: &'a Programs<'a>,
     inspect: &'a dyn Inspect,
     plan_sha256: String,
@@ -335,7 +335,7 @@ fn unfetched(packages: &[AppliedPackage]) -> Vec<AppliedPackage> {
 }
 
 /// Findings with the new environment's paths as they are after the switch.
-fn moved(findings: Vec<Finding>, places: &Places) -> Vec<Finding> {
+fn moved(findings: Vec<Finding>, places: &ApplyPaths) -> Vec<Finding> {
     let (from, to) = (places.new.display().to_string(), places.venv.display().to_string());
     let text = |text: String| text.replace(&from, &to);
     let evidence = |it: Evidence| Evidence { what: text(it.what), source: text(it.source) };

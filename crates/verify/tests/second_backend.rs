@@ -2,7 +2,7 @@
 //! line in a list of backends.
 #![allow(clippy::unwrap_used)] // Helpers of tests may panic like tests.
 
-use device::{Capabilities, Device, Isa, Tenure, Unavailable};
+use device::{Capabilities, Device, DeviceOwnership, Isa, Unavailable};
 use facts::{BackendKind, Status};
 use ops::{
     Backend, Backends, Execution, Implementations, Inputs, OpError, Preference, Problem, TensorMap,
@@ -31,7 +31,7 @@ impl Backend for StandIn {
         BackendKind::Metal
     }
 
-    fn open(&self, ordinal: u32, _tenure: Tenure) -> Result<Device, Unavailable> {
+    fn open(&self, ordinal: u32, _tenure: DeviceOwnership) -> Result<Device, Unavailable> {
         if ordinal > 0 {
             let reason = format!("there is no stand-in {ordinal}");
             return Err(Unavailable { backend: self.kind(), reason });
@@ -99,7 +99,7 @@ impl Implementations for Plain {
 }
 
 fn stand_in() -> Device {
-    BACKENDS.open(BackendKind::Metal, 0, Tenure::Owned).unwrap()
+    BACKENDS.open(BackendKind::Metal, 0, DeviceOwnership::Owned).unwrap()
 }
 
 /// The first quick case of each op, on every variant of the stand-in.
@@ -139,7 +139,7 @@ fn selection_names_the_variants_of_both_backends() {
     assert_eq!(reason("chunk.stand-in"), "recurrent.stand-in is for any call");
     assert_eq!(reason("chunk.portable"), "runs on cpu, this device is metal");
     // The same call on the other backend of the list.
-    let processor = BACKENDS.open(BackendKind::Cpu, 0, Tenure::Owned).unwrap();
+    let processor = BACKENDS.open(BackendKind::Cpu, 0, DeviceOwnership::Owned).unwrap();
     let error = call.select(&processor, Some("chunk.stand-in")).unwrap_err();
     assert_eq!(
         error.to_string(),
@@ -159,7 +159,7 @@ fn results_equal_those_of_the_cpu_variant() {
         let (device, mut outputs) = (stand_in(), TensorMap::new());
         call.run(&device, &mut outputs).unwrap();
         let chosen = call.select(&device, None).unwrap().chosen;
-        let processor = BACKENDS.open(BackendKind::Cpu, 0, Tenure::Owned).unwrap();
+        let processor = BACKENDS.open(BackendKind::Cpu, 0, DeviceOwnership::Owned).unwrap();
         let portable = chosen.replace(".stand-in", ".portable");
         let mut execution = call.prepare(&processor, &portable).unwrap();
         execution.launch().unwrap();

@@ -1,6 +1,6 @@
 //! Emits the events of an answer, and handles white space between its parts.
 
-use super::input::is_blank;
+use super::input::is_json_whitespace;
 use super::{Event, Ids};
 
 /// Collects events. White space next to calls and reasoning is a separator and is omitted from the text.
@@ -13,7 +13,7 @@ pub(super) struct Emitter {
     blank: String,
     /// The same for reasoning.
     reasoning_blank: String,
-    last: Last,
+    last: LastItem,
     content_begun: bool,
     reasoning_begun: bool,
     /// Whether an answer may have several calls.
@@ -25,7 +25,7 @@ pub(super) struct Emitter {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Last {
+enum LastItem {
     Nothing,
     Content,
     Reasoning,
@@ -39,7 +39,7 @@ impl Emitter {
             count: 0,
             blank: String::new(),
             reasoning_blank: String::new(),
-            last: Last::Nothing,
+            last: LastItem::Nothing,
             content_begun: false,
             reasoning_begun: false,
             parallel,
@@ -60,16 +60,16 @@ impl Emitter {
 
     pub(super) fn content(&mut self, text: &str) {
         self.blank.push_str(text);
-        let solid = self.blank.trim_end_matches(is_blank).len();
+        let solid = self.blank.trim_end_matches(is_json_whitespace).len();
         if solid == 0 {
             return;
         }
         let mut text: String = self.blank.drain(..solid).collect();
-        if !self.content_begun && self.last != Last::Nothing {
-            text.drain(..text.len() - text.trim_start_matches(is_blank).len());
+        if !self.content_begun && self.last != LastItem::Nothing {
+            text.drain(..text.len() - text.trim_start_matches(is_json_whitespace).len());
         }
         self.content_begun = true;
-        self.last = Last::Content;
+        self.last = LastItem::Content;
         match self.events.last_mut() {
             Some(Event::Content(last)) => last.push_str(&text),
             _ => self.events.push(Event::Content(text)),
@@ -79,16 +79,16 @@ impl Emitter {
     pub(super) fn reasoning(&mut self, text: &str) {
         let text = match self.reasoning_begun {
             true => text,
-            false => text.trim_start_matches(is_blank),
+            false => text.trim_start_matches(is_json_whitespace),
         };
         self.reasoning_blank.push_str(text);
-        let solid = self.reasoning_blank.trim_end_matches(is_blank).len();
+        let solid = self.reasoning_blank.trim_end_matches(is_json_whitespace).len();
         if solid == 0 {
             return;
         }
         let text: String = self.reasoning_blank.drain(..solid).collect();
         self.reasoning_begun = true;
-        self.last = Last::Reasoning;
+        self.last = LastItem::Reasoning;
         match self.events.last_mut() {
             Some(Event::Reasoning(last)) => last.push_str(&text),
             _ => self.events.push(Event::Reasoning(text)),
@@ -101,15 +101,15 @@ impl Emitter {
         if self.reasoning_begun {
             self.reasoning_blank.push('\n');
         }
-        if self.last == Last::Nothing {
-            self.last = Last::Reasoning;
+        if self.last == LastItem::Nothing {
+            self.last = LastItem::Reasoning;
         }
     }
 
     /// Starts a call.
     pub(super) fn start(&mut self, id: Option<String>, name: &str) {
         self.blank.clear();
-        self.last = Last::Call;
+        self.last = LastItem::Call;
         self.muted = !self.parallel && self.called();
         if self.muted {
             return;
@@ -135,7 +135,7 @@ impl Emitter {
     /// Ends the answer.
     pub(super) fn finish(&mut self) {
         let blank = std::mem::take(&mut self.blank);
-        if blank.is_empty() || !matches!(self.last, Last::Nothing | Last::Content) {
+        if blank.is_empty() || !matches!(self.last, LastItem::Nothing | LastItem::Content) {
             return;
         }
         match self.events.last_mut() {

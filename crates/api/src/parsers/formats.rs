@@ -18,12 +18,12 @@ use std::sync::Arc;
 pub(crate) struct Format {
     /// vLLM's names for its parsers of this format.
     pub(super) names: &'static [&'static str],
-    /// Texts of which a template writes one with a call.
-    shown: &'static [&'static str],
-    /// Texts in the source of a template whose rendered calls are not recognized.
-    taught: &'static [&'static str],
+    /// A template that renders a call with one of these texts uses this format.
+    rendered: &'static [&'static str],
+    /// If the rendered call is not recognized, a template whose source has one of these texts uses it.
+    template_texts: &'static [&'static str],
     /// Markers that may be special tokens, which are otherwise omitted from the text.
-    pub(super) marks: &'static [&'static str],
+    pub(super) markers: &'static [&'static str],
     /// Starts of a call that end reasoning without a closing marker.
     pub(super) interrupts: &'static [&'static str],
     /// Whether the format also marks reasoning.
@@ -42,9 +42,9 @@ const GRANITE_CALL: &str = "<|tool_call|>";
 const FORMATS: &[Format] = &[
     Format {
         names: &["openai", "gptoss"],
-        shown: &[harmony::CHANNEL],
-        taught: &[harmony::CHANNEL],
-        marks: &[
+        rendered: &[harmony::CHANNEL],
+        template_texts: &[harmony::CHANNEL],
+        markers: &[
             harmony::START,
             harmony::CHANNEL,
             harmony::CONSTRAIN,
@@ -61,9 +61,9 @@ const FORMATS: &[Format] = &[
     },
     Format {
         names: &["kimi_k2"],
-        shown: &[kimi::SECTION, kimi::CALL],
-        taught: &[kimi::SECTION, kimi::CALL],
-        marks: &[kimi::SECTION, kimi::CALL, kimi::ARGUMENTS, kimi::END_CALL, kimi::END_SECTION],
+        rendered: &[kimi::SECTION, kimi::CALL],
+        template_texts: &[kimi::SECTION, kimi::CALL],
+        markers: &[kimi::SECTION, kimi::CALL, kimi::ARGUMENTS, kimi::END_CALL, kimi::END_SECTION],
         interrupts: &[kimi::SECTION],
         has_channels: false,
         ids: Ids::Kimi,
@@ -72,23 +72,23 @@ const FORMATS: &[Format] = &[
     },
     Format {
         names: &["lfm2"],
-        shown: &[llama::LIST],
-        taught: &[llama::LIST, "<|tool_list_start|>"],
-        marks: &[llama::LIST, llama::END_LIST],
+        rendered: &[llama::LIST],
+        template_texts: &[llama::LIST, "<|tool_list_start|>"],
+        markers: &[llama::LIST, llama::END_LIST],
         interrupts: &[llama::LIST],
         has_channels: false,
         ids: Ids::Random,
         reader: |_| Box::new(ListCalls::default()),
         grammar: |grammar, function| {
-            let [open, close] = [llama::LIST, llama::END_LIST].map(|mark| grammar.mark(mark));
+            let [open, close] = [llama::LIST, llama::END_LIST].map(|marker| grammar.marker(marker));
             format!("{open} {} {close}", grammar::python(grammar, function))
         },
     },
     Format {
         names: &["qwen3_coder", "qwen3_xml", "mimo"],
-        shown: &[xml::FUNCTION],
-        taught: &[xml::FUNCTION],
-        marks: &[TOOL_CALL, END_TOOL_CALL],
+        rendered: &[xml::FUNCTION],
+        template_texts: &[xml::FUNCTION],
+        markers: &[TOOL_CALL, END_TOOL_CALL],
         interrupts: &["<tool_call>\n<function="],
         has_channels: false,
         ids: Ids::Random,
@@ -99,9 +99,9 @@ const FORMATS: &[Format] = &[
     },
     Format {
         names: &["mistral"],
-        shown: &[mistral::CALLS],
-        taught: &[mistral::CALLS],
-        marks: &[mistral::CALLS, mistral::ARGUMENTS, mistral::ID],
+        rendered: &[mistral::CALLS],
+        template_texts: &[mistral::CALLS],
+        markers: &[mistral::CALLS, mistral::ARGUMENTS, mistral::ID],
         interrupts: &[mistral::CALLS],
         has_channels: false,
         ids: Ids::NineLetters,
@@ -110,37 +110,37 @@ const FORMATS: &[Format] = &[
     },
     Format {
         names: &["granite"],
-        shown: &[GRANITE_CALL],
-        taught: &[GRANITE_CALL],
-        marks: &[GRANITE_CALL],
+        rendered: &[GRANITE_CALL],
+        template_texts: &[GRANITE_CALL],
+        markers: &[GRANITE_CALL],
         interrupts: &[],
         has_channels: false,
         ids: Ids::Random,
         reader: |functions| Box::new(Tagged::new(&[GRANITE_CALL, TOOL_CALL], None, functions)),
         grammar: |grammar, function| {
-            let open = grammar.mark(GRANITE_CALL);
+            let open = grammar.marker(GRANITE_CALL);
             format!(r#"{open} "[" {} "]""#, grammar.call(function, "arguments"))
         },
     },
     Format {
         names: &["hermes", "granite4"],
-        shown: &[TOOL_CALL],
-        taught: &[TOOL_CALL],
-        marks: &[TOOL_CALL, END_TOOL_CALL],
+        rendered: &[TOOL_CALL],
+        template_texts: &[TOOL_CALL],
+        markers: &[TOOL_CALL, END_TOOL_CALL],
         interrupts: &["<tool_call>\n{\"name\""],
         has_channels: false,
         ids: Ids::Random,
         reader: |functions| Box::new(Tagged::new(&[TOOL_CALL], Some(END_TOOL_CALL), functions)),
         grammar: |grammar, function| {
-            let [open, close] = [TOOL_CALL, END_TOOL_CALL].map(|mark| grammar.mark(mark));
+            let [open, close] = [TOOL_CALL, END_TOOL_CALL].map(|marker| grammar.marker(marker));
             format!(r#"{open} "\n" {} "\n" {close}"#, grammar.call(function, "arguments"))
         },
     },
     Format {
         names: &["pythonic", "llama4_pythonic"],
-        shown: &["[probe("],
-        taught: &["[func_name1(params_name1="],
-        marks: &[llama::PYTHON, llama::END_PYTHON],
+        rendered: &["[probe("],
+        template_texts: &["[func_name1(params_name1="],
+        markers: &[llama::PYTHON, llama::END_PYTHON],
         interrupts: &[],
         has_channels: false,
         ids: Ids::Random,
@@ -149,9 +149,9 @@ const FORMATS: &[Format] = &[
     },
     Format {
         names: &["llama3_json", "llama4_json"],
-        shown: &[r#"{"name": "probe", "parameters": "#],
-        taught: &[r#"{"name": function name, "parameters": "#],
-        marks: &[llama::TAG],
+        rendered: &[r#"{"name": "probe", "parameters": "#],
+        template_texts: &[r#"{"name": function name, "parameters": "#],
+        markers: &[llama::TAG],
         interrupts: &[],
         has_channels: false,
         ids: Ids::Random,
@@ -188,11 +188,11 @@ impl ModelFormat {
         let format = |name: &str| FORMATS.iter().find(|format| format.names.contains(&name));
         let mut format = match tool_call_parser {
             Some(name) => format(name),
-            None => template.and_then(taught_format),
+            None => template.and_then(template_format),
         };
         let style = match reasoning_parser {
             Some(name) => STYLES.iter().find(|style| style.names.contains(&name)),
-            None => template.and_then(taught_style),
+            None => template.and_then(template_style),
         };
         if reasoning_parser == Some("openai_gptoss") && tool_call_parser.is_none() {
             format = FORMATS.iter().find(|format| format.has_channels);
@@ -204,20 +204,21 @@ impl ModelFormat {
 }
 
 /// The format in which a template writes a call, or else the one in its source.
-fn taught_format(template: &ChatTemplate) -> Option<&'static Format> {
+fn template_format(template: &ChatTemplate) -> Option<&'static Format> {
     // Kimi's templates write the id, and Mistral's require nine alphanumeric characters.
-    let texts = ["functions.probe:0", "probe0000"].map(|id| shown(template, id));
-    let shows = |format: &&Format| {
+    let texts = ["functions.probe:0", "probe0000"].map(|id| render_call(template, id));
+    let renders_format = |format: &&Format| {
         let mut texts = texts.iter().flatten();
-        texts.any(|text| format.shown.iter().any(|shown| text.contains(shown)))
+        texts.any(|text| format.rendered.iter().any(|part| text.contains(part)))
     };
-    let teaches = |format: &&Format| format.taught.iter().any(|text| template.contains(text));
-    FORMATS.iter().find(shows).or_else(|| FORMATS.iter().find(teaches))
+    let names_format =
+        |format: &&Format| format.template_texts.iter().any(|text| template.contains(text));
+    FORMATS.iter().find(renders_format).or_else(|| FORMATS.iter().find(names_format))
 }
 
 /// A call as a template writes it: the rendered conversation with the call, without the part that the same conversation
 /// has without it.
-fn shown(template: &ChatTemplate, id: &str) -> Option<String> {
+fn render_call(template: &ChatTemplate, id: &str) -> Option<String> {
     let function = json!({ "name": "probe", "arguments": { "probe": "probe" } });
     let call = json!({ "id": id, "type": "function", "function": function });
     let called = json!({ "role": "assistant", "content": "", "tool_calls": [call] });
@@ -233,8 +234,9 @@ fn shown(template: &ChatTemplate, id: &str) -> Option<String> {
     })
 }
 
-fn taught_style(template: &ChatTemplate) -> Option<&'static Style> {
-    let teaches =
-        |style: &&Style| style.opens.iter().chain(style.closes).any(|mark| template.contains(mark));
-    STYLES.iter().find(teaches)
+fn template_style(template: &ChatTemplate) -> Option<&'static Style> {
+    let names_format = |style: &&Style| {
+        style.opens.iter().chain(style.closes).any(|marker| template.contains(marker))
+    };
+    STYLES.iter().find(names_format)
 }

@@ -33,7 +33,7 @@ impl<'a> Grammar<'a> {
     }
 
     /// A text that may be a special token.
-    pub(super) fn mark(&self, text: &str) -> String {
+    pub(super) fn marker(&self, text: &str) -> String {
         match self.special(text) {
             Some(id) => format!("<[{id}]>"),
             None => quoted(text),
@@ -45,10 +45,10 @@ impl<'a> Grammar<'a> {
     }
 
     /// Any text up to and including a marker.
-    pub(super) fn text_until(&mut self, mark: &str) -> String {
-        match self.special(mark) {
+    pub(super) fn text_until(&mut self, marker: &str) -> String {
+        match self.special(marker) {
             Some(id) => self.rule("", &format!(r"/(?s:.*)/ <[{id}]>")),
-            None => self.rule(&format!("[suffix={}]", quoted(mark)), r"/(?s:.*)/"),
+            None => self.rule(&format!("[suffix={}]", quoted(marker)), r"/(?s:.*)/"),
         }
     }
 
@@ -69,7 +69,7 @@ pub(super) fn quoted(text: &str) -> String {
 pub(super) fn harmony(grammar: &mut Grammar<'_>, function: &Function) -> String {
     use marks_of_harmony::{CHANNEL, CONSTRAIN, END, MESSAGE, START};
     let [channel, constrain, message, start] =
-        [CHANNEL, CONSTRAIN, MESSAGE, START].map(|mark| grammar.mark(mark));
+        [CHANNEL, CONSTRAIN, MESSAGE, START].map(|marker| grammar.marker(marker));
     let analysis = grammar.text_until(END);
     let analysis = format!(r#"({channel} "analysis" {message} {analysis} {start} "assistant")*"#);
     let to = quoted(&format!("commentary to=functions.{} ", function.name));
@@ -82,14 +82,14 @@ pub(super) fn harmony(grammar: &mut Grammar<'_>, function: &Function) -> String 
 pub(super) fn kimi(grammar: &mut Grammar<'_>, function: &Function) -> String {
     use marks_of_kimi::{ARGUMENTS, CALL, END_CALL, END_SECTION, SECTION};
     let [section, call, arguments, end, end_section] =
-        [SECTION, CALL, ARGUMENTS, END_CALL, END_SECTION].map(|mark| grammar.mark(mark));
+        [SECTION, CALL, ARGUMENTS, END_CALL, END_SECTION].map(|marker| grammar.marker(marker));
     let id = quoted(&format!("functions.{}:0", function.name));
     format!("{section} {call} {id} {arguments} %json {} {end} {end_section}", function.arguments)
 }
 
 pub(super) fn mistral(grammar: &mut Grammar<'_>, function: &Function) -> String {
     use marks_of_mistral::{ARGUMENTS, CALLS};
-    let calls = grammar.mark(CALLS);
+    let calls = grammar.marker(CALLS);
     // Tokenizers of version 11 and later have this token, after the function's name.
     match grammar.special(ARGUMENTS) {
         Some(id) => {
@@ -135,7 +135,7 @@ fn listed(schema: &Value) -> Option<Vec<Value>> {
 }
 
 pub(super) fn xml(grammar: &mut Grammar<'_>, function: &Function) -> String {
-    let [open, close] = ["<tool_call>", "</tool_call>"].map(|mark| grammar.mark(mark));
+    let [open, close] = ["<tool_call>", "</tool_call>"].map(|marker| grammar.marker(marker));
     let mut rule = format!(r#"{open} {}"#, quoted(&format!("\n<function={}>\n", function.name)));
     for (name, required, schema) in properties(function) {
         const END: &str = "\n</parameter>\n";

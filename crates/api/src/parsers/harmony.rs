@@ -3,7 +3,7 @@
 
 use super::Reader;
 use super::emitter::Emitter;
-use super::input::{Input, is_blank};
+use super::input::{Input, is_json_whitespace};
 use crate::calls::Function;
 use std::mem;
 use std::sync::Arc;
@@ -24,8 +24,9 @@ pub(super) struct Harmony {
 
 #[derive(Debug, Clone)]
 enum State {
-    /// A message's header, which the prompt has started; the text so far.
+    /// In a message's header, whose start may be in the prompt; its text so far.
     Header(String),
+    /// After a header.
     Body(Body),
 }
 
@@ -33,9 +34,11 @@ enum State {
 enum Body {
     Content,
     Reasoning,
-    /// White space that counts only if more text follows, and whether there are arguments.
+    /// The arguments of a call.
     Call {
+        /// White space that is emitted only if more text follows.
         blank: String,
+        /// Whether text of the arguments was emitted.
         begun: bool,
     },
 }
@@ -45,11 +48,11 @@ impl Harmony {
         Self { functions: Arc::clone(functions), state: State::Header(String::new()) }
     }
 
-    /// The message that a header announces.
+    /// The kind of the message with this header; starts a call if it is one.
     fn body(&self, header: &str, out: &mut Emitter) -> Body {
         let channel = header.split_once(CHANNEL).map_or("", |(_, after)| after.trim_start());
         let to = header.split_once("to=").map_or("", |(_, after)| after);
-        let end = |c: char| is_blank(c) || c == '<';
+        let end = |c: char| is_json_whitespace(c) || c == '<';
         let recipient = to.split(end).next().unwrap_or_default();
         let exists = |name: &str| self.functions.iter().any(|function| function.name == name);
         let function = recipient.strip_prefix("functions.");
@@ -74,9 +77,10 @@ impl Body {
             Self::Call { blank, begun } => {
                 blank.push_str(text);
                 if !*begun {
-                    blank.drain(..blank.len() - blank.trim_start_matches(is_blank).len());
+                    blank.drain(..blank.len() - blank.trim_start_matches(is_json_whitespace).len());
                 }
-                let solid: String = blank.drain(..blank.trim_end_matches(is_blank).len()).collect();
+                let solid: String =
+                    blank.drain(..blank.trim_end_matches(is_json_whitespace).len()).collect();
                 *begun |= !solid.is_empty();
                 out.arguments(&solid);
             }
@@ -100,8 +104,8 @@ impl Reader for Harmony {
     fn step(&mut self, input: &mut Input, out: &mut Emitter) -> bool {
         match &mut self.state {
             State::Header(header) => {
-                if header.trim_matches(is_blank).is_empty() {
-                    header.push_str(&input.take_blank());
+                if header.trim_matches(is_json_whitespace).is_empty() {
+                    header.push_str(&input.take_whitespace());
                     let begins = ["<|", "to=", "assistant"].map(|begin| input.starts(begin));
                     if input.first().is_none()
                         || (begins.contains(&None) && !begins.contains(&Some(true)))
@@ -117,22 +121,22 @@ impl Reader for Harmony {
                 }
                 let found = input.until(&[MESSAGE, START, END, CALL, RETURN]);
                 header.push_str(&found.text);
-                match found.mark {
+                match found.marker {
                     None => return false,
                     Some(0) => {
                         let header = mem::take(header);
                         self.state = State::Body(self.body(&header, out));
                     }
-                    // A header without a message is empty.
+                    // A header without a message is dropped.
                     Some(_) => header.clear(),
                 }
             }
             State::Body(body) => {
                 let found = input.until(&[END, CALL, RETURN, START, CHANNEL]);
                 body.push(&found.text, out);
-                let Some(mark) = found.mark else { return false };
+                let Some(marker) = found.marker else { return false };
                 body.end(out);
-                let header = if mark == 4 { CHANNEL.to_owned() } else { String::new() };
+                let header = if marker == 4 { CHANNEL.to_owned() } else { String::new() };
                 self.state = State::Header(header);
             }
         }

@@ -1,18 +1,19 @@
 //! Buffers text that is not parsed yet.
 
-/// The unparsed end of an answer. A reader consumes only text that later text cannot change.
+/// The unparsed end of an answer. A reader consumes only text whose meaning does not depend on later text.
 #[derive(Debug, Default)]
 pub(super) struct Input {
     text: String,
+    /// Bytes of `text` that are consumed.
     at: usize,
     /// The text is complete.
     pub(super) ended: bool,
 }
 
-/// Text up to a marker, and which of the markers followed it.
-pub(super) struct Before {
+/// The result of a search: the text before a marker, and the index of the marker that follows it.
+pub(super) struct MarkerSplit {
     pub(super) text: String,
-    pub(super) mark: Option<usize>,
+    pub(super) marker: Option<usize>,
 }
 
 impl Input {
@@ -36,56 +37,59 @@ impl Input {
         taken
     }
 
-    /// Puts back the last bytes taken since the last [`Input::add`].
-    pub(super) fn untake(&mut self, bytes: usize) {
+    /// Puts the last bytes back, which must have been taken after the last [`Input::add`].
+    pub(super) fn put_back(&mut self, bytes: usize) {
         self.at -= bytes;
     }
 
-    pub(super) fn take_blank(&mut self) -> String {
+    pub(super) fn take_whitespace(&mut self) -> String {
         let rest = self.rest();
-        self.take(rest.len() - rest.trim_start_matches(is_blank).len())
+        self.take(rest.len() - rest.trim_start_matches(is_json_whitespace).len())
     }
 
     /// Whether the rest starts with a marker; `None` if more text is needed.
-    pub(super) fn starts(&self, mark: &str) -> Option<bool> {
+    pub(super) fn starts(&self, marker: &str) -> Option<bool> {
         let rest = self.rest();
-        match rest.starts_with(mark) {
-            false if !self.ended && mark.starts_with(rest) => None,
+        match rest.starts_with(marker) {
+            false if !self.ended && marker.starts_with(rest) => None,
             starts => Some(starts),
         }
     }
 
     /// Takes the text before the earliest marker, and the marker. Without one it takes everything except an end that
-    /// may start a marker. No marker may be a prefix of another one.
-    pub(super) fn until(&mut self, marks: &[&str]) -> Before {
+    /// may be the start of a marker. No marker may be a prefix of another one.
+    pub(super) fn until(&mut self, markers: &[&str]) -> MarkerSplit {
         let rest = self.rest();
         for (at, byte) in rest.bytes().enumerate() {
-            let matches = |mark: &str| {
-                mark.as_bytes()[0] == byte && rest.as_bytes()[at..].starts_with(mark.as_bytes())
+            let matches = |marker: &str| {
+                marker.as_bytes()[0] == byte && rest.as_bytes()[at..].starts_with(marker.as_bytes())
             };
-            if let Some(mark) = marks.iter().position(|mark| matches(mark)) {
+            if let Some(marker) = markers.iter().position(|marker| matches(marker)) {
                 let text = self.take(at);
-                self.at += marks[mark].len();
-                return Before { text, mark: Some(mark) };
+                self.at += markers[marker].len();
+                return MarkerSplit { text, marker: Some(marker) };
             }
         }
-        let held = if self.ended { 0 } else { self.held(marks) };
-        Before { text: self.take(self.rest().len() - held), mark: None }
+        let partial = if self.ended { 0 } else { self.partial_marker(markers) };
+        MarkerSplit { text: self.take(self.rest().len() - partial), marker: None }
     }
 
-    /// Length of an end that may start a marker.
-    fn held(&self, marks: &[&str]) -> usize {
+    /// Length of the longest end of the text that is the start of a marker.
+    fn partial_marker(&self, markers: &[&str]) -> usize {
         let rest = self.rest();
-        let longest = marks.iter().map(|mark| mark.len() - 1).max().unwrap_or(0).min(rest.len());
+        let longest =
+            markers.iter().map(|marker| marker.len() - 1).max().unwrap_or(0).min(rest.len());
         let begins = |length: &usize| {
             let end = &rest.as_bytes()[rest.len() - length..];
-            marks.iter().any(|mark| mark.len() > *length && mark.as_bytes().starts_with(end))
+            markers
+                .iter()
+                .any(|marker| marker.len() > *length && marker.as_bytes().starts_with(end))
         };
         (1..=longest).rev().find(begins).unwrap_or(0)
     }
 }
 
-/// JSON's white space, which models write between the parts of a call.
-pub(super) fn is_blank(c: char) -> bool {
+/// Whether a character is white space in JSON, which models write between the parts of a call.
+pub(super) fn is_json_whitespace(c: char) -> bool {
     matches!(c, ' ' | '\n' | '\r' | '\t')
 }

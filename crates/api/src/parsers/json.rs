@@ -2,7 +2,7 @@
 //! are passed on as text, so that numbers keep all digits.
 
 use super::emitter::Emitter;
-use super::input::{Input, is_blank};
+use super::input::{Input, is_json_whitespace};
 use crate::calls::Function;
 use std::sync::Arc;
 
@@ -169,7 +169,7 @@ impl CallObject {
     pub(super) fn step(&mut self, input: &mut Input, out: &mut Emitter) -> Step {
         loop {
             if !matches!(self.state, State::KeyText | State::Value) {
-                let blank = input.take_blank();
+                let blank = input.take_whitespace();
                 self.keep(&blank);
             }
             let Some(first) = input.first() else { return Step::More };
@@ -282,7 +282,7 @@ impl CallObject {
             "arguments" | "parameters" => {
                 // Some models write the arguments as a JSON string; `null` and an empty text are no arguments.
                 let text = string(&text).unwrap_or(text);
-                let empty = matches!(text.trim_matches(is_blank), "" | "null");
+                let empty = matches!(text.trim_matches(is_json_whitespace), "" | "null");
                 self.arguments = Some(if empty { "{}".to_owned() } else { text });
                 true
             }

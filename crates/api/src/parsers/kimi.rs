@@ -2,7 +2,7 @@
 
 use super::Reader;
 use super::emitter::Emitter;
-use super::input::{Input, is_blank};
+use super::input::{Input, is_json_whitespace};
 use std::mem;
 
 pub(super) const SECTION: &str = "<|tool_calls_section_begin|>";
@@ -37,20 +37,20 @@ impl Reader for Kimi {
                 let found = input.until(&[CALL, SECTION, END_SECTION]);
                 out.content(&found.text);
                 found
-                    .mark
-                    .map(|mark| if mark == 0 { State::Id(String::new()) } else { State::Text })
+                    .marker
+                    .map(|marker| if marker == 0 { State::Id(String::new()) } else { State::Text })
             }
             State::Id(id) => {
                 let found = input.until(&[ARGUMENTS, END_CALL, CALL, END_SECTION]);
                 id.push_str(&found.text);
-                found.mark.map(|mark| match name(id) {
-                    Some(name) if mark == 0 => {
+                found.marker.map(|marker| match name(id) {
+                    Some(name) if marker == 0 => {
                         out.start(Some(id.trim().to_owned()), name);
                         State::Arguments { blank: String::new(), begun: false }
                     }
                     _ => {
                         out.content(&format!("{CALL}{id}"));
-                        if mark == 2 { State::Id(String::new()) } else { State::Text }
+                        if marker == 2 { State::Id(String::new()) } else { State::Text }
                     }
                 })
             }
@@ -58,16 +58,17 @@ impl Reader for Kimi {
                 let found = input.until(&[END_CALL, CALL, END_SECTION]);
                 blank.push_str(&found.text);
                 if !*begun {
-                    blank.drain(..blank.len() - blank.trim_start_matches(is_blank).len());
+                    blank.drain(..blank.len() - blank.trim_start_matches(is_json_whitespace).len());
                 }
-                let solid: String = blank.drain(..blank.trim_end_matches(is_blank).len()).collect();
+                let solid: String =
+                    blank.drain(..blank.trim_end_matches(is_json_whitespace).len()).collect();
                 *begun |= !solid.is_empty();
                 out.arguments(&solid);
-                found.mark.map(|mark| {
+                found.marker.map(|marker| {
                     if !*begun {
                         out.arguments("{}");
                     }
-                    if mark == 1 { State::Id(String::new()) } else { State::Text }
+                    if marker == 1 { State::Id(String::new()) } else { State::Text }
                 })
             }
         };
@@ -88,5 +89,5 @@ fn name(id: &str) -> Option<&str> {
     let id = id.trim();
     let name = id.strip_prefix("functions.").unwrap_or(id);
     let name = name.rsplit_once(':').map_or(name, |(name, _)| name);
-    (!name.is_empty() && !name.contains(is_blank)).then_some(name)
+    (!name.is_empty() && !name.contains(is_json_whitespace)).then_some(name)
 }

@@ -3,7 +3,7 @@
 
 use super::Reader;
 use super::emitter::Emitter;
-use super::input::{Input, is_blank};
+use super::input::{Input, is_json_whitespace};
 use super::json::{CallObject, Rules, Step};
 use super::python;
 use crate::calls::Function;
@@ -46,14 +46,14 @@ impl Llama {
     }
 
     fn begin(&self, before: &mut String, input: &mut Input, out: &mut Emitter) -> Option<State> {
-        before.push_str(&input.take_blank());
+        before.push_str(&input.take_whitespace());
         let first = input.first()?;
-        let marks = [TAG, PYTHON].map(|mark| (mark, input.starts(mark)));
-        if let Some((mark, _)) = marks.iter().find(|(_, starts)| *starts == Some(true)) {
-            before.push_str(&input.take(mark.len()));
+        let markers = [TAG, PYTHON].map(|marker| (marker, input.starts(marker)));
+        if let Some((marker, _)) = markers.iter().find(|(_, starts)| *starts == Some(true)) {
+            before.push_str(&input.take(marker.len()));
             return Some(State::Begin(mem::take(before)));
         }
-        if marks.iter().any(|(_, starts)| starts.is_none()) {
+        if markers.iter().any(|(_, starts)| starts.is_none()) {
             return None;
         }
         Some(match first {
@@ -72,9 +72,9 @@ impl Llama {
 
     /// The calls of a complete list, if all of their functions exist.
     fn list(&self, text: &str, out: &mut Emitter) {
-        let list = text.trim_start_matches(is_blank);
-        let list = [TAG, PYTHON].iter().fold(list, |list, mark| {
-            list.strip_prefix(mark).unwrap_or(list).trim_start_matches(is_blank)
+        let list = text.trim_start_matches(is_json_whitespace);
+        let list = [TAG, PYTHON].iter().fold(list, |list, marker| {
+            list.strip_prefix(marker).unwrap_or(list).trim_start_matches(is_json_whitespace)
         });
         let exists = |name: &str| self.functions.iter().any(|function| function.name == name);
         match python::calls(list).filter(|calls| calls.iter().all(|(name, _)| exists(name))) {
@@ -99,7 +99,7 @@ impl Reader for Llama {
             State::Text => {
                 let found = input.until(&[TAG, PYTHON]);
                 out.content(&found.text);
-                found.mark.map(|mark| State::Begin([TAG, PYTHON][mark].to_owned()))
+                found.marker.map(|marker| State::Begin([TAG, PYTHON][marker].to_owned()))
             }
             State::Object { before, call } => match call.step(input, out) {
                 Step::More => None,
@@ -121,7 +121,7 @@ impl Reader for Llama {
                 })
             }
             State::Next(between) => {
-                between.push_str(&input.take_blank());
+                between.push_str(&input.take_whitespace());
                 match input.first() {
                     None => None,
                     Some(';' | ',') => {
@@ -139,7 +139,7 @@ impl Reader for Llama {
             State::Lost => {
                 let found = input.until(&[TAG, PYTHON]);
                 out.arguments(&found.text);
-                found.mark.map(|mark| State::Begin([TAG, PYTHON][mark].to_owned()))
+                found.marker.map(|marker| State::Begin([TAG, PYTHON][marker].to_owned()))
             }
         };
         let moved = next.is_some();
@@ -215,12 +215,12 @@ impl Reader for ListCalls {
         let Some(inside) = &mut self.inside else {
             let found = input.until(&[LIST]);
             out.content(&found.text);
-            self.inside = found.mark.map(|_| String::new());
-            return found.mark.is_some();
+            self.inside = found.marker.map(|_| String::new());
+            return found.marker.is_some();
         };
         let found = input.until(&[END_LIST]);
         inside.push_str(&found.text);
-        if found.mark.is_none() {
+        if found.marker.is_none() {
             return false;
         }
         let inside = mem::take(inside);
@@ -250,7 +250,7 @@ fn marked(text: &str, out: &mut Emitter) -> bool {
     let mut input = Input::default();
     input.add(text);
     input.ended = true;
-    let _ = input.take_blank();
+    let _ = input.take_whitespace();
     if input.first() == Some('[') {
         input.take(1);
     }
@@ -264,7 +264,7 @@ fn marked(text: &str, out: &mut Emitter) -> bool {
             return called || call.started();
         }
         called = true;
-        let _ = input.take_blank();
+        let _ = input.take_whitespace();
         match input.first() {
             Some(',') => drop(input.take(1)),
             _ => return true,

@@ -3,7 +3,7 @@
 
 use super::Reader;
 use super::emitter::Emitter;
-use super::input::{Input, is_blank};
+use super::input::{Input, is_json_whitespace};
 use super::json::{CallObject, Rules, Scan, Step, ValueScan};
 use std::mem;
 
@@ -49,10 +49,10 @@ impl Reader for Mistral {
             State::Outside => {
                 let found = input.until(&[CALLS]);
                 out.content(&found.text);
-                found.mark.map(|_| State::Opened(CALLS.to_owned()))
+                found.marker.map(|_| State::Opened(CALLS.to_owned()))
             }
             State::Opened(before) => {
-                before.push_str(&input.take_blank());
+                before.push_str(&input.take_whitespace());
                 match input.first() {
                     None => None,
                     Some('{') => Some(object(mem::take(before), false)),
@@ -75,7 +75,7 @@ impl Reader for Mistral {
                 }
             },
             State::Next => {
-                let _ = input.take_blank();
+                let _ = input.take_whitespace();
                 match input.first() {
                     None => None,
                     Some(',') => Some(object(input.take(1), true)),
@@ -89,20 +89,20 @@ impl Reader for Mistral {
             State::Header(header) => {
                 let found = input.until(&[ARGUMENTS, "{", CALLS]);
                 header.push_str(&found.text);
-                found.mark.map(|mark| match named(header) {
-                    Some((name, id)) if mark < 2 => {
-                        if mark == 1 {
-                            input.untake(1);
+                found.marker.map(|marker| match named(header) {
+                    Some((name, id)) if marker < 2 => {
+                        if marker == 1 {
+                            input.put_back(1);
                         }
                         out.start(id, name);
                         State::Arguments(ValueScan::default())
                     }
                     _ => {
                         out.content(&format!("{CALLS}{header}"));
-                        match mark {
+                        match marker {
                             2 => State::Opened(CALLS.to_owned()),
-                            mark => {
-                                input.untake([ARGUMENTS, "{"][mark].len());
+                            marker => {
+                                input.put_back([ARGUMENTS, "{"][marker].len());
                                 // The marker is text and must not be parsed again.
                                 out.content(&input.take(1));
                                 State::Outside
@@ -113,7 +113,7 @@ impl Reader for Mistral {
             }
             State::Arguments(scan) => {
                 if scan.kind().is_none() {
-                    let _ = input.take_blank();
+                    let _ = input.take_whitespace();
                 }
                 let (next, bytes) = match scan.scan(input.rest()) {
                     _ if input.rest().is_empty() => (None, 0),
@@ -127,7 +127,7 @@ impl Reader for Mistral {
             State::Lost => {
                 let found = input.until(&[CALLS]);
                 out.arguments(&found.text);
-                found.mark.map(|_| State::Opened(CALLS.to_owned()))
+                found.marker.map(|_| State::Opened(CALLS.to_owned()))
             }
         };
         let moved = next.is_some();
@@ -155,6 +155,6 @@ fn named(header: &str) -> Option<(&str, Option<String>)> {
         None => (header, None),
     };
     let name = name.trim();
-    let is_name = !name.is_empty() && !name.contains(is_blank);
+    let is_name = !name.is_empty() && !name.contains(is_json_whitespace);
     is_name.then_some((name, id.filter(|id| !id.is_empty())))
 }

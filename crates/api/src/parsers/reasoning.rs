@@ -5,13 +5,15 @@
 pub(crate) struct Style {
     /// vLLM's names for its parsers of this style.
     pub(super) names: &'static [&'static str],
+    /// Opening markers.
     pub(super) opens: &'static [&'static str],
+    /// Closing markers.
     pub(super) closes: &'static [&'static str],
-    /// Whether an answer starts with reasoning without an opening marker, unless the prompt has closed it.
-    pub(super) open: bool,
+    /// Whether an answer starts with reasoning without an opening marker, unless the prompt ends with a closing one.
+    pub(super) implicit: bool,
 }
 
-/// Every style. A template has the first one whose markers it contains.
+/// Every style. The style of a chat template is the first one with a marker that the template contains.
 pub(super) const STYLES: &[Style] = &[
     Style {
         names: &[
@@ -29,35 +31,35 @@ pub(super) const STYLES: &[Style] = &[
         ],
         opens: &["<think>"],
         closes: &["</think>"],
-        open: false,
+        implicit: false,
     },
     Style {
         names: &["deepseek_r1", "minimax_m2", "step3"],
         opens: &["<think>"],
         closes: &["</think>"],
-        open: true,
+        implicit: true,
     },
-    Style { names: &["mistral"], opens: &["[THINK]"], closes: &["[/THINK]"], open: false },
+    Style { names: &["mistral"], opens: &["[THINK]"], closes: &["[/THINK]"], implicit: false },
     Style {
         names: &["granite"],
         opens: &["Here is my thought process:", "Here's my thought process:"],
         closes: &["Here is my response:", "Here's my response:"],
-        open: false,
+        implicit: false,
     },
     Style {
         names: &["seed_oss"],
         opens: &["<seed:think>"],
         closes: &["</seed:think>"],
-        open: false,
+        implicit: false,
     },
-    Style { names: &[], opens: &["◁think▷"], closes: &["◁/think▷"], open: false },
+    Style { names: &[], opens: &["◁think▷"], closes: &["◁/think▷"], implicit: false },
 ];
 
 impl Style {
     /// Whether a prompt ends inside reasoning, which the answer continues.
     pub(super) fn is_open(&self, prompt: &str) -> bool {
         let prompt = prompt.trim_end();
-        let ends = |marks: &[&str]| marks.iter().any(|mark| prompt.ends_with(mark));
-        ends(self.opens) || (self.open && !ends(self.closes))
+        let ends = |markers: &[&str]| markers.iter().any(|marker| prompt.ends_with(marker));
+        ends(self.opens) || (self.implicit && !ends(self.closes))
     }
 }

@@ -54,19 +54,19 @@ impl Tagged {
     }
 
     /// The state after an opening marker.
-    fn open(&self, mark: &str) -> State {
-        match mark == xml::FUNCTION {
+    fn open(&self, marker: &str) -> State {
+        match marker == xml::FUNCTION {
             // Without a tag, only existing functions are called.
             true => State::Element {
-                before: mark.to_owned(),
+                before: marker.to_owned(),
                 call: CallElement::new(&self.functions, true),
             },
-            false => State::Opened(mark.to_owned()),
+            false => State::Opened(marker.to_owned()),
         }
     }
 
     fn opened(&self, before: &mut String, input: &mut Input, out: &mut Emitter) -> Option<State> {
-        before.push_str(&input.take_blank());
+        before.push_str(&input.take_whitespace());
         let mut before = || mem::take(&mut *before);
         match input.first() {
             Some('{') => {
@@ -99,7 +99,7 @@ impl Tagged {
     fn closed(&self, blank: &mut String, input: &mut Input, out: &mut Emitter) -> Option<State> {
         let Some(close) = self.close else { return Some(State::Outside) };
         loop {
-            blank.push_str(&input.take_blank());
+            blank.push_str(&input.take_whitespace());
             match input.first() {
                 Some('}' | ']') => drop(input.take(1)),
                 _ => break,
@@ -121,7 +121,7 @@ impl Reader for Tagged {
             State::Outside => {
                 let found = input.until(self.opens);
                 out.content(&found.text);
-                found.mark.map(|mark| self.open(self.opens[mark]))
+                found.marker.map(|marker| self.open(self.opens[marker]))
             }
             State::Opened(before) => self.opened(before, input, out),
             State::Object { before, call, array } => match call.step(input, out) {
@@ -144,7 +144,7 @@ impl Reader for Tagged {
                 }
             },
             State::Next => {
-                let _ = input.take_blank();
+                let _ = input.take_whitespace();
                 match input.first() {
                     None if !input.ended => None,
                     Some(',') => {
@@ -160,13 +160,13 @@ impl Reader for Tagged {
                 }
             }
             State::Lost => {
-                let marks: Vec<&str> =
+                let markers: Vec<&str> =
                     self.close.into_iter().chain(self.opens.iter().copied()).collect();
-                let found = input.until(&marks);
+                let found = input.until(&markers);
                 out.arguments(&found.text);
-                found.mark.map(|mark| match self.close == Some(marks[mark]) {
+                found.marker.map(|marker| match self.close == Some(markers[marker]) {
                     true => State::Outside,
-                    false => self.open(marks[mark]),
+                    false => self.open(markers[marker]),
                 })
             }
             State::Close(blank) => self.closed(blank, input, out),

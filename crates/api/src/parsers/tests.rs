@@ -1,4 +1,4 @@
-//! Answers in every format, cut at every position.
+//! Answers in every format, streamed in two pieces cut at every position.
 
 mod formats;
 mod hostile;
@@ -21,11 +21,11 @@ pub(super) fn functions() -> Arc<[Function]> {
 }
 
 pub(super) fn plan(tool_call_parser: &str, reasoning_parser: &str, prompt: &str) -> Plan {
-    let taught = ModelFormat::new(None, Some(tool_call_parser), Some(reasoning_parser));
-    Plan::new(taught, Some(functions()), true, prompt).unwrap()
+    let model_format = ModelFormat::new(None, Some(tool_call_parser), Some(reasoning_parser));
+    Plan::new(model_format, Some(functions()), true, prompt).unwrap()
 }
 
-/// The events of an answer in pieces, adjacent events of a kind joined, and its calls' ids numbered.
+/// The events of an answer that arrives in pieces, with adjacent events of a kind joined.
 pub(super) fn parse(plan: &Plan, pieces: &[&str], cut: bool) -> Vec<Event> {
     let mut parser = Parser::new(plan, 7);
     let mut events: Vec<Event> = Vec::new();
@@ -49,7 +49,7 @@ pub(super) fn parse(plan: &Plan, pieces: &[&str], cut: bool) -> Vec<Event> {
     events
 }
 
-/// The events of an answer, which must not depend on the cuts.
+/// The events of an answer, which must not depend on how it is cut into pieces.
 pub(super) fn check_cuts(plan: &Plan, text: &str, cut: bool) -> Vec<Event> {
     let whole = parse(plan, &[text], cut);
     let places: Vec<usize> = text.char_indices().map(|(at, _)| at).collect();

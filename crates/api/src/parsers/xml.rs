@@ -85,13 +85,13 @@ impl CallElement {
                 State::Name => {
                     let found = input.until(&[">", "<", "\n"]);
                     self.name.push_str(&found.text);
-                    match found.mark {
+                    match found.marker {
                         None => Err((State::Name, Step::More)),
                         Some(0) if self.start(out) => Ok(State::Between),
-                        Some(mark) => {
+                        Some(marker) => {
                             // The marker is text.
-                            input.untake(1);
-                            if mark == 0 {
+                            input.put_back(1);
+                            if marker == 0 {
                                 self.name.push_str(&input.take(1));
                             }
                             Err((State::Name, Step::Broken))
@@ -102,7 +102,7 @@ impl CallElement {
                 State::ParameterName => {
                     let found = input.until(&[">"]);
                     self.name.push_str(&found.text);
-                    match found.mark {
+                    match found.marker {
                         None => Err((State::ParameterName, Step::More)),
                         Some(_) => {
                             self.begin_value(out);
@@ -114,7 +114,7 @@ impl CallElement {
                     const TAGS: [&str; 3] = [END_PARAMETER, END_FUNCTION, PARAMETER];
                     let found = input.until(&TAGS);
                     self.value.push(&found.text, out);
-                    match found.mark {
+                    match found.marker {
                         None => Err((State::Value, Step::More)),
                         Some(tag) => Ok(State::Tag(TAGS[tag], String::new())),
                     }
@@ -157,7 +157,7 @@ impl CallElement {
     }
 
     fn between(&mut self, input: &mut Input, out: &mut Emitter) -> Result<State, (State, Step)> {
-        let _ = input.take_blank();
+        let _ = input.take_whitespace();
         if input.rest().is_empty() {
             return Err((State::Between, Step::More));
         }
@@ -219,7 +219,7 @@ impl CallElement {
                 }
             };
         }
-        since.push_str(&input.take_blank());
+        since.push_str(&input.take_whitespace());
         let follow: &[&str] = match tag {
             END_PARAMETER => &[PARAMETER, END_FUNCTION, END_CALL],
             _ => &[END_CALL],

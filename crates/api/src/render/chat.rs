@@ -5,7 +5,7 @@ use crate::answers::Delta;
 use crate::app::{App, now};
 use crate::error::{ApiError, ErrorShape};
 use crate::parsers::{Call, Event, Message};
-use crate::probabilities::{self, Chance};
+use crate::probabilities::{self, ScoredToken};
 use crate::sampling::StreamUsage;
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
@@ -41,7 +41,7 @@ impl ChatRenderer {
         chunk
     }
 
-    fn chances(&self, chances: &[Chance]) -> Value {
+    fn chances(&self, chances: &[ScoredToken]) -> Value {
         match self.logprobs {
             true => probabilities::of_chat(chances, &self.app.texts.tokenizer),
             false => Value::Null,

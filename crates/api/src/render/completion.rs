@@ -4,7 +4,7 @@ use super::{CompleteAnswer, DONE, Renderer, Usage, push_event};
 use crate::answers::Delta;
 use crate::app::{App, now};
 use crate::error::{ApiError, ErrorShape};
-use crate::probabilities::{self, Chance};
+use crate::probabilities::{self, ScoredToken};
 use crate::sampling::{AnswerSettings, StreamUsage};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -60,7 +60,7 @@ impl CompletionRenderer {
         &self,
         index: usize,
         text: &str,
-        chances: &[Chance],
+        chances: &[ScoredToken],
         finish: Option<&'static str>,
     ) -> Value {
         let logprobs = match self.logprobs {

@@ -5,7 +5,7 @@ use crate::answers::Delta;
 use crate::app::{App, now};
 use crate::error::ApiError;
 use crate::parsers::Event;
-use crate::probabilities::{self, Chance};
+use crate::probabilities::{self, ScoredToken};
 use crate::requests::responses::ToolNames;
 use crate::stored_responses::Turn;
 use serde_json::{Value, json};
@@ -286,7 +286,7 @@ impl ResponseRenderer {
         self.push(kind, document, events);
     }
 
-    fn chances(&self, chances: &[Chance]) -> Vec<Value> {
+    fn chances(&self, chances: &[ScoredToken]) -> Vec<Value> {
         if !self.logprobs {
             return Vec::new();
         }

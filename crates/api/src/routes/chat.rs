@@ -1,6 +1,6 @@
 //! `POST /v1/chat/completions`.
 
-use super::{Answer, Generation, Route, Verb, generated};
+use super::{Generation, Handler, HttpMethod, Route, generated};
 use crate::answers::Work;
 use crate::app::App;
 use crate::error::{ApiError, ErrorShape};
@@ -14,11 +14,11 @@ use crate::sampling::AnswerSettings;
 use std::sync::Arc;
 
 pub(super) const ROUTE: Route = Route {
-    method: Verb::Post,
+    method: HttpMethod::Post,
     path: "/v1/chat/completions",
-    open: false,
+    without_key: false,
     errors: ErrorShape::OpenAi,
-    answer: Answer::FromBody(|app, fields, line| generated(app, fields, line, read)),
+    handler: Handler::FromBody(|app, fields, line| generated(app, fields, line, read)),
 };
 
 fn read(app: &Arc<App>, fields: Fields) -> Result<Generation, ApiError> {
@@ -65,7 +65,7 @@ pub(super) fn work(app: &Arc<App>, mut fields: Fields, request: Request) -> Resu
     // Without a limit an answer may use the rest of the context.
     let room = app.service.limits().tokens.saturating_sub(prompt.len()).max(1);
     let limits = vec![limit.unwrap_or(room)];
-    let shared = app.tokens_of(&text[..shared]);
+    let shared = app.count_prefix_tokens(&text[..shared]);
     // A structured answer is all content.
     let parser = match guide.is_some() && !calls {
         true => plan.and_then(Plan::without_reasoning),

@@ -1,6 +1,6 @@
 //! `POST /v1/completions`.
 
-use super::{Answer, Generation, Route, Verb, generated};
+use super::{Generation, Handler, HttpMethod, Route, generated};
 use crate::answers::{ScorePrompts, Work};
 use crate::app::App;
 use crate::error::{ApiError, ErrorShape};
@@ -13,11 +13,11 @@ use serde_json::Value;
 use std::sync::Arc;
 
 pub(super) const ROUTE: Route = Route {
-    method: Verb::Post,
+    method: HttpMethod::Post,
     path: "/v1/completions",
-    open: false,
+    without_key: false,
     errors: ErrorShape::OpenAi,
-    answer: Answer::FromBody(|app, fields, line| generated(app, fields, line, read)),
+    handler: Handler::FromBody(|app, fields, line| generated(app, fields, line, read)),
 };
 
 /// OpenAI's default number of generated tokens.

@@ -1,6 +1,6 @@
 //! `POST /detokenize`: the text of tokens, including special ones.
 
-use super::{Answer, Answered, Route, Verb};
+use super::{Handler, HttpMethod, ResponseFuture, Route};
 use crate::app::{App, Line, RejectedRequest};
 use crate::error::{ApiError, ErrorShape};
 use crate::fields::Fields;
@@ -11,14 +11,14 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 
 pub(super) const ROUTE: Route = Route {
-    method: Verb::Post,
+    method: HttpMethod::Post,
     path: "/detokenize",
-    open: false,
+    without_key: false,
     errors: ErrorShape::OpenAi,
-    answer: Answer::FromBody(answer),
+    handler: Handler::FromBody(answer),
 };
 
-fn answer(app: Arc<App>, fields: Fields, mut line: Line) -> Answered {
+fn answer(app: Arc<App>, fields: Fields, mut line: Line) -> ResponseFuture {
     Box::pin(async move {
         match text(&app, fields) {
             Ok(document) => {

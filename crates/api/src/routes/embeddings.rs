@@ -1,7 +1,7 @@
 //! `POST /v1/embeddings`: OpenAI's, with the model's hidden states pooled as configured by its files or
 //! `--pooler-config`.
 
-use super::{Answer, Answered, Route, Verb, aside};
+use super::{Handler, HttpMethod, ResponseFuture, Route, run_blocking};
 use crate::app::{App, Line, RejectedRequest};
 use crate::error::{ApiError, ErrorShape};
 use crate::fields::{Fields, ids};
@@ -14,18 +14,18 @@ use serving::{SubmitError, Update};
 use std::sync::Arc;
 
 pub(super) const ROUTE: Route = Route {
-    method: Verb::Post,
+    method: HttpMethod::Post,
     path: "/v1/embeddings",
-    open: false,
+    without_key: false,
     errors: ErrorShape::OpenAi,
-    answer: Answer::FromBody(answer),
+    handler: Handler::FromBody(answer),
 };
 
 /// Maximum number of texts of a request: OpenAI's limit.
 const MOST: usize = 2048;
 
 /// A request's texts, and the format of its answer.
-struct Texts {
+struct EmbeddingInput {
     texts: Vec<Vec<u32>>,
     pooler: Pooler,
     base64: bool,
@@ -33,10 +33,10 @@ struct Texts {
     dimensions: Option<usize>,
 }
 
-fn answer(app: Arc<App>, fields: Fields, mut line: Line) -> Answered {
+fn answer(app: Arc<App>, fields: Fields, mut line: Line) -> ResponseFuture {
     Box::pin(async move {
         let own = Arc::clone(&app);
-        let read = match aside(move || read(&own, fields)).await {
+        let read = match run_blocking(move || read(&own, fields)).await {
             Ok(read) => read,
             Err(error) => return Err(RejectedRequest::new(error, line)),
         };
@@ -52,7 +52,7 @@ fn answer(app: Arc<App>, fields: Fields, mut line: Line) -> Answered {
     })
 }
 
-fn read(app: &App, fields: Fields) -> Result<Texts, ApiError> {
+fn read(app: &App, fields: Fields) -> Result<EmbeddingInput, ApiError> {
     let mut fields = fields.screen(EMBEDDINGS)?;
     app.check_model(fields.text("model")?)?;
     let pooler = match &app.texts.pooler {
@@ -74,7 +74,7 @@ fn read(app: &App, fields: Fields) -> Result<Texts, ApiError> {
     let input = fields.take("input").ok_or_else(|| fields.required("input"))?;
     let texts = texts(app, &input, special, &fields)?;
     fields.end()?;
-    Ok(Texts { texts, pooler, base64, dimensions })
+    Ok(EmbeddingInput { texts, pooler, base64, dimensions })
 }
 
 /// A text, token ids, or a list of either.
@@ -113,8 +113,8 @@ fn texts(
     Ok(all)
 }
 
-async fn embed(app: &App, read: Texts, tokens: usize) -> Result<Value, ApiError> {
-    let Texts { texts, pooler, base64, dimensions } = read;
+async fn embed(app: &App, read: EmbeddingInput, tokens: usize) -> Result<Value, ApiError> {
+    let EmbeddingInput { texts, pooler, base64, dimensions } = read;
     let mut vectors: Vec<Option<Vec<f32>>> = vec![None; texts.len()];
     let ticket = app.service.embed(texts, pooler.pooling);
     let mut ticket = ticket.map_err(|refusal| match refusal {

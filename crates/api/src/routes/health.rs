@@ -1,6 +1,6 @@
 //! `GET /health` and `/ping`: 200 while requests are accepted, 503 otherwise.
 
-use super::{Answer, Route, Verb};
+use super::{Handler, HttpMethod, Route};
 use crate::app::App;
 use crate::error::ErrorShape;
 use crate::reply;
@@ -9,13 +9,19 @@ use axum::response::Response;
 use serde_json::json;
 use serving::{ServiceHealth, ServicePhase};
 
-pub(super) const ROUTE: Route = at(Verb::Get, "/health");
+pub(super) const ROUTE: Route = at(HttpMethod::Get, "/health");
 /// As `/health`, for SageMaker.
-pub(super) const PING: Route = at(Verb::Get, "/ping");
-pub(super) const PING_BY_POST: Route = at(Verb::Post, "/ping");
+pub(super) const PING: Route = at(HttpMethod::Get, "/ping");
+pub(super) const PING_BY_POST: Route = at(HttpMethod::Post, "/ping");
 
-const fn at(method: Verb, path: &'static str) -> Route {
-    Route { method, path, open: true, errors: ErrorShape::OpenAi, answer: Answer::Now(answer) }
+const fn at(method: HttpMethod, path: &'static str) -> Route {
+    Route {
+        method,
+        path,
+        without_key: true,
+        errors: ErrorShape::OpenAi,
+        handler: Handler::Immediate(answer),
+    }
 }
 
 fn answer(app: &App) -> Response {

@@ -1,6 +1,6 @@
 //! `GET /load`: open sequences, running or waiting.
 
-use super::{Answer, Route, Verb};
+use super::{Handler, HttpMethod, Route};
 use crate::app::App;
 use crate::error::ErrorShape;
 use crate::reply;
@@ -8,11 +8,11 @@ use axum::response::Response;
 use serde_json::json;
 
 pub(super) const ROUTE: Route = Route {
-    method: Verb::Get,
+    method: HttpMethod::Get,
     path: "/load",
-    open: false,
+    without_key: false,
     errors: ErrorShape::OpenAi,
-    answer: Answer::Now(answer),
+    handler: Handler::Immediate(answer),
 };
 
 fn answer(app: &App) -> Response {

@@ -1,6 +1,6 @@
 //! `POST /v1/messages` and `/v1/messages/count_tokens`: Anthropic's Messages.
 
-use super::{Answer, Answered, Generation, Route, Verb, aside, chat, generated};
+use super::{Generation, ResponseFuture, HttpMethod, ResponseFuture, Route, chat, generated, run_blocking};
 use crate::app::{App, Line, RejectedRequest};
 use crate::error::{ApiError, ErrorShape};
 use crate::fields::Fields;
@@ -14,19 +14,19 @@ use serde_json::json;
 use std::sync::Arc;
 
 pub(super) const ROUTE: Route = Route {
-    method: Verb::Post,
+    method: HttpMethod::Post,
     path: "/v1/messages",
-    open: false,
+    without_key: false,
     errors: ErrorShape::Anthropic,
-    answer: Answer::FromBody(|app, fields, line| generated(app, fields, line, read)),
+    handler: Handler::FromBody(|app, fields, line| generated(app, fields, line, read)),
 };
 
 pub(super) const COUNT: Route = Route {
-    method: Verb::Post,
+    method: HttpMethod::Post,
     path: "/v1/messages/count_tokens",
-    open: false,
+    without_key: false,
     errors: ErrorShape::Anthropic,
-    answer: Answer::FromBody(count),
+    handler: Handler::FromBody(count),
 };
 
 fn read(app: &Arc<App>, fields: Fields) -> Result<Generation, ApiError> {
@@ -44,9 +44,9 @@ fn read(app: &Arc<App>, fields: Fields) -> Result<Generation, ApiError> {
 }
 
 /// Counts the prompt tokens of a request.
-fn count(app: Arc<App>, fields: Fields, mut line: Line) -> Answered {
+fn count(app: Arc<App>, fields: Fields, mut line: Line) -> ResponseFuture {
     Box::pin(async move {
-        let counted = aside(move || {
+        let counted = run_blocking(move || {
             let mut fields = fields.screen(ANTHROPIC)?;
             app.check_model(fields.text("model")?)?;
             let mut chat = anthropic::to_chat(&mut fields)?;

@@ -1,6 +1,6 @@
 //! `GET /metrics`, for Prometheus.
 
-use super::{Answer, Route, Verb};
+use super::{Handler, HttpMethod, Route};
 use crate::app::App;
 use crate::error::ErrorShape;
 use crate::reply;
@@ -8,11 +8,11 @@ use axum::http::StatusCode;
 use axum::response::Response;
 
 pub(super) const ROUTE: Route = Route {
-    method: Verb::Get,
+    method: HttpMethod::Get,
     path: "/metrics",
-    open: false,
+    without_key: false,
     errors: ErrorShape::OpenAi,
-    answer: Answer::Now(answer),
+    handler: Handler::Immediate(answer),
 };
 
 const FORMAT: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";

@@ -1,6 +1,6 @@
 //! `GET /v1/models` and `/v1/models/{name}`.
 
-use super::{Answer, Route, Verb};
+use super::{Handler, HttpMethod, Route};
 use crate::app::App;
 use crate::error::{ApiError, ErrorShape};
 use crate::reply;
@@ -8,20 +8,20 @@ use axum::response::Response;
 use serde_json::{Value, json};
 
 pub(super) const ROUTE: Route = Route {
-    method: Verb::Get,
+    method: HttpMethod::Get,
     path: "/v1/models",
-    open: false,
+    without_key: false,
     errors: ErrorShape::OpenAi,
-    answer: Answer::Now(answer),
+    handler: Handler::Immediate(answer),
 };
 
 /// Names of models may have slashes.
 pub(super) const ONE: Route = Route {
-    method: Verb::Get,
+    method: HttpMethod::Get,
     path: "/v1/models/{*name}",
-    open: false,
+    without_key: false,
     errors: ErrorShape::OpenAi,
-    answer: Answer::Named(one),
+    handler: Handler::ById(one),
 };
 
 fn model(app: &App, name: &str) -> Value {

@@ -1,6 +1,6 @@
 //! `GET /`: the state in a browser. One file that polls `/health` each second; neither needs a key.
 
-use super::{Answer, Route, Verb};
+use super::{Handler, HttpMethod, Route};
 use crate::app::App;
 use crate::error::ErrorShape;
 use crate::reply;
@@ -9,11 +9,11 @@ use axum::http::{HeaderValue, StatusCode};
 use axum::response::Response;
 
 pub(super) const ROUTE: Route = Route {
-    method: Verb::Get,
+    method: HttpMethod::Get,
     path: "/",
-    open: true,
+    without_key: true,
     errors: ErrorShape::OpenAi,
-    answer: Answer::Now(answer),
+    handler: Handler::Immediate(answer),
 };
 
 /// Allows only this server, and only inline content.

@@ -1,6 +1,6 @@
-//! `POST /v1/responses`, and the stored responses.
+//! `POST /v1/responses`, and `GET` and `DELETE` of stored responses.
 
-use super::{Answer, Generation, Route, Verb, chat, generated};
+use super::{Generation, Handler, HttpMethod, Route, chat, generated};
 use crate::app::App;
 use crate::error::{ApiError, ErrorShape};
 use crate::fields::Fields;
@@ -15,24 +15,25 @@ use serde_json::{Map, Value, json};
 use std::sync::Arc;
 
 pub(super) const ROUTE: Route = Route {
-    method: Verb::Post,
+    method: HttpMethod::Post,
     path: "/v1/responses",
-    open: false,
+    without_key: false,
     errors: ErrorShape::OpenAi,
-    answer: Answer::FromBody(|app, fields, line| generated(app, fields, line, read)),
+    handler: Handler::FromBody(|app, fields, line| generated(app, fields, line, read)),
 };
 
-pub(super) const GET: Route = named(Verb::Get, "/v1/responses/{id}", get);
-pub(super) const DELETE: Route = named(Verb::Delete, "/v1/responses/{id}", delete);
-pub(super) const INPUT: Route = named(Verb::Get, "/v1/responses/{id}/input_items", input_items);
+pub(super) const GET: Route = by_id(HttpMethod::Get, "/v1/responses/{id}", get);
+pub(super) const DELETE: Route = by_id(HttpMethod::Delete, "/v1/responses/{id}", delete);
+pub(super) const INPUT: Route =
+    by_id(HttpMethod::Get, "/v1/responses/{id}/input_items", input_items);
 
-const fn named(
-    method: Verb,
+const fn by_id(
+    method: HttpMethod,
     path: &'static str,
     answer: fn(&App, &str) -> Result<Response, ApiError>,
 ) -> Route {
     let errors = ErrorShape::OpenAi;
-    Route { method, path, open: false, errors, answer: Answer::Named(answer) }
+    Route { method, path, without_key: false, errors, handler: Handler::ById(answer) }
 }
 
 /// The value of `include` for log-probabilities. Other values concern tools that the server does not run.
@@ -53,9 +54,9 @@ fn read(app: &Arc<App>, fields: Fields) -> Result<Generation, ApiError> {
     let input = fields.take("input").ok_or_else(|| fields.required("input"))?;
     let input = with_ids(app, items(input)?);
     let previous = fields.text("previous_response_id")?;
-    let before = previous.as_deref().map(|id| find_previous(app, id)).transpose()?;
+    let stored = previous.as_deref().map(|id| find_previous(app, id)).transpose()?;
     let all: Vec<Value> =
-        before.iter().flat_map(StoredResponse::items).chain(&input).cloned().collect();
+        stored.iter().flat_map(StoredResponse::items).chain(&input).cloned().collect();
     if all.is_empty() {
         return Err(ApiError::field("input", "`input` has no items").with_code("empty_array"));
     }
@@ -86,13 +87,13 @@ fn read(app: &Arc<App>, fields: Fields) -> Result<Generation, ApiError> {
     fields.end()?;
     let logprobs = wanted.then_some(top.unwrap_or(0));
     let work = chat::work(app, chat, chat::Request { field: "input", asked, limit, logprobs })?;
-    let turns = before.map_or_else(Vec::new, |before| before.turns);
+    let turns = stored.map_or_else(Vec::new, |stored| stored.turns);
     let keep = store.then_some(ResponseSaver { turns, input });
     let renderer = ResponseRenderer::new(app, Value::Object(response), (names, wanted), keep);
     Ok(Generation { work, renderer: Box::new(renderer) })
 }
 
-/// Items get ids by which clients may list them.
+/// Items with a type and an id, by which clients can list them.
 fn with_ids(app: &App, mut items: Vec<Value>) -> Vec<Value> {
     for item in &mut items {
         if let Value::Object(item) = item {
@@ -105,9 +106,8 @@ fn with_ids(app: &App, mut items: Vec<Value>) -> Vec<Value> {
 
 fn find_previous(app: &App, id: &str) -> Result<StoredResponse, ApiError> {
     app.responses.get(id).ok_or_else(|| {
-        let message = format!(
-            "there is no response `{id}`: it was not stored, or was dropped for newer ones"
-        );
+        let message =
+            format!("there is no response `{id}`: it was not stored, or newer ones replaced it");
         ApiError::field("previous_response_id", message).with_code("previous_response_not_found")
     })
 }
@@ -132,7 +132,7 @@ fn delete(app: &App, id: &str) -> Result<Response, ApiError> {
     }
 }
 
-/// The input of a response, newest first as in OpenAI's API.
+/// The input items of a response, newest first as in OpenAI's API.
 fn input_items(app: &App, id: &str) -> Result<Response, ApiError> {
     let stored = find(app, id)?;
     let items: Vec<&Value> = stored.input().iter().rev().collect();

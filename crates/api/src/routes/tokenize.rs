@@ -1,6 +1,6 @@
 //! `POST /tokenize`: the tokens of a text or of a conversation, as in vLLM.
 
-use super::{Answer, Answered, Route, Verb, aside};
+use super::{Handler, HttpMethod, ResponseFuture, Route, run_blocking};
 use crate::app::{App, Line, RejectedRequest};
 use crate::error::{ApiError, ErrorShape};
 use crate::fields::Fields;
@@ -12,16 +12,16 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 
 pub(super) const ROUTE: Route = Route {
-    method: Verb::Post,
+    method: HttpMethod::Post,
     path: "/tokenize",
-    open: false,
+    without_key: false,
     errors: ErrorShape::OpenAi,
-    answer: Answer::FromBody(answer),
+    handler: Handler::FromBody(answer),
 };
 
-fn answer(app: Arc<App>, fields: Fields, mut line: Line) -> Answered {
+fn answer(app: Arc<App>, fields: Fields, mut line: Line) -> ResponseFuture {
     Box::pin(async move {
-        match aside(move || tokens(&app, fields)).await {
+        match run_blocking(move || tokens(&app, fields)).await {
             Ok(document) => {
                 line.done(StatusCode::OK);
                 Ok(reply::good(&document))

@@ -5,8 +5,8 @@ use crate::{SHAPES, shape};
 /// Whether a parameter belongs to routed experts only.
 fn is_routed(param: &Param) -> bool {
     let named = |parts: &[&str]| parts.iter().any(|part| param.name.contains(part));
-    let behind = ["experts.", "sparse_moe.input", "sparse_moe.output", "latent_proj"];
-    (named(&behind) || named(&["router", ".gate.", "expert_bias"])) && !named(&["shared_experts"])
+    let experts = ["experts.", "sparse_moe.input", "sparse_moe.output", "latent_proj"];
+    (named(&experts) || named(&["router", ".gate.", "expert_bias"])) && !named(&["shared_experts"])
 }
 
 #[test]

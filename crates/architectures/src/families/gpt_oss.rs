@@ -1,7 +1,7 @@
 //! gpt-oss: attention with sinks, a sliding window in every other layer, and experts with interleaved gate and up rows.
 
 use super::{ModelFamily, only_silu};
-use crate::draft::{Around, Draft};
+use crate::builder::{Draft, OuterTensors};
 use crate::layers::{Attention, AttentionShape, ClampedExperts, Experts, RouterScore, stacked};
 use crate::params::{MatrixLayout, Projection};
 use crate::rope::RotaryFraction;
@@ -9,10 +9,10 @@ use crate::{Architecture, Config, ConfigError, Layer, Mixer, Rope};
 
 pub(super) const FAMILY: ModelFamily = ModelFamily {
     name: "gpt-oss",
-    known_by: &["gpt_oss", "GptOssForCausalLM"],
-    inside: &[],
-    demands: None,
-    recognises: |_| false,
+    config_names: &["gpt_oss", "GptOssForCausalLM"],
+    multimodal_types: &[],
+    without_kernels: None,
+    matches_keys: |_| false,
     read,
 };
 
@@ -20,17 +20,17 @@ pub(super) const FAMILY: ModelFamily = ModelFamily {
 const ALPHA: f64 = 1.702;
 const LIMIT: f64 = 7.0;
 
-fn read(config: &Config, mut draft: Draft) -> Result<Architecture, ConfigError> {
-    draft.need(only_silu(config), ());
-    let packed = draft.need(is_packed(config), true);
+fn read(config: &Config, mut builder: ArchitectureBuilder) -> Result<Architecture, ConfigError> {
+    builder.need(only_silu(config), ());
+    let packed = builder.need(is_packed(config), true);
     for key in ["hidden_size", "intermediate_size"] {
         if packed && !config.count(key)?.is_multiple_of(32) {
-            draft.refuse(config.wrong(key, "a multiple of 32, as MXFP4 has it"));
+            builder.refuse(config.wrong(key, "a multiple of 32, as MXFP4 has it"));
         }
     }
-    draft.model(config, Around::model(), |draft| {
+    builder.model(config, OuterTensors::llama(), |builder| {
         let slides = slides(config)?.into_iter().enumerate();
-        slides.map(|(index, slides)| layer(config, draft, index, (slides, packed))).collect()
+        slides.map(|(index, slides)| layer(config, builder, index, (slides, packed))).collect()
     })
 }
 
@@ -59,33 +59,34 @@ fn slides(config: &Config) -> Result<Vec<bool>, ConfigError> {
 
 fn layer(
     config: &Config,
-    draft: &mut Draft,
+    builder: &mut ArchitectureBuilder,
     index: usize,
     (slides, packed): (bool, bool),
 ) -> Result<Layer, ConfigError> {
     let prefix = format!("model.layers.{index}");
     let hidden = config.count("hidden_size")?;
-    let input_norm = draft.params.norm(format!("{prefix}.input_layernorm.weight"), hidden);
+    let input_norm = builder.params.norm(format!("{prefix}.input_layernorm.weight"), hidden);
     let shape = AttentionShape::of(config)?;
     let window =
-        if slides { draft.need(config.count("sliding_window").map(Some), None) } else { None };
+        if slides { builder.need(config.count("sliding_window").map(Some), None) } else { None };
     let shape = AttentionShape {
-        rope: draft.need(Rope::of(config, shape.head_dim, RotaryFraction::All).map(Some), None),
+        rope: builder.need(Rope::of(config, shape.head_dim, RotaryFraction::All).map(Some), None),
         window,
         sinks: true,
         biases: [config.flag_or("attention_bias", true)?; 2],
         ..shape
     };
-    let attention = Attention::declare(&mut draft.params, &format!("{prefix}.self_attn"), shape);
-    let post_norm = draft.params.norm(format!("{prefix}.post_attention_layernorm.weight"), hidden);
-    let experts = experts(config, draft, &format!("{prefix}.mlp"), packed)?;
+    let attention = Attention::declare(&mut builder.params, &format!("{prefix}.self_attn"), shape);
+    let post_norm =
+        builder.params.norm(format!("{prefix}.post_attention_layernorm.weight"), hidden);
+    let experts = experts(config, builder, &format!("{prefix}.mlp"), packed)?;
     let mixer = Mixer::Attention(attention);
     Ok(Layer { input_norm, mixer, post_norm, experts: Some(experts), mlp: None })
 }
 
 fn experts(
     config: &Config,
-    draft: &mut Draft,
+    builder: &mut ArchitectureBuilder,
     prefix: &str,
     packed: bool,
 ) -> Result<Experts, ConfigError> {
@@ -95,14 +96,14 @@ fn experts(
         0 => return Err(config.missing(COUNT[0], "the number of experts")),
         count => count,
     };
-    let per_token = draft.per_token(config, &["num_experts_per_tok", "experts_per_token"], count);
+    let per_token = builder.per_token(config, &["num_experts_per_tok", "experts_per_token"], count);
     const LIMITED: &str = "swiglu_limit";
-    let limit = draft.need(config.number_or(LIMITED, LIMIT), LIMIT);
+    let limit = builder.need(config.number_or(LIMITED, LIMIT), LIMIT);
     if limit <= 0.0 {
-        draft.refuse(config.wrong(LIMITED, "a number above 0"));
+        builder.refuse(config.wrong(LIMITED, "a number above 0"));
     }
-    let alpha = draft.need(config.number_or("swiglu_alpha", ALPHA), ALPHA);
-    let params = &mut draft.params;
+    let alpha = builder.need(config.number_or("swiglu_alpha", ALPHA), ALPHA);
+    let params = &mut builder.params;
     let router = params.projection(format!("{prefix}.router.weight"), count, hidden);
     let bias = params.bias(format!("{prefix}.router.bias"), count);
     let router = Projection { bias: vec![bias], ..router };
@@ -111,11 +112,11 @@ fn experts(
     let experts = stacked(params, names, count, [hidden, inner]);
     let first = &experts[0];
     for (of, turns) in [(&first.gate_up, true), (&first.down, false)] {
-        params.lay(of.rows[0].param, MatrixLayout { turns, transposed: !packed });
+        params.set_layout(of.rows[0].param, MatrixLayout { turns, transposed: !packed });
     }
     let [gate_up_bias, down_bias] = biases;
     let gate_up_bias = params.biases(gate_up_bias, [count, 2 * inner]);
-    params.lay(gate_up_bias, MatrixLayout { turns: true, transposed: false });
+    params.set_layout(gate_up_bias, MatrixLayout { turns: true, transposed: false });
     let down_bias = params.biases(down_bias, [count, hidden]);
     let clamped = ClampedExperts { gate_up_bias, down_bias, limit, alpha };
     Ok(Experts {

@@ -1,12 +1,12 @@
-//! Granite 4.0: Mamba-2 with a few attention layers, or attention everywhere, and experts with a shared feed-forward
-//! part.
+//! Granite 4.0: Mamba-2 with a few attention layers, or attention in every layer; a shared MLP, with or without routed
+//! experts.
 //!
-//! Follows transformers' GraniteMoeHybrid. With more than one group transformers' torch path normalizes all channels
-//! together, mamba_ssm's fused kernel and vLLM each group; all published models have one group. Here each group is
-//! normalized.
+//! Follows transformers' GraniteMoeHybrid. With more than one group, transformers' torch path normalizes all channels
+//! together; mamba_ssm's fused kernel and vLLM normalize each group, as is done here. All published models have one
+//! group.
 
 use super::{ModelFamily, attends, only_silu, only_without};
-use crate::draft::{Around, Draft};
+use crate::builder::{Draft, OuterTensors};
 use crate::layers::{
     Attention, AttentionShape, ExpertLayout, Experts, ExpertsShape, GatedMlp, Mamba2, Mamba2Shape,
     RouterScore,
@@ -16,58 +16,59 @@ use crate::{Architecture, Config, ConfigError, Layer, Mixer, Rope};
 
 pub(super) const FAMILY: ModelFamily = ModelFamily {
     name: "granite-hybrid",
-    known_by: &["granitemoehybrid", "GraniteMoeHybridForCausalLM"],
-    inside: &[],
-    demands: None,
-    recognises: |_| false,
+    config_names: &["granitemoehybrid", "GraniteMoeHybridForCausalLM"],
+    multimodal_types: &[],
+    without_kernels: None,
+    matches_keys: |_| false,
     read,
 };
 
-fn read(config: &Config, mut draft: Draft) -> Result<Architecture, ConfigError> {
-    draft.need(only_silu(config), ());
-    draft.need(only_without(config, "attention_bias"), ());
-    let embedding_multiplier = draft.number(config, "embedding_multiplier");
-    let residual_multiplier = draft.number(config, "residual_multiplier");
-    let logits_divisor = draft.number(config, "logits_scaling");
+fn read(config: &Config, mut builder: ArchitectureBuilder) -> Result<Architecture, ConfigError> {
+    builder.need(only_silu(config), ());
+    builder.need(only_without(config, "attention_bias"), ());
+    let embedding_multiplier = builder.number(config, "embedding_multiplier");
+    let residual_multiplier = builder.number(config, "residual_multiplier");
+    let logits_divisor = builder.number(config, "logits_scaling");
     if logits_divisor == 0.0 {
-        draft.refuse(config.wrong("logits_scaling", "a number other than 0"));
+        builder.refuse(config.wrong("logits_scaling", "a number other than 0"));
     }
-    let described = draft.model(config, Around::model(), |draft| {
+    let described = builder.model(config, OuterTensors::llama(), |builder| {
         let missing = || config.missing("layer_types", "the kind of each layer");
         let attends = attends(config, "mamba")?.ok_or_else(missing)?;
         let layers = attends.into_iter().enumerate();
-        layers.map(|(index, attends)| layer(config, draft, index, attends)).collect()
+        layers.map(|(index, attends)| layer(config, builder, index, attends)).collect()
     })?;
     Ok(Architecture { embedding_multiplier, residual_multiplier, logits_divisor, ..described })
 }
 
 fn layer(
     config: &Config,
-    draft: &mut Draft,
+    builder: &mut ArchitectureBuilder,
     index: usize,
     attends: bool,
 ) -> Result<Layer, ConfigError> {
     let prefix = format!("model.layers.{index}");
     let hidden = config.count("hidden_size")?;
-    let input_norm = draft.params.norm(format!("{prefix}.input_layernorm.weight"), hidden);
+    let input_norm = builder.params.norm(format!("{prefix}.input_layernorm.weight"), hidden);
     let mixer = if attends {
-        let shape = attention_shape(config, draft)?;
+        let shape = attention_shape(config, builder)?;
         let prefix = format!("{prefix}.self_attn");
-        Mixer::Attention(Attention::declare(&mut draft.params, &prefix, shape))
+        Mixer::Attention(Attention::declare(&mut builder.params, &prefix, shape))
     } else {
-        let shape = Mamba2Shape::of(config, draft)?;
+        let shape = Mamba2Shape::of(config, builder)?;
         let biases =
             [config.flag_or("mamba_conv_bias", true)?, config.flag_or("mamba_proj_bias", false)?];
         let prefix = format!("{prefix}.mamba");
-        Mixer::Mamba2(Mamba2::declare(&mut draft.params, &prefix, shape, biases))
+        Mixer::Mamba2(Mamba2::declare(&mut builder.params, &prefix, shape, biases))
     };
-    let post_norm = draft.params.norm(format!("{prefix}.post_attention_layernorm.weight"), hidden);
+    let post_norm =
+        builder.params.norm(format!("{prefix}.post_attention_layernorm.weight"), hidden);
     let experts = match config.expert_count(&["num_local_experts"], 0)? {
         0 => None,
-        count => Some(experts(config, draft, &format!("{prefix}.block_sparse_moe"), count)?),
+        count => Some(experts(config, builder, &format!("{prefix}.block_sparse_moe"), count)?),
     };
-    let mlp = GatedMlp::of_two(
-        &mut draft.params,
+    let mlp = GatedMlp::with_fused_gate(
+        &mut builder.params,
         &format!("{prefix}.shared_mlp"),
         ["input_linear", "output_linear"],
         [hidden, config.count("shared_intermediate_size")?],
@@ -76,7 +77,10 @@ fn layer(
     Ok(Layer { input_norm, mixer, post_norm, experts, mlp: Some(mlp) })
 }
 
-fn attention_shape(config: &Config, draft: &mut Draft) -> Result<AttentionShape, ConfigError> {
+fn attention_shape(
+    config: &Config,
+    builder: &mut ArchitectureBuilder,
+) -> Result<AttentionShape, ConfigError> {
     let shape = AttentionShape::of(config)?;
     let rotated = match config.text("position_embedding_type") {
         Ok(Some("rope")) => Rope::of(config, shape.head_dim, RotaryFraction::All).map(Some),
@@ -85,26 +89,26 @@ fn attention_shape(config: &Config, draft: &mut Draft) -> Result<AttentionShape,
         Err(error) => Err(error),
     };
     Ok(AttentionShape {
-        scale: draft.number(config, "attention_multiplier"),
-        rope: draft.need(rotated, None),
+        scale: builder.number(config, "attention_multiplier"),
+        rope: builder.need(rotated, None),
         ..shape
     })
 }
 
 fn experts(
     config: &Config,
-    draft: &mut Draft,
+    builder: &mut ArchitectureBuilder,
     prefix: &str,
     count: usize,
 ) -> Result<Experts, ConfigError> {
     let hidden = config.count("hidden_size")?;
     let inner = config.count("intermediate_size")?;
-    let per_token = draft.per_token(config, &["num_experts_per_tok"], count);
+    let per_token = builder.per_token(config, &["num_experts_per_tok"], count);
     let names = ["input_linear.weight", "output_linear.weight"];
     let shape = ExpertsShape { prefix, count, hidden, inner, gated: true };
-    let experts = shape.declare(&mut draft.params, ExpertLayout::Stacked(names));
+    let experts = shape.declare(&mut builder.params, ExpertLayout::Stacked(names));
     let router = format!("{prefix}.router.layer.weight");
-    let router = draft.params.projection(router, count, hidden);
+    let router = builder.params.projection(router, count, hidden);
     Ok(Experts {
         router,
         score: RouterScore::SoftmaxOfChosen,

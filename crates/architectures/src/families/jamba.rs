@@ -1,7 +1,7 @@
 //! Jamba: Mamba-1 with periodic attention layers, and experts in every other layer.
 
 use super::{ModelFamily, attends, only_silu, only_with};
-use crate::draft::{Around, Draft};
+use crate::builder::{Draft, OuterTensors};
 use crate::layers::{
     Attention, AttentionShape, ExpertLayout, Experts, ExpertsShape, GatedMlp, Mamba1, Mamba1Shape,
     RouterScore,
@@ -10,20 +10,20 @@ use crate::{Architecture, Config, ConfigError, Layer, Mixer};
 
 pub(super) const FAMILY: ModelFamily = ModelFamily {
     name: "jamba",
-    known_by: &["jamba", "JambaForCausalLM"],
-    inside: &[],
-    demands: Some(
+    config_names: &["jamba", "JambaForCausalLM"],
+    multimodal_types: &[],
+    without_kernels: Some(
         "transformers refuses to run Jamba without the kernels (\"Fast Mamba kernels are not available\") unless \
          use_mamba_kernels is false in its config; then a sequential loop runs.",
     ),
-    recognises: |_| false,
+    matches_keys: |_| false,
     read,
 };
 
-fn read(config: &Config, mut draft: Draft) -> Result<Architecture, ConfigError> {
-    draft.need(only_silu(config), ());
-    draft.need(only_with(config, "mamba_inner_layernorms"), ());
-    draft.model(config, Around::under("model", "final_layernorm"), |draft| {
+fn read(config: &Config, mut builder: ArchitectureBuilder) -> Result<Architecture, ConfigError> {
+    builder.need(only_silu(config), ());
+    builder.need(only_with(config, "mamba_inner_layernorms"), ());
+    builder.model(config, OuterTensors::with_prefix("model", "final_layernorm"), |builder| {
         let count = config.layer_count()?;
         let attends = match attends(config, "mamba")? {
             Some(attends) => attends,
@@ -31,7 +31,7 @@ fn read(config: &Config, mut draft: Draft) -> Result<Architecture, ConfigError> 
         };
         let routed = every(config, count, ["expert_layer_period", "expert_layer_offset"], [2, 1])?;
         let layers = attends.into_iter().zip(routed).enumerate();
-        layers.map(|(index, parts)| layer(config, draft, index, parts)).collect()
+        layers.map(|(index, parts)| layer(config, builder, index, parts)).collect()
     })
 }
 
@@ -49,35 +49,35 @@ fn every(
 
 fn layer(
     config: &Config,
-    draft: &mut Draft,
+    builder: &mut ArchitectureBuilder,
     index: usize,
     (attends, routed): (bool, bool),
 ) -> Result<Layer, ConfigError> {
     let prefix = format!("model.layers.{index}");
     let widths = [config.count("hidden_size")?, config.count("intermediate_size")?];
-    let input_norm = draft.params.norm(format!("{prefix}.input_layernorm.weight"), widths[0]);
+    let input_norm = builder.params.norm(format!("{prefix}.input_layernorm.weight"), widths[0]);
     let mixer = if attends {
         let (prefix, shape) = (format!("{prefix}.self_attn"), AttentionShape::of(config)?);
-        Mixer::Attention(Attention::declare(&mut draft.params, &prefix, shape))
+        Mixer::Attention(Attention::declare(&mut builder.params, &prefix, shape))
     } else {
         let (prefix, shape) = (format!("{prefix}.mamba"), mamba_shape(config)?);
-        shape.check(config, "mamba_d_conv", draft);
+        shape.check(config, "mamba_d_conv", builder);
         let biases =
             [config.flag_or("mamba_conv_bias", true)?, config.flag_or("mamba_proj_bias", false)?];
-        let mixer = Mamba1::declare(&mut draft.params, &prefix, shape, biases);
-        Mixer::Mamba1(mixer.normed(&mut draft.params, &prefix))
+        let mixer = Mamba1::declare(&mut builder.params, &prefix, shape, biases);
+        Mixer::Mamba1(mixer.normed(&mut builder.params, &prefix))
     };
-    let post_norm = draft.params.norm(format!("{prefix}.pre_ff_layernorm.weight"), widths[0]);
+    let post_norm = builder.params.norm(format!("{prefix}.pre_ff_layernorm.weight"), widths[0]);
     let prefix = format!("{prefix}.feed_forward");
     let (experts, mlp) = match config.expert_count(&["num_experts"], 16)? {
         count if routed && count > 1 => {
-            let per_token = draft.per_token(config, &["num_experts_per_tok"], count);
+            let per_token = builder.per_token(config, &["num_experts_per_tok"], count);
             let router = format!("{prefix}.router.weight");
-            let router = draft.params.projection(router, count, widths[0]);
+            let router = builder.params.projection(router, count, widths[0]);
             let [hidden, inner] = widths;
             let shape = ExpertsShape { prefix: &prefix, count, hidden, inner, gated: true };
             let names = ExpertLayout::Each(["gate_proj", "up_proj", "down_proj"]);
-            let experts = shape.declare(&mut draft.params, names);
+            let experts = shape.declare(&mut builder.params, names);
             (
                 Some(Experts {
                     router,
@@ -91,7 +91,7 @@ fn layer(
                 None,
             )
         }
-        _ => (None, Some(GatedMlp::usual(&mut draft.params, &prefix, widths))),
+        _ => (None, Some(GatedMlp::llama(&mut builder.params, &prefix, widths))),
     };
     Ok(Layer { input_norm, mixer, post_norm, experts, mlp })
 }

@@ -1,7 +1,7 @@
 //! Kimi Linear: Kimi Delta Attention with latent attention in listed layers, and experts after the first layers.
 
 use super::{ModelFamily, only_one_group, only_silu, only_without};
-use crate::draft::{Around, Draft};
+use crate::builder::{Draft, OuterTensors};
 use crate::layers::{
     ExpertLayout, Experts, ExpertsShape, GatedMlp, Kda, LatentAttention, LatentShape, RouterScore,
 };
@@ -10,13 +10,13 @@ use crate::{Architecture, Config, ConfigError, Layer, Mixer};
 
 pub(super) const FAMILY: ModelFamily = ModelFamily {
     name: "kimi-linear",
-    known_by: &["kimi_linear", "KimiLinearForCausalLM"],
-    inside: &[],
-    demands: Some(
+    config_names: &["kimi_linear", "KimiLinearForCausalLM"],
+    multimodal_types: &[],
+    without_kernels: Some(
         "The model's own code imports fla when it is loaded and stops without it; transformers' own code takes a slow \
          path instead.",
     ),
-    recognises: |_| false,
+    matches_keys: |_| false,
     read,
 };
 
@@ -27,16 +27,16 @@ const SHARED: &[&str] = &["num_shared_experts", "n_shared_experts"];
 const GROUPS: &[&str] = &["num_expert_group", "n_group"];
 const RENORMALISE: &[&str] = &["moe_renormalize", "norm_topk_prob"];
 
-fn read(config: &Config, mut draft: Draft) -> Result<Architecture, ConfigError> {
-    draft.need(only_silu(config), ());
-    draft.need(only_without(config, "mla_use_output_gate"), ());
-    draft.need(only_without(config, "attention_bias"), ());
-    draft.model(config, Around::model(), |draft| {
+fn read(config: &Config, mut builder: ArchitectureBuilder) -> Result<Architecture, ConfigError> {
+    builder.need(only_silu(config), ());
+    builder.need(only_without(config, "mla_use_output_gate"), ());
+    builder.need(only_without(config, "attention_bias"), ());
+    builder.model(config, OuterTensors::llama(), |builder| {
         let layers = layer_types(config)?.into_iter().enumerate();
-        let kda = kda_shape(config, draft)?;
+        let kda = kda_shape(config, builder)?;
         let routed = routed(config)?;
         layers
-            .map(|(index, kind)| layer(config, draft, index, (kind, routed[index]), kda))
+            .map(|(index, kind)| layer(config, builder, index, (kind, routed[index]), kda))
             .collect()
     })
 }
@@ -98,65 +98,72 @@ fn routed(config: &Config) -> Result<Vec<bool>, ConfigError> {
 }
 
 /// Heads, channels of a head and taps of the KDA layers.
-fn kda_shape(config: &Config, draft: &mut Draft) -> Result<[usize; 3], ConfigError> {
+fn kda_shape(
+    config: &Config,
+    builder: &mut ArchitectureBuilder,
+) -> Result<[usize; 3], ConfigError> {
     let (part, keys) = match config.part("linear_attn_config")? {
         Some(part) => (part, ["num_heads", "head_dim", "short_conv_kernel_size"]),
         None => {
-            let heads = config.spelled(&["linear_num_heads", "linear_num_key_heads"]);
-            let dim = config.spelled(&["linear_head_dim", "linear_key_head_dim"]);
+            let heads = config.present_key(&["linear_num_heads", "linear_num_key_heads"]);
+            let dim = config.present_key(&["linear_head_dim", "linear_key_head_dim"]);
             (config.clone(), [heads, dim, "linear_conv_kernel_dim"])
         }
     };
     let [heads, dim, taps] = keys.map(|key| part.count(key));
     let taps = taps?;
     if !(2..=4).contains(&taps) {
-        draft.refuse(part.wrong(keys[2], "2 to 4 taps"));
+        builder.refuse(part.wrong(keys[2], "2 to 4 taps"));
     }
     Ok([heads?, dim?, taps])
 }
 
 fn layer(
     config: &Config,
-    draft: &mut Draft,
+    builder: &mut ArchitectureBuilder,
     index: usize,
     (kind, routed): (Kind, bool),
     kda: [usize; 3],
 ) -> Result<Layer, ConfigError> {
     let prefix = format!("model.layers.{index}");
     let hidden = config.count("hidden_size")?;
-    let input_norm = draft.params.norm(format!("{prefix}.input_layernorm.weight"), hidden);
+    let input_norm = builder.params.norm(format!("{prefix}.input_layernorm.weight"), hidden);
     let attention = format!("{prefix}.self_attn");
     let mixer = match kind {
-        Kind::Kda => Mixer::Kda(Kda::declare(&mut draft.params, &attention, hidden, kda)),
+        Kind::Kda => Mixer::Kda(Kda::declare(&mut builder.params, &attention, hidden, kda)),
         Kind::Latent => {
-            let shape = latent_shape(config, draft)?;
+            let shape = latent_shape(config, builder)?;
             let q_rank = config.count_unless_auto("q_lora_rank")?;
-            Mixer::Latent(LatentAttention::declare(&mut draft.params, &attention, shape, q_rank))
+            Mixer::Latent(LatentAttention::declare(&mut builder.params, &attention, shape, q_rank))
         }
     };
-    let post_norm = draft.params.norm(format!("{prefix}.post_attention_layernorm.weight"), hidden);
+    let post_norm =
+        builder.params.norm(format!("{prefix}.post_attention_layernorm.weight"), hidden);
     let (experts, mlp) = match config.expert_count(EXPERTS, 0)? {
         count if count > 0 && routed => {
             let prefix = format!("{prefix}.block_sparse_moe");
-            let (experts, shared) = experts(config, draft, &prefix, count)?;
+            let (experts, shared) = experts(config, builder, &prefix, count)?;
             (Some(experts), shared)
         }
         _ => {
             let widths = [hidden, config.count("intermediate_size")?];
             let prefix = format!("{prefix}.mlp");
-            (None, Some(GatedMlp::usual(&mut draft.params, &prefix, widths)))
+            (None, Some(GatedMlp::llama(&mut builder.params, &prefix, widths)))
         }
     };
     Ok(Layer { input_norm, mixer, post_norm, experts, mlp })
 }
 
-fn latent_shape(config: &Config, draft: &mut Draft) -> Result<LatentShape, ConfigError> {
+fn latent_shape(
+    config: &Config,
+    builder: &mut ArchitectureBuilder,
+) -> Result<LatentShape, ConfigError> {
     if config.has("q_lora_rank") {
-        draft.refuse(config.wrong("q_lora_rank", "null, the published models have it so"));
+        builder.refuse(config.wrong("q_lora_rank", "null, the published models have it so"));
     }
     // Otherwise the shared part of keys has rotary embedding.
-    if !draft.need(config.flag_or("mla_use_nope", true), true) {
-        draft.refuse(config.wrong("mla_use_nope", "true, the published models have it so"));
+    if !builder.need(config.flag_or("mla_use_nope", true), true) {
+        builder.refuse(config.wrong("mla_use_nope", "true, the published models have it so"));
     }
     LatentShape::of(config)
 }
@@ -164,39 +171,39 @@ fn latent_shape(config: &Config, draft: &mut Draft) -> Result<LatentShape, Confi
 /// The routed and the shared experts.
 fn experts(
     config: &Config,
-    draft: &mut Draft,
+    builder: &mut ArchitectureBuilder,
     prefix: &str,
     count: usize,
 ) -> Result<(Experts, Option<GatedMlp>), ConfigError> {
     let hidden = config.count("hidden_size")?;
     let inner = config.count("moe_intermediate_size")?;
-    let per_token = draft.per_token(config, PER_TOKEN, count);
-    if draft.need(config.count_or(config.spelled(GROUPS), 1), 1) > 1 {
-        let groups = config.spelled(GROUPS);
-        draft.refuse(config.wrong(groups, "1, the published models have it so"));
+    let per_token = builder.per_token(config, PER_TOKEN, count);
+    if builder.need(config.count_or(config.present_key(GROUPS), 1), 1) > 1 {
+        let groups = config.present_key(GROUPS);
+        builder.refuse(config.wrong(groups, "1, the published models have it so"));
     }
-    only_one_group(config, draft);
+    only_one_group(config, builder);
     match config.text("moe_router_activation_func") {
         Ok(None | Some("sigmoid")) => {}
-        _ => draft.refuse(config.wrong("moe_router_activation_func", "sigmoid")),
+        _ => builder.refuse(config.wrong("moe_router_activation_func", "sigmoid")),
     }
-    let router = draft.params.projection(format!("{prefix}.gate.weight"), count, hidden);
+    let router = builder.params.projection(format!("{prefix}.gate.weight"), count, hidden);
     let correction = format!("{prefix}.gate.e_score_correction_bias");
     let score = RouterScore::Sigmoid {
         // In the magnitude of score differences, so that it changes the choice.
-        correction: draft.params.add(correction, &[count], ParamInit::Uniform(-0.5, 0.5)),
-        renormalise: draft.need(config.flag_or(config.spelled(RENORMALISE), true), true),
+        correction: builder.params.add(correction, &[count], ParamInit::Uniform(-0.5, 0.5)),
+        renormalise: builder.need(config.flag_or(config.present_key(RENORMALISE), true), true),
         sum_eps: 1e-20,
-        scale: draft.number(config, "routed_scaling_factor"),
+        scale: builder.number(config, "routed_scaling_factor"),
     };
     let shape = ExpertsShape { prefix, count, hidden, inner, gated: true };
-    let experts = shape.declare(&mut draft.params, ExpertLayout::Each(["w1", "w3", "w2"]));
-    let shared = match config.count_or(config.spelled(SHARED), 0)? {
+    let experts = shape.declare(&mut builder.params, ExpertLayout::Each(["w1", "w3", "w2"]));
+    let shared = match config.count_or(config.present_key(SHARED), 0)? {
         0 => None,
         shared => {
             let widths = [hidden, shared * inner];
             let prefix = format!("{prefix}.shared_experts");
-            Some(GatedMlp::usual(&mut draft.params, &prefix, widths))
+            Some(GatedMlp::llama(&mut builder.params, &prefix, widths))
         }
     };
     Ok((

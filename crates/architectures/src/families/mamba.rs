@@ -1,36 +1,36 @@
 //! Mamba: selective scans only, in transformers' and state-spaces' config.
 
 use super::{ModelFamily, only_silu, only_with};
-use crate::draft::{Around, Draft};
+use crate::builder::{Draft, OuterTensors};
 use crate::layers::{Mamba1, Mamba1Shape, Norms};
 use crate::{Architecture, Config, ConfigError, Layer, Mixer};
 
 pub(super) const FAMILY: ModelFamily = ModelFamily {
     name: "mamba",
-    known_by: &["mamba", "MambaForCausalLM", "MambaLMHeadModel"],
-    inside: &[],
-    demands: None,
+    config_names: &["mamba", "MambaForCausalLM", "MambaLMHeadModel"],
+    multimodal_types: &[],
+    without_kernels: None,
     // The first checkpoints have neither model_type nor architectures, only these keys.
-    recognises: |config| {
+    matches_keys: |config| {
         config.has("d_model") && config.has("ssm_cfg") && !super::mamba2::is_second(config)
     },
     read,
 };
 
-fn read(config: &Config, draft: Draft) -> Result<Architecture, ConfigError> {
-    read_with(config, draft, Norms::None)
+fn read(config: &Config, builder: ArchitectureBuilder) -> Result<Architecture, ConfigError> {
+    read_with(config, builder, Norms::None)
 }
 
 /// [`read`] with norms in the mixers.
 pub(super) fn read_with(
     config: &Config,
-    mut draft: Draft,
+    mut builder: ArchitectureBuilder,
     norms: Norms,
 ) -> Result<Architecture, ConfigError> {
-    draft.need(only_silu(config), ());
-    draft.need(only_with(config, "rms_norm"), ());
-    draft.model(config, around(config, true), |draft| {
-        let hidden = config.count(config.spelled(&["hidden_size", "d_model"]))?;
+    builder.need(only_silu(config), ());
+    builder.need(only_with(config, "rms_norm"), ());
+    builder.model(config, outer_tensors(config, true), |builder| {
+        let hidden = config.count(config.present_key(&["hidden_size", "d_model"]))?;
         let shape = Mamba1Shape {
             hidden,
             inner: match config.get("intermediate_size") {
@@ -41,10 +41,10 @@ pub(super) fn read_with(
             taps: config.taps("conv_kernel")?,
             rank: Mamba1Shape::rank(config, "time_step_rank", hidden)?,
         };
-        shape.check(config, "conv_kernel", draft);
+        shape.check(config, "conv_kernel", builder);
         let biases = [config.flag_or("use_conv_bias", true)?, config.flag_or("use_bias", false)?];
-        alone(config, draft, hidden, |draft, prefix| {
-            let mixer = Mamba1::declare(&mut draft.params, prefix, shape, biases);
+        alone(config, builder, hidden, |builder, prefix| {
+            let mixer = Mamba1::declare(&mut builder.params, prefix, shape, biases);
             Mixer::Mamba1(Mamba1 { norms, ..mixer })
         })
     })
@@ -52,10 +52,10 @@ pub(super) fn read_with(
 
 /// Tensors outside of layers for Mamba-1 and Mamba-2. state-spaces' own files, recognized by `ssm_cfg`, have one
 /// embedding and always tie it.
-pub(super) fn around(config: &Config, tied: bool) -> Around {
+pub(super) fn outer_tensors(config: &Config, tied: bool) -> OuterTensors {
     let own = config.has("ssm_cfg");
     let embedding = if own { "embedding" } else { "embeddings" };
-    Around {
+    OuterTensors {
         embedding: format!("backbone.{embedding}.weight"),
         norm: "backbone.norm_f.weight".to_owned(),
         tied: tied || own,
@@ -65,14 +65,14 @@ pub(super) fn around(config: &Config, tied: bool) -> Around {
 /// Layers of one norm and one mixer each.
 pub(super) fn alone(
     config: &Config,
-    draft: &mut Draft,
+    builder: &mut ArchitectureBuilder,
     hidden: usize,
-    mixer: impl Fn(&mut Draft, &str) -> Mixer,
+    mixer: impl Fn(&mut ArchitectureBuilder, &str) -> Mixer,
 ) -> Result<Vec<Layer>, ConfigError> {
     let layer = |index: usize| {
         let prefix = format!("backbone.layers.{index}");
-        let norm = draft.params.norm(format!("{prefix}.norm.weight"), hidden);
-        let mixer = mixer(draft, &format!("{prefix}.mixer"));
+        let norm = builder.params.norm(format!("{prefix}.norm.weight"), hidden);
+        let mixer = mixer(builder, &format!("{prefix}.mixer"));
         Layer { input_norm: norm, mixer, post_norm: norm, experts: None, mlp: None }
     };
     Ok((0..config.layer_count()?).map(layer).collect())

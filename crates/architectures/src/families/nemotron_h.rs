@@ -4,75 +4,75 @@
 //! do neither.
 
 use super::{ModelFamily, only_one_group, only_without};
-use crate::draft::{Around, Draft};
+use crate::builder::{Draft, OuterTensors};
 use crate::layers::{
     Attention, AttentionShape, ExpertLayout, Experts, ExpertsShape, GatedMlp, Mamba2, Mamba2Shape,
-    OPEN, RouterScore,
+    RouterScore, UNLIMITED_DT,
 };
 use crate::params::ParamInit;
 use crate::{Architecture, Config, ConfigError, Layer, Mixer};
 
 pub(super) const FAMILY: ModelFamily = ModelFamily {
     name: "nemotron-h",
-    known_by: &["nemotron_h", "NemotronHForCausalLM"],
-    inside: &[],
-    demands: Some(
+    config_names: &["nemotron_h", "NemotronHForCausalLM"],
+    multimodal_types: &[],
+    without_kernels: Some(
         "The model's own code imports mamba-ssm when it is loaded and stops without it; transformers' own code takes a \
          slow path instead.",
     ),
-    recognises: |_| false,
+    matches_keys: |_| false,
     read,
 };
 
-fn read(config: &Config, mut draft: Draft) -> Result<Architecture, ConfigError> {
-    draft.need(only(config, "mlp_hidden_act", "relu2"), ());
-    draft.need(only(config, "mamba_hidden_act", "silu"), ());
-    draft.need(only_without(config, "mlp_bias"), ());
+fn read(config: &Config, mut builder: ArchitectureBuilder) -> Result<Architecture, ConfigError> {
+    builder.need(only(config, "mlp_hidden_act", "relu2"), ());
+    builder.need(only(config, "mamba_hidden_act", "silu"), ());
+    builder.need(only_without(config, "mlp_bias"), ());
     // Multi-token-prediction layers are not loaded.
-    draft.unused = &["mtp."];
-    let around = Around {
+    builder.unused = &["mtp."];
+    let outer = OuterTensors {
         embedding: "backbone.embeddings.weight".to_owned(),
         norm: "backbone.norm_f.weight".to_owned(),
         tied: false,
     };
-    draft.model(config, around, |draft| {
+    builder.model(config, outer, |builder| {
         let layers = letters(config)?.into_iter().enumerate();
-        layers.map(|(index, letter)| layer(config, draft, index, letter)).collect()
+        layers.map(|(index, letter)| layer(config, builder, index, letter)).collect()
     })
 }
 
 fn layer(
     config: &Config,
-    draft: &mut Draft,
+    builder: &mut ArchitectureBuilder,
     index: usize,
     letter: char,
 ) -> Result<Layer, ConfigError> {
     let prefix = format!("backbone.layers.{index}");
     let hidden = config.count("hidden_size")?;
-    let norm = draft.params.norm(format!("{prefix}.norm.weight"), hidden);
+    let norm = builder.params.norm(format!("{prefix}.norm.weight"), hidden);
     let prefix = format!("{prefix}.mixer");
     // One norm, since every layer has one part only.
     let mut layer =
         Layer { input_norm: norm, mixer: Mixer::None, post_norm: norm, experts: None, mlp: None };
     match letter {
         'M' => {
-            let shape = mamba_shape(config, draft)?;
+            let shape = mamba_shape(config, builder)?;
             // transformers reads the first key, the model's own code the second; published models have neither.
             let projections =
                 config.flag_or("use_bias", false)? || config.flag_or("mamba_proj_bias", false)?;
             let biases = [config.flag_or("use_conv_bias", true)?, projections];
-            let mixer = Mamba2::declare(&mut draft.params, &prefix, shape, biases);
+            let mixer = Mamba2::declare(&mut builder.params, &prefix, shape, biases);
             layer.mixer = Mixer::Mamba2(mixer);
         }
         '*' => {
             let shape = AttentionShape::of(config)?;
-            layer.mixer = Mixer::Attention(Attention::declare(&mut draft.params, &prefix, shape));
+            layer.mixer = Mixer::Attention(Attention::declare(&mut builder.params, &prefix, shape));
         }
         'E' => {
-            let (experts, shared) = experts(config, draft, &prefix, hidden)?;
+            let (experts, shared) = experts(config, builder, &prefix, hidden)?;
             (layer.experts, layer.mlp) = (Some(experts), shared);
         }
-        _ => layer.mlp = Some(mlp(draft, &prefix, [hidden, config.count("intermediate_size")?])),
+        _ => layer.mlp = Some(mlp(builder, &prefix, [hidden, config.count("intermediate_size")?])),
     }
     Ok(layer)
 }
@@ -118,8 +118,11 @@ fn letters(config: &Config) -> Result<Vec<char>, ConfigError> {
     }
 }
 
-fn mamba_shape(config: &Config, draft: &mut Draft) -> Result<Mamba2Shape, ConfigError> {
-    let groups = config.spelled(&["n_groups", "mamba_n_groups"]);
+fn mamba_shape(
+    config: &Config,
+    builder: &mut ArchitectureBuilder,
+) -> Result<Mamba2Shape, ConfigError> {
+    let groups = config.present_key(&["n_groups", "mamba_n_groups"]);
     let shape = Mamba2Shape {
         hidden: config.count("hidden_size")?,
         heads: config.count("mamba_num_heads")?,
@@ -127,20 +130,20 @@ fn mamba_shape(config: &Config, draft: &mut Draft) -> Result<Mamba2Shape, Config
         groups: config.count_or(groups, 8)?.max(1),
         state: config.count("ssm_state_size")?,
         taps: config.taps("conv_kernel")?,
-        dt_limits: draft.need(config.limits("time_step_limit", OPEN), OPEN),
+        dt_limits: builder.need(config.limits("time_step_limit", UNLIMITED_DT), UNLIMITED_DT),
     };
-    shape.check(config, [groups, "conv_kernel"], draft)?;
+    shape.check(config, [groups, "conv_kernel"], builder)?;
     Ok(shape)
 }
 
-fn mlp(draft: &mut Draft, prefix: &str, widths: [usize; 2]) -> GatedMlp {
-    GatedMlp::of_two(&mut draft.params, prefix, ["up_proj", "down_proj"], widths, false)
+fn mlp(builder: &mut ArchitectureBuilder, prefix: &str, widths: [usize; 2]) -> GatedMlp {
+    GatedMlp::with_fused_gate(&mut builder.params, prefix, ["up_proj", "down_proj"], widths, false)
 }
 
 /// Experts without a gate, and the shared expert.
 fn experts(
     config: &Config,
-    draft: &mut Draft,
+    builder: &mut ArchitectureBuilder,
     prefix: &str,
     hidden: usize,
 ) -> Result<(Experts, Option<GatedMlp>), ConfigError> {
@@ -155,32 +158,32 @@ fn experts(
         let width = config.count("moe_latent_size")?;
         let mut project = |name: &str, outputs, inputs| {
             let name = format!("{prefix}.{name}_latent_proj.weight");
-            draft.params.projection(name, outputs, inputs)
+            builder.params.projection(name, outputs, inputs)
         };
         Some([project("fc1", width, hidden), project("fc2", hidden, width)])
     } else {
         None
     };
     let width = latent.as_ref().map_or(hidden, |[to, _]| to.outputs());
-    if draft.need(config.count_or("n_group", 1), 1) > 1 {
-        draft.refuse(config.wrong("n_group", "1, the published models have it so"));
+    if builder.need(config.count_or("n_group", 1), 1) > 1 {
+        builder.refuse(config.wrong("n_group", "1, the published models have it so"));
     }
-    only_one_group(config, draft);
-    let per_token = draft.per_token(config, &["num_experts_per_tok"], count);
-    let router = draft.params.projection(format!("{prefix}.gate.weight"), count, hidden);
+    only_one_group(config, builder);
+    let per_token = builder.per_token(config, &["num_experts_per_tok"], count);
+    let router = builder.params.projection(format!("{prefix}.gate.weight"), count, hidden);
     let correction = format!("{prefix}.gate.e_score_correction_bias");
     let score = RouterScore::Sigmoid {
-        correction: draft.params.add(correction, &[count], ParamInit::Uniform(-0.5, 0.5)),
-        renormalise: draft.need(config.flag_or("norm_topk_prob", true), true),
+        correction: builder.params.add(correction, &[count], ParamInit::Uniform(-0.5, 0.5)),
+        renormalise: builder.need(config.flag_or("norm_topk_prob", true), true),
         sum_eps: 1e-20,
-        scale: draft.number(config, "routed_scaling_factor"),
+        scale: builder.number(config, "routed_scaling_factor"),
     };
     let shape = ExpertsShape { prefix, count, hidden: width, inner, gated: false };
     let names = ExpertLayout::Each(["gate_proj", "up_proj", "down_proj"]);
-    let experts = shape.declare(&mut draft.params, names);
+    let experts = shape.declare(&mut builder.params, names);
     let shared = match config.count_or("moe_shared_expert_intermediate_size", 0)? {
         0 => None,
-        shared => Some(mlp(draft, &format!("{prefix}.shared_experts"), [hidden, shared])),
+        shared => Some(mlp(builder, &format!("{prefix}.shared_experts"), [hidden, shared])),
     };
     Ok((Experts { router, score, per_token, latent, clamped: None, experts, first: 0 }, shared))
 }

@@ -4,7 +4,7 @@
 
 use super::{ModelFamily, only_silu, only_without, softmax};
 use crate::architecture::unknown;
-use crate::draft::{Around, Draft};
+use crate::builder::{ArchitectureBuilder, OuterTensors};
 use crate::layers::{
     Attention, AttentionShape, ExpertLayout, Experts, ExpertsShape, GatedMlp, LatentAttention,
     LatentShape, RouterScore,
@@ -14,7 +14,7 @@ use crate::{Architecture, Config, ConfigError, Layer, Mixer, Rope};
 
 pub(super) const FAMILY: ModelFamily = ModelFamily {
     name: "plain-attention",
-    known_by: &[
+    config_names: &[
         "llama",
         "mistral",
         "mixtral",
@@ -25,10 +25,10 @@ pub(super) const FAMILY: ModelFamily = ModelFamily {
         "phi3",
         "LlamaForCausalLM",
     ],
-    inside: &[],
-    demands: None,
+    multimodal_types: &[],
+    without_kernels: None,
     // A config that mentions a recurrent layer and belongs to no other family is not plain attention.
-    recognises: |config| {
+    matches_keys: |config| {
         let recurrent = [
             "mamba_d_state",
             "ssm_state_size",
@@ -58,54 +58,62 @@ const EXPERTS: &[&str] = &["num_local_experts", "num_experts", "n_routed_experts
 const RUN: &[&str] =
     &["llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen3_moe", "granite", "phi3"];
 
-fn read(config: &Config, mut draft: Draft) -> Result<Architecture, ConfigError> {
+fn read(config: &Config, mut builder: ArchitectureBuilder) -> Result<Architecture, ConfigError> {
     if !RUN.contains(&config.kind().unwrap_or("llama")) {
-        draft.refuse(unknown(config, true));
+        builder.refuse(unknown(config, true));
     }
-    draft.need(only_silu(config), ());
-    draft.need(only_without(config, "mlp_bias"), ());
+    builder.need(only_silu(config), ());
+    builder.need(only_without(config, "mlp_bias"), ());
     let tied = matches!(config.kind(), Some("gemma" | "gemma2" | "gemma3_text"));
     let is_granite = config.kind() == Some("granite");
-    let mut multiplier = |key| if is_granite { draft.number(config, key) } else { 1.0 };
+    let mut multiplier = |key| if is_granite { builder.number(config, key) } else { 1.0 };
     let [embedding_multiplier, residual_multiplier, logits_divisor] =
         ["embedding_multiplier", "residual_multiplier", "logits_scaling"].map(&mut multiplier);
     if logits_divisor == 0.0 {
-        draft.refuse(config.wrong("logits_scaling", "a number other than 0"));
+        builder.refuse(config.wrong("logits_scaling", "a number other than 0"));
     }
     // Some files of Llama 2 contain this derived tensor.
-    draft.unused = &["rotary_emb.inv_freq"];
-    let described =
-        draft.model(config, Around { tied, ..Around::under("model", "norm") }, |draft| {
-            (0..config.layer_count()?).map(|index| layer(config, draft, index)).collect()
-        })?;
+    builder.unused = &["rotary_emb.inv_freq"];
+    let described = builder.model(
+        config,
+        OuterTensors { tied, ..OuterTensors::with_prefix("model", "norm") },
+        |builder| (0..config.layer_count()?).map(|index| layer(config, builder, index)).collect(),
+    )?;
     Ok(Architecture { embedding_multiplier, residual_multiplier, logits_divisor, ..described })
 }
 
-fn layer(config: &Config, draft: &mut Draft, index: usize) -> Result<Layer, ConfigError> {
+fn layer(
+    config: &Config,
+    builder: &mut ArchitectureBuilder,
+    index: usize,
+) -> Result<Layer, ConfigError> {
     let prefix = format!("model.layers.{index}");
-    let hidden = config.count(config.spelled(&["hidden_size", "n_embd"]))?;
-    let input_norm = draft.params.norm(format!("{prefix}.input_layernorm.weight"), hidden);
+    let hidden = config.count(config.present_key(&["hidden_size", "n_embd"]))?;
+    let input_norm = builder.params.norm(format!("{prefix}.input_layernorm.weight"), hidden);
     let attention = format!("{prefix}.self_attn");
     let mixer = if config.has("kv_lora_rank") {
         let (shape, q_rank) = (LatentShape::of(config)?, config.count_unless_auto("q_lora_rank")?);
-        Mixer::Latent(LatentAttention::declare(&mut draft.params, &attention, shape, q_rank))
+        Mixer::Latent(LatentAttention::declare(&mut builder.params, &attention, shape, q_rank))
     } else {
-        let shape = attention_shape(config, draft, index)?;
-        Mixer::Attention(Attention::declare(&mut draft.params, &attention, shape))
+        let shape = attention_shape(config, builder, index)?;
+        Mixer::Attention(Attention::declare(&mut builder.params, &attention, shape))
     };
-    let post_norm = draft.params.norm(format!("{prefix}.post_attention_layernorm.weight"), hidden);
+    let post_norm =
+        builder.params.norm(format!("{prefix}.post_attention_layernorm.weight"), hidden);
     let (experts, mlp) = match config.expert_count(EXPERTS, 0)? {
         count if count > 0 && !is_dense(config, index)? => {
-            let (experts, shared) = experts(config, draft, &prefix, [hidden, count])?;
+            let (experts, shared) = experts(config, builder, &prefix, [hidden, count])?;
             (Some(experts), shared)
         }
         _ => {
-            let inner = config.count(config.spelled(&["intermediate_size", "n_inner"]))?;
-            let (params, prefix) = (&mut draft.params, format!("{prefix}.mlp"));
+            let inner = config.count(config.present_key(&["intermediate_size", "n_inner"]))?;
+            let (params, prefix) = (&mut builder.params, format!("{prefix}.mlp"));
             let names = ["gate_up_proj", "down_proj"];
             let mlp = match config.kind() {
-                Some("phi3") => GatedMlp::of_two(params, &prefix, names, [hidden, inner], true),
-                _ => GatedMlp::usual(params, &prefix, [hidden, inner]),
+                Some("phi3") => {
+                    GatedMlp::with_fused_gate(params, &prefix, names, [hidden, inner], true)
+                }
+                _ => GatedMlp::llama(params, &prefix, [hidden, inner]),
             };
             (None, Some(mlp))
         }
@@ -124,7 +132,7 @@ fn is_dense(config: &Config, index: usize) -> Result<bool, ConfigError> {
 
 fn attention_shape(
     config: &Config,
-    draft: &mut Draft,
+    builder: &mut ArchitectureBuilder,
     index: usize,
 ) -> Result<AttentionShape, ConfigError> {
     let shape = AttentionShape::of(config)?;
@@ -132,12 +140,12 @@ fn attention_shape(
     let share = if kind == "phi3" { RotaryFraction::Named(1.0) } else { RotaryFraction::All };
     Ok(AttentionShape {
         scale: match kind {
-            "granite" => draft.number(config, "attention_multiplier"),
+            "granite" => builder.number(config, "attention_multiplier"),
             _ => shape.scale,
         },
-        rope: draft.need(Rope::of(config, shape.head_dim, share).map(Some), None),
-        window: draft.need(window(config, kind, index), None),
-        normed: matches!(kind, "qwen3" | "qwen3_moe"),
+        rope: builder.need(Rope::of(config, shape.head_dim, share).map(Some), None),
+        window: builder.need(window(config, kind, index), None),
+        qk_norm: matches!(kind, "qwen3" | "qwen3_moe"),
         biases: if kind == "qwen2" { [true, false] } else { shape.biases },
         fused: kind == "phi3",
         ..shape
@@ -166,21 +174,22 @@ fn window(config: &Config, kind: &str, index: usize) -> Result<Option<usize>, Co
 /// Mixtral's experts have other names; some models have shared experts in addition to routed ones.
 fn experts(
     config: &Config,
-    draft: &mut Draft,
+    builder: &mut ArchitectureBuilder,
     prefix: &str,
     [hidden, count]: [usize; 2],
 ) -> Result<(Experts, Option<GatedMlp>), ConfigError> {
-    let inner = config.count(config.spelled(&["moe_intermediate_size", "intermediate_size"]))?;
+    let inner =
+        config.count(config.present_key(&["moe_intermediate_size", "intermediate_size"]))?;
     let (prefix, names) = match config.kind() {
         Some("mixtral") => (format!("{prefix}.block_sparse_moe"), ["w1", "w3", "w2"]),
         _ => (format!("{prefix}.mlp"), ["gate_proj", "up_proj", "down_proj"]),
     };
-    let per_token = draft.per_token(config, &["num_experts_per_tok"], count);
+    let per_token = builder.per_token(config, &["num_experts_per_tok"], count);
     let score = match config.kind() {
-        Some("qwen3_moe") => softmax(config, draft, false),
+        Some("qwen3_moe") => softmax(config, builder, false),
         _ => RouterScore::SoftmaxOfChosen,
     };
-    let params = &mut draft.params;
+    let params = &mut builder.params;
     let router = params.projection(format!("{prefix}.gate.weight"), count, hidden);
     let shape = ExpertsShape { prefix: &prefix, count, hidden, inner, gated: true };
     let experts = shape.declare(params, ExpertLayout::Each(names));
@@ -188,7 +197,7 @@ fn experts(
         0 => None,
         shared => {
             let widths = [hidden, shared * inner];
-            Some(GatedMlp::usual(params, &format!("{prefix}.shared_experts"), widths))
+            Some(GatedMlp::llama(params, &format!("{prefix}.shared_experts"), widths))
         }
     };
     Ok((

@@ -1,7 +1,7 @@
 //! Qwen3-Next and 3.5: Gated DeltaNet with full attention in every fourth layer, experts in all layers or in none.
 
 use super::{ModelFamily, attends, only_silu, only_without, softmax};
-use crate::draft::{Around, Draft};
+use crate::builder::{Draft, OuterTensors};
 use crate::layers::{
     Attention, AttentionShape, ExpertLayout, Experts, ExpertsShape, GatedDelta, GatedDeltaShape,
     GatedMlp,
@@ -11,24 +11,24 @@ use crate::{Architecture, Config, ConfigError, Layer, Mixer, Rope};
 
 pub(super) const FAMILY: ModelFamily = ModelFamily {
     name: "qwen3-next",
-    known_by: &["qwen3_next", "Qwen3NextForCausalLM", "qwen3_5_moe_text", "qwen3_5_text"],
-    inside: &["qwen3_5", "qwen3_5_moe"],
-    demands: None,
-    recognises: |_| false,
+    config_names: &["qwen3_next", "Qwen3NextForCausalLM", "qwen3_5_moe_text", "qwen3_5_text"],
+    multimodal_types: &["qwen3_5", "qwen3_5_moe"],
+    without_kernels: None,
+    matches_keys: |_| false,
     read,
 };
 
-fn read(config: &Config, mut draft: Draft) -> Result<Architecture, ConfigError> {
-    draft.need(only_silu(config), ());
-    draft.need(only_without(config, "attention_bias"), ());
-    draft.params.norms_add_one = true;
+fn read(config: &Config, mut builder: ArchitectureBuilder) -> Result<Architecture, ConfigError> {
+    builder.need(only_silu(config), ());
+    builder.need(only_without(config, "attention_bias"), ());
+    builder.params.norms_add_one = true;
     // Multi-token-prediction layers and the vision encoder are not loaded. For text the positions of a rotation's three
     // sections are equal, which makes it an ordinary one.
-    draft.unused = &["mtp.", "visual."];
+    builder.unused = &["mtp.", "visual."];
     // 3.5 has a separate tensor for each projection, and may be nested in a multimodal model.
     let newer = config.names().iter().any(|name| name.starts_with("qwen3_5"));
     let root = if config.language_model().is_some() { "model.language_model" } else { "model" };
-    draft.model(config, Around::under(root, "norm"), |draft| {
+    builder.model(config, OuterTensors::with_prefix(root, "norm"), |builder| {
         let count = config.layer_count()?;
         let interval = config.count_or("full_attention_interval", 4)?.max(1);
         let attends = match attends(config, "linear_attention")? {
@@ -42,7 +42,7 @@ fn read(config: &Config, mut draft: Draft) -> Result<Architecture, ConfigError> 
             let prefix = format!("{root}.layers.{index}");
             // 3.5 has experts in every layer.
             let dense = !newer && (dense.contains(&index) || !(index + 1).is_multiple_of(step));
-            layer(config, draft, &prefix, (attends, dense, newer))
+            layer(config, builder, &prefix, (attends, dense, newer))
         };
         layers.map(layer).collect()
     })
@@ -50,34 +50,35 @@ fn read(config: &Config, mut draft: Draft) -> Result<Architecture, ConfigError> 
 
 fn layer(
     config: &Config,
-    draft: &mut Draft,
+    builder: &mut ArchitectureBuilder,
     prefix: &str,
     (attends, dense, newer): (bool, bool, bool),
 ) -> Result<Layer, ConfigError> {
     let hidden = config.count("hidden_size")?;
-    let input_norm = draft.params.norm(format!("{prefix}.input_layernorm.weight"), hidden);
+    let input_norm = builder.params.norm(format!("{prefix}.input_layernorm.weight"), hidden);
     let mixer = if attends {
         let shape = AttentionShape::of(config)?;
-        let rope = draft
+        let rope = builder
             .need(Rope::of(config, shape.head_dim, RotaryFraction::Named(0.25)).map(Some), None);
-        let shape = AttentionShape { rope, gated: true, normed: true, ..shape };
+        let shape = AttentionShape { rope, gated: true, qk_norm: true, ..shape };
         let prefix = format!("{prefix}.self_attn");
-        Mixer::Attention(Attention::declare(&mut draft.params, &prefix, shape))
+        Mixer::Attention(Attention::declare(&mut builder.params, &prefix, shape))
     } else {
         let (shape, prefix) =
-            (GatedDeltaShape::of(config, draft)?, format!("{prefix}.linear_attn"));
-        Mixer::GatedDelta(GatedDelta::declare(&mut draft.params, &prefix, shape, !newer))
+            (GatedDeltaShape::of(config, builder)?, format!("{prefix}.linear_attn"));
+        Mixer::GatedDelta(GatedDelta::declare(&mut builder.params, &prefix, shape, !newer))
     };
-    let post_norm = draft.params.norm(format!("{prefix}.post_attention_layernorm.weight"), hidden);
+    let post_norm =
+        builder.params.norm(format!("{prefix}.post_attention_layernorm.weight"), hidden);
     let prefix = format!("{prefix}.mlp");
     let (experts, mlp) = match config.expert_count(&["num_experts"], 0)? {
         count if count > 0 && !dense => {
-            let (experts, shared) = experts(config, draft, &prefix, (count, newer))?;
+            let (experts, shared) = experts(config, builder, &prefix, (count, newer))?;
             (Some(experts), shared)
         }
         _ => {
             let widths = [hidden, config.count("intermediate_size")?];
-            (None, Some(GatedMlp::usual(&mut draft.params, &prefix, widths)))
+            (None, Some(GatedMlp::llama(&mut builder.params, &prefix, widths)))
         }
     };
     Ok(Layer { input_norm, mixer, post_norm, experts, mlp })
@@ -86,15 +87,15 @@ fn layer(
 /// The routed experts and the shared one, which has a token gate.
 fn experts(
     config: &Config,
-    draft: &mut Draft,
+    builder: &mut ArchitectureBuilder,
     prefix: &str,
     (count, newer): (usize, bool),
 ) -> Result<(Experts, Option<GatedMlp>), ConfigError> {
     let hidden = config.count("hidden_size")?;
     let inner = config.count("moe_intermediate_size")?;
-    let per_token = draft.per_token(config, &["num_experts_per_tok"], count);
-    let score = softmax(config, draft, true);
-    let params = &mut draft.params;
+    let per_token = builder.per_token(config, &["num_experts_per_tok"], count);
+    let score = softmax(config, builder, true);
+    let params = &mut builder.params;
     let router = params.projection(format!("{prefix}.gate.weight"), count, hidden);
     let published = match newer {
         true => ExpertLayout::Stacked(["experts.gate_up_proj", "experts.down_proj"]),
@@ -108,7 +109,7 @@ fn experts(
             let gate = format!("{prefix}.shared_expert_gate.weight");
             let token_gate = Some(params.projection(gate, 1, hidden).rows[0].param);
             let prefix = format!("{prefix}.shared_expert");
-            Some(GatedMlp { token_gate, ..GatedMlp::usual(params, &prefix, [hidden, shared]) })
+            Some(GatedMlp { token_gate, ..GatedMlp::llama(params, &prefix, [hidden, shared]) })
         }
     };
     Ok((

@@ -27,7 +27,7 @@ pub struct Attention {
     /// Output.
     pub out: Projection,
     /// Multipliers of the input and of the output.
-    pub factors: [f64; 2],
+    pub multipliers: [f64; 2],
 }
 
 /// The shapes and options of an [`Attention`].
@@ -43,11 +43,11 @@ pub(crate) struct AttentionShape {
     /// Whether heads have sinks.
     pub(crate) sinks: bool,
     /// Multipliers of the input and of the output.
-    pub(crate) factors: [f64; 2],
+    pub(crate) multipliers: [f64; 2],
     /// Whether the query projection also computes output gates.
     pub(crate) gated: bool,
     /// Whether queries and keys have norms.
-    pub(crate) normed: bool,
+    pub(crate) qk_norm: bool,
     /// Whether q, k and v, and whether the output, have biases.
     pub(crate) biases: [bool; 2],
     /// Whether q, k and v are one parameter.
@@ -59,15 +59,15 @@ pub(crate) struct AttentionShape {
 impl AttentionShape {
     /// Reads the keys that nearly all configs share.
     pub(crate) fn of(config: &Config) -> Result<Self, ConfigError> {
-        let hidden = config.count(config.spelled(&["hidden_size", "n_embd"]))?;
-        let heads_key = config.spelled(&["num_attention_heads", "n_head"]);
+        let hidden = config.count(config.present_key(&["hidden_size", "n_embd"]))?;
+        let heads_key = config.present_key(&["num_attention_heads", "n_head"]);
         let heads = config.count(heads_key)?;
         const KV_HEADS: &str = "num_key_value_heads";
         let kv_heads = config.count_or(KV_HEADS, heads)?;
         if kv_heads == 0 || heads % kv_heads != 0 {
             return Err(config.wrong(KV_HEADS, format!("a divisor of the {heads} heads")));
         }
-        let dim_key = config.spelled(&["head_dim", "attention_head_dim"]);
+        let dim_key = config.present_key(&["head_dim", "attention_head_dim"]);
         let head_dim = match config.count_or(dim_key, hidden / heads)? {
             0 => return Err(config.wrong(heads_key, "at most hidden_size")),
             dim => dim,
@@ -81,9 +81,9 @@ impl AttentionShape {
             rope: None,
             window: None,
             sinks: false,
-            factors: [1.0; 2],
+            multipliers: [1.0; 2],
             gated: false,
-            normed: false,
+            qk_norm: false,
             biases: [config.flag_or("attention_bias", false)?; 2],
             fused: false,
             names: ["o", "q_norm", "k_norm"],
@@ -122,12 +122,12 @@ impl Attention {
         let [out, norms @ ..] = shape.names;
         let out = project(out, hidden, queries, out_bias);
         let mut norm = |name| params.norm(format!("{prefix}.{name}.weight"), head_dim);
-        let norms = shape.normed.then(|| norms.map(&mut norm));
+        let norms = shape.qk_norm.then(|| norms.map(&mut norm));
         // In the magnitude of a window's logits together, so that ignoring them gives a wrong result.
         let sink =
             || params.add(format!("{prefix}.sinks"), &[heads], ParamInit::Uniform(-1.0, 3.0));
         let sinks = shape.sinks.then(sink);
-        let AttentionShape { rope, window, gated, factors, .. } = shape;
+        let AttentionShape { rope, window, gated, multipliers, .. } = shape;
         Self {
             heads,
             kv_heads,
@@ -140,7 +140,7 @@ impl Attention {
             gated,
             qkv,
             out,
-            factors,
+            multipliers,
         }
     }
 }

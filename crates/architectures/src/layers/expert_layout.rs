@@ -90,7 +90,9 @@ impl ExpertsShape<'_> {
             let prefix = format!("{prefix}.experts.{e}");
             match self.gated {
                 true => GatedMlp::declare(params, &prefix, names, widths),
-                false => GatedMlp::of_two(params, &prefix, [names[1], names[2]], widths, false),
+                false => {
+                    GatedMlp::with_fused_gate(params, &prefix, [names[1], names[2]], widths, false)
+                }
             }
         };
         (0..self.count).map(expert).collect()
@@ -108,7 +110,7 @@ impl ExpertsShape<'_> {
             down: down(e),
             gated: self.gated,
             token_gate: None,
-            factors: [1.0; 2],
+            multipliers: [1.0; 2],
         };
         (0..self.count).map(expert).collect()
     }
@@ -125,7 +127,7 @@ impl ExpertsShape<'_> {
             down: down(e),
             gated: true,
             token_gate: None,
-            factors: [1.0; 2],
+            multipliers: [1.0; 2],
         };
         (0..self.count).map(expert).collect()
     }
@@ -140,7 +142,7 @@ impl ExpertsShape<'_> {
     ) -> impl Fn(usize) -> Projection + use<> {
         let param = params.add(name, &[self.count, outputs, inputs], fan_in(inputs));
         if transposed {
-            params.lay(param, MatrixLayout { turns: false, transposed });
+            params.set_layout(param, MatrixLayout { turns: false, transposed });
         }
         move |expert| {
             let rows = RowRange { param, first: expert * outputs, count: outputs };

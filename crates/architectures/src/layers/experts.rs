@@ -51,7 +51,7 @@ impl Experts {
             && widths(shared) == widths(expert);
         let plain = shared.token_gate.is_none()
             && self.clamped.is_none()
-            && shared.factors == [1.0; 2]
+            && shared.multipliers == [1.0; 2]
             && [&shared.gate_up, &shared.down].iter().all(|of| of.bias.is_empty());
         let whole = self.latent.is_none() && self.experts.len() == self.router.outputs();
         (count > 0 && alike && plain && whole).then_some(count)
@@ -96,7 +96,7 @@ pub(crate) fn stacked(
         down: down(e),
         gated: true,
         token_gate: None,
-        factors: [1.0; 2],
+        multipliers: [1.0; 2],
     };
     (0..count).map(expert).collect()
 }

@@ -1,4 +1,4 @@
-use crate::draft::Draft;
+use crate::builder::ArchitectureBuilder;
 use crate::params::{ParamId, ParamInit, Params, Projection, fan_in};
 use crate::{Config, ConfigError};
 
@@ -40,7 +40,10 @@ pub struct GatedDeltaShape {
 
 impl GatedDeltaShape {
     /// Reads the keys of Qwen's configs.
-    pub(crate) fn of(config: &Config, draft: &mut Draft) -> Result<Self, ConfigError> {
+    pub(crate) fn of(
+        config: &Config,
+        builder: &mut ArchitectureBuilder,
+    ) -> Result<Self, ConfigError> {
         let key_heads = config.count("linear_num_key_heads")?;
         let value_heads = config.count("linear_num_value_heads")?;
         if value_heads % key_heads != 0 {
@@ -50,7 +53,7 @@ impl GatedDeltaShape {
         const TAPS: &str = "linear_conv_kernel_dim";
         let taps = config.taps(TAPS)?;
         if !(2..=4).contains(&taps) {
-            draft.refuse(config.wrong(TAPS, "2 to 4 taps"));
+            builder.refuse(config.wrong(TAPS, "2 to 4 taps"));
         }
         Ok(Self {
             hidden: config.count("hidden_size")?,

@@ -1,4 +1,4 @@
-use crate::draft::Draft;
+use crate::builder::ArchitectureBuilder;
 use crate::params::{ParamId, ParamInit, Params, Projection, fan_in};
 use crate::{Config, ConfigError};
 
@@ -60,9 +60,9 @@ pub struct Mamba1Shape {
 
 impl Mamba1Shape {
     /// Marks tap counts that no engine supports.
-    pub(crate) fn check(&self, config: &Config, taps: &str, draft: &mut Draft) {
+    pub(crate) fn check(&self, config: &Config, taps: &str, builder: &mut ArchitectureBuilder) {
         if !(2..=4).contains(&self.taps) {
-            draft.refuse(config.wrong(taps, "2 to 4 taps"));
+            builder.refuse(config.wrong(taps, "2 to 4 taps"));
         }
     }
 

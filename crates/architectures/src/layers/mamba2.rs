@@ -1,24 +1,23 @@
 use super::Attention;
-use crate::draft::Draft;
+use crate::builder::ArchitectureBuilder;
 use crate::params::{ParamId, ParamInit, Params, Projection, fan_in};
 use crate::{Config, ConfigError};
 
-/// Unlimited step sizes.
-pub(crate) const OPEN: [f64; 2] = [0.0, f64::INFINITY];
+/// The range of step sizes without limits.
+pub(crate) const UNLIMITED_DT: [f64; 2] = [0.0, f64::INFINITY];
 
 /// A Mamba-2 mixer: projections, a causal convolution, the state space scan and a gated norm.
 #[derive(Debug, Clone)]
 pub struct Mamba2 {
     /// The shapes.
     pub shape: Mamba2Shape,
-    /// Computes gate, convolved channels and step sizes, in this order; the last unless they have a separate
-    /// projection.
+    /// Computes gate, convolved channels and step sizes, in this order; no step sizes if `dt_proj` computes them.
     pub in_proj: Projection,
-    /// Rows for the step sizes, if their multiplier differs from the gate's.
+    /// Computes the step sizes (dt), if their multiplier differs from the gate's.
     pub dt_proj: Option<Projection>,
-    /// `[channels, 1, taps]`.
+    /// `[channels, 1, taps]`, the causal convolution of x, B and C.
     pub conv_weight: ParamId,
-    /// `[channels]`.
+    /// `[channels]`, its bias.
     pub conv_bias: Option<ParamId>,
     /// `[heads]`; the rate of a head is `-exp(A_log)`.
     pub a_log: ParamId,
@@ -35,19 +34,19 @@ pub struct Mamba2 {
     /// Output projection.
     pub out_proj: Projection,
     /// Multipliers.
-    pub factors: MambaFactors,
+    pub multipliers: MambaMultipliers,
 }
 
 /// Multipliers of a mixer's projections, applied to their outputs so that weights are unchanged in any storage type.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct MambaFactors {
+pub struct MambaMultipliers {
     /// Scales of gate, x, B, C and step sizes, before the convolution; nonzero.
     pub parts: [f64; 5],
     /// Scale of the output.
     pub output: f64,
 }
 
-impl Default for MambaFactors {
+impl Default for MambaMultipliers {
     fn default() -> Self {
         Self { parts: [1.0; 5], output: 1.0 }
     }
@@ -64,17 +63,20 @@ pub struct Mamba2Shape {
     pub head_dim: usize,
     /// Groups of heads that share B and C, and a norm.
     pub groups: usize,
-    /// Width of the state.
+    /// State size (N).
     pub state: usize,
     /// Taps of the convolution.
     pub taps: usize,
-    /// Range of the step sizes.
+    /// Range to which step sizes are clamped.
     pub dt_limits: [f64; 2],
 }
 
 impl Mamba2Shape {
     /// Reads the keys that Granite, Bamba and Falcon-H1 share.
-    pub(crate) fn of(config: &Config, draft: &mut Draft) -> Result<Self, ConfigError> {
+    pub(crate) fn of(
+        config: &Config,
+        builder: &mut ArchitectureBuilder,
+    ) -> Result<Self, ConfigError> {
         let hidden = config.count("hidden_size")?;
         let heads = config.count("mamba_n_heads")?;
         let inner = match config.get("mamba_d_ssm") {
@@ -95,9 +97,9 @@ impl Mamba2Shape {
             groups: config.count("mamba_n_groups")?,
             state: config.count("mamba_d_state")?,
             taps: config.count("mamba_d_conv")?,
-            dt_limits: draft.need(config.limits("time_step_limit", OPEN), OPEN),
+            dt_limits: builder.need(config.limits("time_step_limit", UNLIMITED_DT), UNLIMITED_DT),
         };
-        shape.check(config, ["mamba_n_groups", "mamba_d_conv"], draft)?;
+        shape.check(config, ["mamba_n_groups", "mamba_d_conv"], builder)?;
         Ok(shape)
     }
 
@@ -106,14 +108,14 @@ impl Mamba2Shape {
         &self,
         config: &Config,
         [groups, taps]: [&str; 2],
-        draft: &mut Draft,
+        builder: &mut ArchitectureBuilder,
     ) -> Result<(), ConfigError> {
         if !self.heads.is_multiple_of(self.groups) {
             let wanted = format!("a divisor of the {} heads", self.heads);
             return Err(config.wrong(groups, wanted));
         }
         if !(2..=4).contains(&self.taps) {
-            draft.refuse(config.wrong(taps, "2 to 4 taps"));
+            builder.refuse(config.wrong(taps, "2 to 4 taps"));
         }
         Ok(())
     }
@@ -172,19 +174,19 @@ impl Mamba2 {
             norm_before_gate: false,
             norm_ranks: 1,
             out_proj,
-            factors: MambaFactors::default(),
+            multipliers: MambaMultipliers::default(),
         }
     }
 
-    /// Adds multipliers, for projections without biases.
-    pub(crate) fn times(self, factors: MambaFactors) -> Self {
-        let [gate, .., dt] = factors.parts;
+    /// Adds multipliers; the projections must have no biases.
+    pub(crate) fn with_multipliers(self, multipliers: MambaMultipliers) -> Self {
+        let [gate, .., dt] = multipliers.parts;
         let rows = self.shape.inner() + self.shape.channels();
-        let apart = gate != dt;
+        let separate_dt = gate != dt;
         Self {
-            dt_proj: apart.then(|| self.in_proj.pieces([(rows, self.shape.heads)])),
-            in_proj: if apart { self.in_proj.pieces([(0, rows)]) } else { self.in_proj },
-            factors,
+            dt_proj: separate_dt.then(|| self.in_proj.pieces([(rows, self.shape.heads)])),
+            in_proj: if separate_dt { self.in_proj.pieces([(0, rows)]) } else { self.in_proj },
+            multipliers,
             ..self
         }
     }

@@ -13,7 +13,7 @@ pub struct GatedMlp {
     /// A vector whose product with each token's x gates the whole output, `sigmoid(w . x)`.
     pub token_gate: Option<ParamId>,
     /// Multipliers of the gate before its activation, and of the output.
-    pub factors: [f64; 2],
+    pub multipliers: [f64; 2],
 }
 
 impl GatedMlp {
@@ -42,17 +42,17 @@ impl GatedMlp {
             down: project(down, hidden, inner),
             gated: true,
             token_gate: None,
-            factors: [1.0; 2],
+            multipliers: [1.0; 2],
         }
     }
 
-    /// [`Self::declare`] with the names that most families use.
-    pub(crate) fn usual(params: &mut Params, prefix: &str, widths: [usize; 2]) -> Self {
+    /// [`Self::declare`] with Llama's names, which most families use.
+    pub(crate) fn llama(params: &mut Params, prefix: &str, widths: [usize; 2]) -> Self {
         Self::declare(params, prefix, ["gate_proj", "up_proj", "down_proj"], widths)
     }
 
     /// Declares gate and up as one parameter, or up alone, and down.
-    pub(crate) fn of_two(
+    pub(crate) fn with_fused_gate(
         params: &mut Params,
         prefix: &str,
         [first, down]: [&str; 2],
@@ -65,7 +65,7 @@ impl GatedMlp {
             down: params.projection(format!("{prefix}.{down}.weight"), hidden, inner),
             gated,
             token_gate: None,
-            factors: [1.0; 2],
+            multipliers: [1.0; 2],
         }
     }
 }

@@ -1,4 +1,4 @@
-use crate::draft::Draft;
+use crate::builder::ArchitectureBuilder;
 use crate::params::{ParamId, ParamInit, Params, Projection, fan_in};
 use crate::{Config, ConfigError};
 
@@ -23,17 +23,17 @@ impl ShortConv {
     /// Declares the parameters under `prefix` from the keys of LFM2's configs.
     pub(crate) fn declare(
         config: &Config,
-        draft: &mut Draft,
+        builder: &mut ArchitectureBuilder,
         prefix: &str,
     ) -> Result<Self, ConfigError> {
         const TAPS: &str = "conv_L_cache";
         let hidden = config.count("hidden_size")?;
         let taps = if config.has(TAPS) { config.count(TAPS)? } else { 3 };
         if !(2..=4).contains(&taps) {
-            draft.refuse(config.wrong(TAPS, "2 to 4 taps"));
+            builder.refuse(config.wrong(TAPS, "2 to 4 taps"));
         }
         let biased = config.flag_or("conv_bias", false)?;
-        let params: &mut Params = &mut draft.params;
+        let params: &mut Params = &mut builder.params;
         let mut project = |part: &str, outputs| {
             let made = params.projection(format!("{prefix}.{part}.weight"), outputs, hidden);
             let bias = biased.then(|| params.bias(format!("{prefix}.{part}.bias"), outputs));

@@ -70,7 +70,7 @@ impl GgmlType {
             Self::Q6K => (8, 16, true),
         };
         let packing = Packing::Gguf(self);
-        GroupQuantization { bits, group: Some(group), symmetric, ordered: false, packing }
+        GroupQuantization { bits, group: Some(group), symmetric, act_order: false, packing }
     }
 }
 

@@ -13,10 +13,10 @@ pub struct GroupQuantization {
     pub bits: usize,
     /// Group size: columns that share a scale; `None` for one scale per row.
     pub group: Option<usize>,
-    /// Whether zero points are the middle of the range.
+    /// Whether quantization is symmetric: every zero point is the middle of the range.
     pub symmetric: bool,
     /// Whether columns are assigned to groups in another order (act-order).
-    pub ordered: bool,
+    pub act_order: bool,
     /// The packing.
     pub packing: Packing,
 }
@@ -26,15 +26,15 @@ pub struct GroupQuantization {
 pub enum Packing {
     /// compressed-tensors: along rows of the weight, low bits first.
     Rows,
-    /// GPTQ: along columns. Version 1 of the format stores zero points minus 1.
+    /// GPTQ: along columns.
     Gptq {
-        /// Whether zero points are stored minus 1.
-        smaller: bool,
+        /// Whether zero points are stored minus 1, as in version 1 of the format.
+        zeros_minus_one: bool,
     },
-    /// AWQ: across outputs, of which eight are interleaved.
+    /// AWQ: along outputs, in an interleaved order of eight.
     Awq,
     /// bitsandbytes: 4-bit codebook indices with block scales; blocks continue across rows.
-    LookedUp,
+    BitsAndBytes,
     /// GGUF: blocks of a row that include their scales.
     Gguf(GgmlType),
     /// 4-bit floats (E2M1), two per byte, the first in the low nibble, with power-of-two scales (E8M0).
@@ -48,26 +48,31 @@ impl GroupQuantization {
     }
 
     /// MXFP4: E2M1 with a power-of-two scale per 32 values.
-    pub const MXFP4: Self =
-        Self { bits: 4, group: Some(32), symmetric: true, ordered: false, packing: Packing::Mxfp4 };
+    pub const MXFP4: Self = Self {
+        bits: 4,
+        group: Some(32),
+        symmetric: true,
+        act_order: false,
+        packing: Packing::Mxfp4,
+    };
 
     /// Whether the values are E2M1 floats instead of integers. Doubled, they are integers from -12 to 12.
     pub fn is_float(self) -> bool {
         matches!(self.packing, Packing::Mxfp4 | Packing::Gguf(GgmlType::Mxfp4))
     }
 
-    /// Bytes of such values in float8 with a scale per row, in which they are exact.
+    /// Bytes of the values of an MXFP4 weight after an exact conversion to float8 with a float32 scale per row.
     pub(crate) fn float8_bytes(self, [rows, columns]: [usize; 2]) -> u64 {
         (rows as u64).saturating_mul(columns as u64 + 4)
     }
 
     /// Bytes of a weight's integers, scales and zero points, given the bytes of a scale and of a zero point.
-    pub(crate) fn bytes(self, [rows, columns]: [usize; 2], factor_bytes: [usize; 2]) -> u64 {
-        let [scale, zero] = factor_bytes;
-        let factor = scale + if self.symmetric { 0 } else { zero };
-        let numbers = (rows as u64).saturating_mul(columns as u64).saturating_mul(self.bits as u64);
-        let factors = (rows as u64).saturating_mul((self.groups(columns) * factor) as u64);
-        numbers.div_ceil(8).saturating_add(factors)
+    pub(crate) fn bytes(self, [rows, columns]: [usize; 2], scale_bytes: [usize; 2]) -> u64 {
+        let [scale, zero] = scale_bytes;
+        let per_group = scale + if self.symmetric { 0 } else { zero };
+        let bits = (rows as u64).saturating_mul(columns as u64).saturating_mul(self.bits as u64);
+        let scales = (rows as u64).saturating_mul((self.groups(columns) * per_group) as u64);
+        bits.div_ceil(8).saturating_add(scales)
     }
 
     /// Bytes of a weight in a file.
@@ -78,7 +83,7 @@ impl GroupQuantization {
                 (rows as u64).saturating_mul(of_row as u64)
             }
             // A block scale has one byte with double quantization, which is the usual case; a row scale has four.
-            Packing::LookedUp => {
+            Packing::BitsAndBytes => {
                 let scale = if self.bits == 4 { 1 } else { 4 };
                 self.bytes([rows, columns], [scale, 0])
             }
@@ -89,14 +94,14 @@ impl GroupQuantization {
 
     /// Whether GPU kernels support such weights for this number of columns: rows in units of 16 bytes, and the group
     /// sizes and zero points of `linear`.
-    pub(crate) fn is_multiplied(self, columns: usize) -> bool {
+    pub(crate) fn has_linear_kernel(self, columns: usize) -> bool {
         let least = if self.bits == 8 { 16 } else { 32 };
         let group = self.group.is_none_or(|group| group.is_multiple_of(least));
-        if self.packing == Packing::LookedUp {
+        if self.packing == Packing::BitsAndBytes {
             return false;
         }
         let zeros = self.bits == 4 || self.symmetric;
-        columns.is_multiple_of(32) && group && !self.ordered && zeros
+        columns.is_multiple_of(32) && group && !self.act_order && zeros
     }
 
     /// Whether a group's offset is not a whole zero point, as in GGUF's K-quants.
@@ -104,21 +109,22 @@ impl GroupQuantization {
         !self.symmetric && matches!(self.packing, Packing::Gguf(_))
     }
 
-    /// Whether a scale is a product of two, as in GGUF's K-quants, which 16 bits cannot represent.
+    /// Whether a scale is a product of two, as in GGUF's K-quants, so that 16 bits cannot represent it exactly.
     pub fn has_wide_scales(self) -> bool {
         matches!(self.packing, Packing::Gguf(GgmlType::Q4K | GgmlType::Q5K | GgmlType::Q6K))
     }
 
-    /// Whether GPU kernels for experts support it: the 16 bytes that each lane of a warp reads must share one scale.
-    pub(crate) fn is_read_by_experts(self, columns: usize) -> bool {
+    /// Whether GPU kernels for experts support such weights: the 16 bytes that each lane of a warp reads must share one
+    /// scale.
+    pub(crate) fn has_moe_kernel(self, columns: usize) -> bool {
         if self.is_float() {
-            return self.is_multiplied(columns);
+            return self.has_linear_kernel(columns);
         }
         let step = 512 / self.bits;
         let whole = |group: usize| {
             group >= columns || (group.is_multiple_of(step) && (group / step).is_power_of_two())
         };
-        self.is_multiplied(columns) && self.group.is_none_or(whole)
+        self.has_linear_kernel(columns) && self.group.is_none_or(whole)
     }
 }
 
@@ -156,28 +162,28 @@ pub(super) fn packed(weights: &Config) -> Result<GroupQuantization, ConfigError>
         },
         _ => return Err(weights.wrong("strategy", "channel or group")),
     };
-    let ordered = match weights.get("actorder") {
+    let act_order = match weights.get("actorder") {
         None | Some(Value::Bool(false)) => false,
         Some(Value::Bool(true)) => true,
         Some(Value::String(word)) => match word.as_str() {
             "group" | "dynamic" => true,
-            // The order of quantization, which does not affect readers.
+            // The order in which columns were quantized, which does not affect the stored format.
             "weight" | "static" => false,
             _ => return Err(weights.wrong("actorder", "group or weight")),
         },
         Some(_) => return Err(weights.wrong("actorder", "group or weight")),
     };
     let symmetric = weights.flag_or("symmetric", true)?;
-    Ok(GroupQuantization { bits, group, symmetric, ordered, packing: Packing::Rows })
+    Ok(GroupQuantization { bits, group, symmetric, act_order, packing: Packing::Rows })
 }
 
 /// Reads GPTQ's keys: every linear module of the layers, unless `dynamic` overrides it by name.
 pub(super) fn gptq(part: &Config) -> Result<Kind, ConfigError> {
-    let smaller = match part.text(part.spelled(&["checkpoint_format", "format"]))? {
+    let zeros_minus_one = match part.text(part.present_key(&["checkpoint_format", "format"]))? {
         None | Some("gptq") => true,
         Some("gptq_v2") => false,
         Some(_) => {
-            let key = part.spelled(&["checkpoint_format", "format"]);
+            let key = part.present_key(&["checkpoint_format", "format"]);
             return Err(part.wrong(key, "gptq or gptq_v2, the formats that are read"));
         }
     };
@@ -197,8 +203,8 @@ pub(super) fn gptq(part: &Config) -> Result<Kind, ConfigError> {
                 _ => group(part)?,
             },
             symmetric: part.flag_or("sym", otherwise.is_none_or(|of| of.symmetric))?,
-            ordered: part.flag_or("desc_act", otherwise.is_some_and(|of| of.ordered))?,
-            packing: Packing::Gptq { smaller },
+            act_order: part.flag_or("desc_act", otherwise.is_some_and(|of| of.act_order))?,
+            packing: Packing::Gptq { zeros_minus_one },
         })
     };
     let usual = of(part, None)?;
@@ -235,7 +241,7 @@ pub(super) fn awq(part: &Config) -> Result<Kind, ConfigError> {
     if !part.text("version")?.is_none_or(|version| version.eq_ignore_ascii_case("gemm")) {
         return Err(part.wrong("version", "gemm, the version that is read"));
     }
-    let bits_key = part.spelled(&["bits", "w_bit"]);
+    let bits_key = part.present_key(&["bits", "w_bit"]);
     if part.count(bits_key)? != 4 {
         return Err(part.wrong(bits_key, "4"));
     }
@@ -247,7 +253,7 @@ pub(super) fn awq(part: &Config) -> Result<Kind, ConfigError> {
         bits: 4,
         group: group(part)?,
         symmetric: false,
-        ordered: false,
+        act_order: false,
         packing,
     };
     let listed = part.words(&["modules_to_not_convert"])?.map_or(Vec::new(), |(_, words)| words);
@@ -257,8 +263,8 @@ pub(super) fn awq(part: &Config) -> Result<Kind, ConfigError> {
     }))
 }
 
-/// Reads bitsandbytes' keys: every linear module except the head and skipped ones. The default block size is assumed
-/// for sizes.
+/// Reads bitsandbytes' keys: every linear module except the head and skipped ones. The config has no block size, so the
+/// default one determines sizes.
 pub(super) fn bitsandbytes(part: &Config) -> Result<Kind, ConfigError> {
     let four = part.flag_or("load_in_4bit", false)?;
     if four == part.flag_or("load_in_8bit", false)? {
@@ -270,8 +276,8 @@ pub(super) fn bitsandbytes(part: &Config) -> Result<Kind, ConfigError> {
     const SKIPPED: &str = "llm_int8_skip_modules";
     let skipped = part.words(&[SKIPPED])?.map_or(Vec::new(), |(_, words)| words);
     let (bits, group) = if four { (4, Some(64)) } else { (8, None) };
-    let packing = Packing::LookedUp;
-    let int = GroupQuantization { bits, group, symmetric: true, ordered: false, packing };
+    let packing = Packing::BitsAndBytes;
+    let int = GroupQuantization { bits, group, symmetric: true, act_order: false, packing };
     Ok(Box::new(move |module| {
         let skips =
             |name: &String| module == name || format!("{module}.").contains(&format!("{name}."));
@@ -279,13 +285,13 @@ pub(super) fn bitsandbytes(part: &Config) -> Result<Kind, ConfigError> {
     }))
 }
 
-/// Routers, which neither method quantizes, whether a list names them or not.
+/// Whether a module is a router, which GPTQ and AWQ never quantize, even if no list excludes it.
 fn is_router(module: &str) -> bool {
     let last = module.rsplit('.').next();
     module.contains("router") || matches!(last, Some("gate" | "shared_expert_gate"))
 }
 
-/// Supported group sizes for writing, best first.
+/// Group sizes that `synth` and `quantize` write, preferred first.
 const GROUPS: [usize; 3] = [128, 64, 32];
 
 /// A config whose linear modules have symmetric integer weights with a scale per group of 128 columns, as
@@ -294,7 +300,7 @@ const GROUPS: [usize; 3] = [128, 64, 32];
 ///
 /// # Errors
 /// [`ConfigError`] when the config does not describe a model.
-pub fn in_integers(config: Config, bits: usize) -> Result<Config, ConfigError> {
+pub fn with_int_weights(config: Config, bits: usize) -> Result<Config, ConfigError> {
     let architecture = Architecture::describe(&config)?;
     let mut others = BTreeMap::<usize, Vec<String>>::new();
     for param in architecture.params.iter().filter(|param| param.is_matrix()) {

@@ -53,11 +53,11 @@ fn packed(weights: &str) -> String {
 
 #[test]
 fn integers_are_read_of_each_method_that_packs_them() {
-    let int = |bits, group, symmetric, ordered, packing| {
-        StorageFormat::Int(GroupQuantization { bits, group, symmetric, ordered, packing })
+    let int = |bits, group, symmetric, act_order, packing| {
+        StorageFormat::Int(GroupQuantization { bits, group, symmetric, act_order, packing })
     };
-    let (rows, first) = (Packing::Rows, Packing::Gptq { smaller: true });
-    let ordered = packed(&format!(r#"{FOUR}, "symmetric": false, "actorder": "group""#));
+    let (rows, first) = (Packing::Rows, Packing::Gptq { zeros_minus_one: true });
+    let act_order = packed(&format!(r#"{FOUR}, "symmetric": false, "actorder": "group""#));
     let eight =
         packed(r#""num_bits": 8, "type": "int", "strategy": "channel", "actorder": "weight""#);
     // Names take precedence over expressions, and expressions over targets that match all, in any order.
@@ -82,7 +82,7 @@ fn integers_are_read_of_each_method_that_packs_them() {
     let fp8 = StorageFormat::Fp8(Fp8 { scales: Fp8Scales::Row, suffix: SCALE });
     for (config, name, wanted) in [
         (&*packed(FOUR), "mamba.in_proj.weight", int(4, Some(32), true, false, rows)),
-        (&ordered, "mamba.in_proj.weight", int(4, Some(32), false, true, rows)),
+        (&act_order, "mamba.in_proj.weight", int(4, Some(32), false, true, rows)),
         (&eight, "block_sparse_moe.input_linear.weight", int(8, None, true, false, rows)),
         (&mixed, "layers.0.mamba.in_proj.weight", int(8, None, true, false, rows)),
         (&mixed, "layers.2.mamba.in_proj.weight", int(4, Some(32), true, false, rows)),
@@ -93,11 +93,19 @@ fn integers_are_read_of_each_method_that_packs_them() {
         (gptq, "layers.0.mamba.in_proj.weight", int(8, Some(32), false, true, first)),
         (gptq, "layers.2.mamba.in_proj.weight", int(4, None, false, true, first)),
         (gptq, "router.layer.weight", StorageFormat::Wide),
-        (second, "in_proj.weight", int(8, None, true, false, Packing::Gptq { smaller: false })),
+        (
+            second,
+            "in_proj.weight",
+            int(8, None, true, false, Packing::Gptq { zeros_minus_one: false }),
+        ),
         (awq, "mamba.in_proj.weight", int(4, Some(64), false, false, Packing::Awq)),
         (awq, "shared_mlp.input_linear.weight", StorageFormat::Wide),
         (awq, "embed_tokens.weight", StorageFormat::Wide),
-        (bnb, "layers.1.self_attn.q_proj.weight", int(4, Some(64), true, false, Packing::LookedUp)),
+        (
+            bnb,
+            "layers.1.self_attn.q_proj.weight",
+            int(4, Some(64), true, false, Packing::BitsAndBytes),
+        ),
         (bnb, "mamba.in_proj.weight", StorageFormat::Wide),
         (gguf, "layers.1.self_attn.q_proj.weight", GgmlType::Q4K.int().into()),
         (gguf, "layers.1.self_attn.k_proj.weight", StorageFormat::Wide),
@@ -165,7 +173,8 @@ fn unsupported_formats_are_refused_by_name() {
 #[test]
 fn bytes_are_those_of_float8() {
     let wide = shape("granite-4.0-h-micro").unwrap();
-    let [wide, narrow] = [wide.clone(), in_fp8(wide)].map(|of| Architecture::of(&of).unwrap());
+    let [wide, narrow] =
+        [wide.clone(), with_fp8_weights(wide)].map(|of| Architecture::of(&of).unwrap());
     let [before, after] =
         [&wide, &narrow].map(|of| of.weight_bytes_per_step(2, UnexpandedWeights::Projections, 1));
     let linear = before - after;
@@ -177,7 +186,7 @@ fn bytes_are_those_of_float8() {
 #[test]
 fn bytes_are_those_of_integers() {
     let wide = shape("granite-4.0-h-micro").unwrap();
-    let narrow = in_integers(wide.clone(), 4).unwrap();
+    let narrow = with_int_weights(wide.clone(), 4).unwrap();
     let [wide, narrow] = [wide, narrow].map(|of| Architecture::of(&of).unwrap());
     let [before, after] =
         [&wide, &narrow].map(|of| of.weight_bytes_per_step(2, UnexpandedWeights::Projections, 1));
@@ -186,7 +195,8 @@ fn bytes_are_those_of_integers() {
     // The CPU stores scales in float32; both keep experts as integers too, of which a token uses few.
     let host = narrow.weight_bytes_per_step(2, UnexpandedWeights::Integers, 1);
     assert!(((host - after) as f64 / (2.985e9 * 2.0 / 128.0) - 1.0).abs() < 5e-3, "{host} {after}");
-    let tiny = Architecture::of(&in_integers(shape("granite-4.0-h-tiny").unwrap(), 4).unwrap());
+    let tiny =
+        Architecture::of(&with_int_weights(shape("granite-4.0-h-tiny").unwrap(), 4).unwrap());
     let [gpu, host] = [UnexpandedWeights::Projections, UnexpandedWeights::Integers]
         .map(|keeps| tiny.as_ref().unwrap().weight_bytes_per_step(2, keeps, 1));
     assert!(gpu < host && host < gpu * 21 / 20, "{host} {gpu}");
@@ -195,7 +205,7 @@ fn bytes_are_those_of_integers() {
 /// Scales of experts, and of what is multiplied with them, are float32 on GPUs too.
 #[test]
 fn bytes_are_those_of_experts() {
-    let config = in_integers(shape("granite-4.0-h-tiny").unwrap(), 4).unwrap();
+    let config = with_int_weights(shape("granite-4.0-h-tiny").unwrap(), 4).unwrap();
     let tiny = Architecture::of(&config).unwrap();
     for (name, scale) in [
         ("block_sparse_moe.input_linear.weight", 4.0),

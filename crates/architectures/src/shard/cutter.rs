@@ -26,7 +26,7 @@ impl Cutter {
     }
 
     /// Selects nothing of a parameter, unless rows of it are kept.
-    pub(crate) fn leave(&mut self, param: ParamId) {
+    pub(crate) fn drop_param(&mut self, param: ParamId) {
         self.kept.entry(param).or_default();
     }
 
@@ -46,7 +46,7 @@ impl Cutter {
     pub(super) fn outputs(&mut self, of: &Projection, ranges: &[Range<usize>]) -> Projection {
         let pieces = of.pieces(ranges.iter().map(|range| (range.start, range.len())));
         // All of its parameters are cut, even those of which no row is left.
-        of.rows.iter().for_each(|rows| self.leave(rows.param));
+        of.rows.iter().for_each(|rows| self.drop_param(rows.param));
         pieces.rows.iter().for_each(|rows| self.keep(rows));
         let mut start = 0;
         for bias in &of.bias {
@@ -75,7 +75,7 @@ impl Cutter {
         }
         let mut bias = of.bias.clone();
         if place.rank > 0 {
-            bias.drain(..).for_each(|bias| self.leave(bias));
+            bias.drain(..).for_each(|bias| self.drop_param(bias));
         }
         Projection { rows: of.rows.clone(), inputs: columns.len(), bias }
     }

@@ -11,7 +11,7 @@ pub(super) fn hold(param: &Param) -> Result<(), String> {
     let Some(cut) = &param.cut else { return Ok(()) };
     let (columns, width) = cut.columns();
     let (shared, what) = match param.stored {
-        StorageFormat::Int(GroupQuantization { ordered: true, .. }) if columns.len() < width => {
+        StorageFormat::Int(GroupQuantization { act_order: true, .. }) if columns.len() < width => {
             return Err(format!(
                 "columns of `{}` belong to groups in a permuted order",
                 param.name
@@ -25,7 +25,7 @@ pub(super) fn hold(param: &Param) -> Result<(), String> {
         }
         // bitsandbytes weights are dequantized value by value.
         StorageFormat::Int(GroupQuantization { bits, group: Some(group), packing, .. })
-            if packing != Packing::LookedUp =>
+            if packing != Packing::BitsAndBytes =>
         {
             (group, format!("int{bits} in groups of {group} columns"))
         }

@@ -1,7 +1,7 @@
 use crate::params::Param;
 use crate::{
     Architecture, Capacity, Config, Footprint, LargestStep, Mixer, ShardRank, UnexpandedWeights,
-    WeightStorage, in_fp8, in_integers, shape,
+    WeightStorage, shape, with_fp8_weights, with_int_weights,
 };
 use std::collections::BTreeMap;
 
@@ -164,10 +164,10 @@ fn layers_that_do_not_split_are_refused() {
         assert_eq!(error.hint, hint);
     };
     let moe = || whole("granite-moe-mini");
-    check(moe(), 3, "8 heads of Mamba-2 do not split evenly over 3 ranks", "take --tp 2");
-    check(moe(), 4, "2 groups of Mamba-2 do not split evenly over 4 ranks", "take --tp 2");
+    check(moe(), 3, "8 heads of Mamba-2 do not split evenly over 3 ranks", "use --tp 2");
+    check(moe(), 4, "2 groups of Mamba-2 do not split evenly over 4 ranks", "use --tp 2");
     let uneven = "112 channels of Mamba do not split evenly over 3 ranks";
-    check(whole("mamba-mini"), 3, uneven, "take --tp 2 or 4 or 8 or 16");
+    check(whole("mamba-mini"), 3, uneven, "use --tp 2 or 4 or 8 or 16");
     // The all-reduce completes one norm; parts of groups have no separate all-reduce.
     let normed = |groups| {
         let config = changed(shape("falcon-h1-mini").unwrap(), EIGHT_HEADS);
@@ -176,9 +176,9 @@ fn layers_that_do_not_split_are_refused() {
     };
     let parallel = "Mamba-2's norm over all ranks is next to attention";
     check(normed(1), 2, parallel, "leave --tp out");
-    check(normed(2), 4, "2 groups of Mamba-2 do not split evenly over 4 ranks", "take --tp 2");
+    check(normed(2), 4, "2 groups of Mamba-2 do not split evenly over 4 ranks", "use --tp 2");
     // 64 of 128 columns are half of a group.
-    let narrow = in_integers(shape("granite-hybrid-mini").unwrap(), 4).unwrap();
+    let narrow = with_int_weights(shape("granite-hybrid-mini").unwrap(), 4).unwrap();
     let what = "`model.layers.0.mamba.out_proj.weight` is in int4 in groups of 128 columns, and column 64 is inside one";
     check(Architecture::of(&narrow).unwrap(), 2, what, "leave --tp out");
     assert!(
@@ -214,7 +214,8 @@ fn a_rank_takes_its_share_of_memory() {
     assert!(2 * first.states > one.states && first.states < one.states * 52 / 100);
     assert_eq!(2 * first.caches, one.caches);
     // In float8 a rank has half of the values, and the scales of its rows.
-    let narrow = Architecture::of(&in_fp8(shape("granite-4.0-h-micro").unwrap())).unwrap();
+    let narrow =
+        Architecture::of(&with_fp8_weights(shape("granite-4.0-h-micro").unwrap())).unwrap();
     let [one, first] = [&narrow, &narrow.shard(ShardRank { rank: 0, ranks: 2 }).unwrap()].map(of);
     let wide = 100_352 * 2048 * 2;
     assert!((first.weights - wide) as f64 / ((one.weights - wide) as f64) < 0.52, "{first:?}");

@@ -25,7 +25,7 @@ fn zeros(shape: &[usize]) -> Tensor {
 }
 
 #[test]
-fn wrong_calls_name_the_tensor_or_setting() {
+fn invalid_calls_name_the_tensor_or_setting() {
     refused(
         |inputs, _| drop(inputs.remove("v")),
         "attention: tensor `v` [B, Tk, Hkv, Dv], [total, Hkv, Dv] or [blocks, block_size, Hkv, Dv] is missing",
@@ -89,7 +89,7 @@ fn wrong_calls_name_the_tensor_or_setting() {
 }
 
 #[test]
-fn wrong_pages_are_refused_before_anything_is_read() {
+fn invalid_pages_are_refused_before_any_read() {
     let page = |table: Vec<i32>, lengths: Vec<i32>| {
         move |inputs: &mut TensorMap, _: &mut Settings| {
             inputs.insert("k".into(), zeros(&[4, 3, 2, 8]));
@@ -156,7 +156,7 @@ fn work_is_counted_by_the_formulas() {
 }
 
 #[test]
-fn the_widest_instruction_set_is_chosen_and_the_others_say_why_not() {
+fn selects_the_widest_instruction_set_and_says_why_not_others() {
     let inputs = Case::new(1, 4, 1, 8).inputs(DType::Bf16);
     let call = ops::op("attention").unwrap().bind(&inputs, &Settings::new()).unwrap();
     let everything = backends::variants("attention").len();

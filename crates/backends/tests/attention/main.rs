@@ -1,4 +1,5 @@
-//! Attention: every variant this machine has against the float64 reference, on poisoned outputs, with counted launches.
+//! Attention: every variant that this machine can run against the float64 reference, with poisoned outputs and counted
+//! launches.
 #![allow(clippy::unwrap_used)] // Helpers of tests panic as tests do.
 
 mod case;

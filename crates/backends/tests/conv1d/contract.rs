@@ -7,15 +7,15 @@ use ops::{DType, Op, Settings, Tensor, TensorMap};
 
 /// A call of a small case with one thing changed, and the error it must give.
 fn check_error(change: impl Fn(&mut TensorMap), settings: Settings, expect: &str) {
-    let of = Conv { state_len: Some(3), ..Conv::default() };
-    let mut tensors = case("wrong", vec![4; 2], of).tensors(DType::Bf16);
+    let params = Conv { state_len: Some(3), ..Conv::default() };
+    let mut tensors = case("wrong", vec![4; 2], params).tensors(DType::Bf16);
     change(&mut tensors);
     let error = Conv1dOp.bind(&tensors, &settings).err().unwrap();
     assert_eq!(error.to_string(), expect);
 }
 
 #[test]
-fn wrong_calls_are_named() {
+fn invalid_calls_name_the_tensor_or_setting() {
     let zeros = |shape: &[usize]| Tensor::new(shape, vec![0f32; shape.iter().product()]);
     let put = |name: &'static str, tensor: Tensor| {
         move |tensors: &mut TensorMap| drop(tensors.insert(name.to_owned(), tensor.clone()))
@@ -54,7 +54,7 @@ fn wrong_calls_are_named() {
     check_error(
         put("initial_state", zeros(&[2, 20, 3]).cast(DType::Bf16)),
         none(),
-        "conv1d: tensor `initial_state` is bf16, wanted f32, as states are kept",
+        "conv1d: tensor `initial_state` is bf16, wanted f32, the storage type of states",
     );
     check_error(
         put("state_positions", ints(&[3, -1])),

@@ -1,5 +1,5 @@
 //! Every variant of conv1d against the float64 definition.
-#![allow(clippy::unwrap_used)] // In the helpers too: what cannot be unwrapped is the failure.
+#![allow(clippy::unwrap_used)] // Helpers of tests panic as tests do.
 
 mod contract;
 #[path = "../scan_support/mod.rs"]
@@ -34,10 +34,10 @@ impl Default for Conv {
 
 impl Recurrence for Conv {
     const OP: &'static dyn Op = &Conv1dOp;
-    const OF_TOKENS: &'static [&'static str] = &["x"];
+    const PER_TOKEN_TENSORS: &'static [&'static str] = &["x"];
     const TOKENS: usize = 40;
 
-    fn draw(&self, case: &Case<Self>, random: &mut Random, dtype: DType) -> TensorMap {
+    fn generate(&self, case: &Case<Self>, random: &mut Random, dtype: DType) -> TensorMap {
         let c = self.channels;
         let shape = match self.channel_first && !case.is_packed() {
             true => vec![case.tokens.len(), c, case.tokens[0]],
@@ -61,15 +61,15 @@ impl Recurrence for Conv {
     }
 }
 
-fn case(name: &'static str, tokens: Vec<usize>, of: Conv) -> Case<Conv> {
+fn case(name: &'static str, tokens: Vec<usize>, params: Conv) -> Case<Conv> {
     let mut settings = Settings::new();
-    if of.silu {
+    if params.silu {
         settings.set("activation", "silu");
     }
-    if of.channel_first {
+    if params.channel_first {
         settings.set("layout", "channel_first");
     }
-    Case { name, tokens, initial: of.state_len.is_some(), settings, ..Case::of(of) }
+    Case { name, tokens, initial: params.state_len.is_some(), settings, ..Case::with(params) }
 }
 
 #[test]
@@ -78,11 +78,12 @@ fn causal_conv1d_lengths_and_widths() {
         for width in [2, 3, 4] {
             for channel_first in [false, true] {
                 let (silu, bias) = (tokens % 2 == 1, width != 3);
-                let of = Conv { channels: 64, width, channel_first, silu, bias, ..Conv::default() };
+                let params =
+                    Conv { channels: 64, width, channel_first, silu, bias, ..Conv::default() };
                 let dtypes = if tokens > 1000 { &[DType::Bf16] } else { &ALL[..] };
-                case("causal_conv1d", vec![tokens; 2], of.clone()).check(dtypes);
-                let of = Conv { state_len: Some(width - 1), ..of };
-                case("causal_conv1d", vec![tokens; 2], of).check(&[DType::F32]);
+                case("causal_conv1d", vec![tokens; 2], params.clone()).check(dtypes);
+                let params = Conv { state_len: Some(width - 1), ..params };
+                case("causal_conv1d", vec![tokens; 2], params).check(&[DType::F32]);
             }
         }
     }
@@ -93,8 +94,8 @@ fn causal_conv1d_wide() {
     for channel_first in [false, true] {
         for tokens in [1, 3, 130] {
             let (silu, state_len) = (true, Some(3));
-            let of = Conv { channels: 4128, channel_first, silu, state_len, ..Conv::default() };
-            case("4128 channels", vec![tokens; 2], of).check(&ALL);
+            let params = Conv { channels: 4128, channel_first, silu, state_len, ..Conv::default() };
+            case("4128 channels", vec![tokens; 2], params).check(&ALL);
         }
     }
 }
@@ -106,8 +107,8 @@ fn packed_sequences_shorter_than_the_taps_carry_the_older_state() {
     for tokens in [vec![0, 1, 2, 3, 0, 4, 300, 0], many] {
         for width in [2, 3, 4] {
             for state_len in [None, Some(width - 1), Some(width), Some(7)] {
-                let of = Conv { width, state_len, silu: width == 3, ..Conv::default() };
-                case("packed", tokens.clone(), of).check(&ALL);
+                let params = Conv { width, state_len, silu: width == 3, ..Conv::default() };
+                case("packed", tokens.clone(), params).check(&ALL);
             }
         }
     }
@@ -117,9 +118,9 @@ fn packed_sequences_shorter_than_the_taps_carry_the_older_state() {
 fn empty_batches_and_sequences_leave_states_alone() {
     for channel_first in [false, true] {
         for state_len in [None, Some(3), Some(5)] {
-            let of = Conv { channel_first, state_len, ..Conv::default() };
-            case("T 0", vec![0; 3], of.clone()).check(&ALL);
-            case("no channel", vec![40], Conv { channels: 0, ..of }).check(&ALL);
+            let params = Conv { channel_first, state_len, ..Conv::default() };
+            case("T 0", vec![0; 3], params.clone()).check(&ALL);
+            case("no channel", vec![40], Conv { channels: 0, ..params }).check(&ALL);
         }
     }
 }
@@ -130,10 +131,10 @@ fn update_reads_and_writes_a_pool_and_skips_padding() {
         for state_len in [width - 1, width + 2] {
             for channel_first in [false, true] {
                 let (channels, silu, state_len) = (1000, true, Some(state_len));
-                let of =
+                let params =
                     Conv { channels, width, silu, channel_first, state_len, ..Conv::default() };
                 let pool = Some((9, vec![8, -1, 0, 3, -1]));
-                let case = Case { pool, ..case("update", vec![1; 5], of) };
+                let case = Case { pool, ..case("update", vec![1; 5], params) };
                 case.check(&ALL);
                 case.check_padding();
                 Case { name: "pooled prefill", tokens: vec![50; 5], ..case }.check(&ALL);
@@ -141,8 +142,8 @@ fn update_reads_and_writes_a_pool_and_skips_padding() {
         }
     }
     let pool = Some((6, vec![2, -1, 5, 0]));
-    let of = Conv { state_len: Some(4), ..Conv::default() };
-    Case { pool, ..case("packed pool", vec![0, 7, 2, 30], of) }.check(&ALL);
+    let params = Conv { state_len: Some(4), ..Conv::default() };
+    Case { pool, ..case("packed pool", vec![0, 7, 2, 30], params) }.check(&ALL);
 }
 
 #[test]
@@ -154,8 +155,8 @@ fn states_may_be_rings() {
                     continue;
                 }
                 let (state_len, seen) = (Some(state_len), Some(vec![0, 1, 1000, 6]));
-                let of = Conv { channel_first, state_len, seen, ..Conv::default() };
-                let case = case("ring", tokens.clone(), of);
+                let params = Conv { channel_first, state_len, seen, ..Conv::default() };
+                let case = case("ring", tokens.clone(), params);
                 case.check(&ALL);
                 let pool = Some((7, vec![3, -1, 6, 0]));
                 Case { name: "ring in a pool", pool, ..case }.check(&[DType::F32]);
@@ -192,8 +193,8 @@ fn the_last_tap_multiplies_the_newest_token() {
 fn updates_one_by_one_equal_one_long_call() {
     for seen in [None, Some(2)] {
         let seen_by_all = seen.map(|seen| vec![seen]);
-        let of = Conv { state_len: Some(5), seen: seen_by_all, ..Conv::default() };
-        let case = case("one by one", vec![40], of);
+        let params = Conv { state_len: Some(5), seen: seen_by_all, ..Conv::default() };
+        let case = case("one by one", vec![40], params);
         let whole = case.tensors(DType::F32);
         let want = Conv1dOp.bind(&whole, &case.settings).unwrap().reference();
         let device = cpu();
@@ -223,26 +224,26 @@ fn results_do_not_depend_on_the_number_of_threads() {
     for (tokens, channel_first) in
         [(vec![1; 3], false), (vec![700; 2], true), (vec![300, 0, 600], false)]
     {
-        let of = Conv { channels: 1100, channel_first, silu: true, ..Conv::default() };
-        case("threads", tokens, of).check_threads(&ALL);
+        let params = Conv { channels: 1100, channel_first, silu: true, ..Conv::default() };
+        case("threads", tokens, params).check_threads(&ALL);
     }
 }
 
 #[test]
-fn large_outputs_are_written_past_the_caches() {
+fn large_outputs_match_with_non_temporal_stores() {
     // Over the 20 MiB from which stores are streamed; an odd number of channels leaves rows unaligned.
     for channel_first in [false, true] {
-        let of = Conv { channels: 2101, channel_first, ..Conv::default() };
-        case("streamed", vec![2603], of.clone()).check(&[DType::F32]);
-        case("streamed", vec![5203], of).check(&[DType::Bf16]);
+        let params = Conv { channels: 2101, channel_first, ..Conv::default() };
+        case("streamed", vec![2603], params.clone()).check(&[DType::F32]);
+        case("streamed", vec![5203], params).check(&[DType::Bf16]);
     }
 }
 
 #[test]
-fn large_decode_steps_are_written_past_the_caches() {
+fn large_decode_steps_match_with_non_temporal_stores() {
     // One token of many sequences: the states alone, then o as well, are over the 20 MiB from which stores are streamed.
     for (sequences, dtype) in [(600, DType::Bf16), (1300, DType::F32)] {
-        let of = Conv { channels: 4352, state_len: Some(3), silu: true, ..Conv::default() };
-        case("steps", vec![1; sequences], of).check(&[dtype]);
+        let params = Conv { channels: 4352, state_len: Some(3), silu: true, ..Conv::default() };
+        case("steps", vec![1; sequences], params).check(&[dtype]);
     }
 }

@@ -18,7 +18,7 @@ fn put(tensors: &mut TensorMap, name: &str, shape: &[usize]) {
 }
 
 #[test]
-fn wrong_calls_name_the_tensor_or_setting() {
+fn invalid_calls_name_the_tensor_or_setting() {
     check(
         |tensors, _| put(tensors, "g", &[2, 3, 4, 32]),
         "gated_delta: tensor `g` has shape [2, 3, 4, 32], wanted [B=2, T=3, HV=4]",
@@ -69,7 +69,7 @@ fn a_typed_call_equals_the_call_by_names() {
 }
 
 #[test]
-fn selection_says_why() {
+fn selection_gives_its_reasons() {
     for (tokens, scheme) in [(1, "recurrent"), (200, "chunk")] {
         let case = case("selection", vec![tokens], Delta::default());
         let tensors = case.tensors(DType::F32);

@@ -1,5 +1,5 @@
 //! `gated_delta`: every variant this machine has against the float64 recurrence, and against `kda` with equal channels.
-#![allow(clippy::unwrap_used)] // In the helpers too: what cannot be unwrapped is the failure.
+#![allow(clippy::unwrap_used)] // Helpers of tests panic as tests do.
 
 mod contract;
 #[path = "../scan_support/mod.rs"]
@@ -35,10 +35,10 @@ impl Default for Delta {
 
 impl Recurrence for Delta {
     const OP: &'static dyn Op = &GatedDeltaOp;
-    const OF_TOKENS: &'static [&'static str] = &["q", "k", "v", "g", "beta"];
+    const PER_TOKEN_TENSORS: &'static [&'static str] = &["q", "k", "v", "g", "beta"];
     const TOKENS: usize = 70;
 
-    fn draw(&self, case: &Case<Self>, random: &mut Random, dtype: DType) -> TensorMap {
+    fn generate(&self, case: &Case<Self>, random: &mut Random, dtype: DType) -> TensorMap {
         let ([h, hv], [k, v]) = (self.heads, self.dims);
         let mut tensors = TensorMap::new();
         let mut put = |name: &str, tensor| drop(tensors.insert(name.to_owned(), tensor));
@@ -64,9 +64,9 @@ impl Recurrence for Delta {
 }
 
 /// A case with L2-normalised keys and an initial state.
-fn case(name: &'static str, tokens: Vec<usize>, of: Delta) -> Case<Delta> {
+fn case(name: &'static str, tokens: Vec<usize>, params: Delta) -> Case<Delta> {
     let settings = Settings::new().with("l2norm", true);
-    Case { name, tokens, initial: true, settings, ..Case::of(of) }
+    Case { name, tokens, initial: true, settings, ..Case::with(params) }
 }
 
 #[test]
@@ -96,8 +96,8 @@ fn decays_from_none_to_all_and_strengths_up_to_reflections() {
     for decay in decays {
         for beta in [(0.0, 1e-3), (0.999, 1.0), (2.0, 2.0)] {
             for tokens in [3, 90] {
-                let of = Delta { decay, beta, ..Delta::default() };
-                case("extremes", vec![tokens], of).check(&ALL);
+                let params = Delta { decay, beta, ..Delta::default() };
+                case("extremes", vec![tokens], params).check(&ALL);
             }
         }
     }
@@ -143,8 +143,8 @@ fn packed_sequences_and_pools() {
 #[test]
 fn scale_and_raw_keys() {
     let settings = Settings::new().with("scale", -0.5);
-    let of = Delta { dims: [8, 24], beta: (0.0, 0.1), ..Delta::default() };
-    Case { settings, ..case("raw", vec![20], of) }.check(&ALL);
+    let params = Delta { dims: [8, 24], beta: (0.0, 0.1), ..Delta::default() };
+    Case { settings, ..case("raw", vec![20], params) }.check(&ALL);
 }
 
 /// With the gate repeated over the channels, `kda` computes this op, as the README states.

@@ -63,24 +63,24 @@ impl Default for Kda {
 }
 
 /// A case with an initial state.
-pub(crate) fn case(tokens: Vec<usize>, of: Kda) -> Case<Kda> {
+pub(crate) fn case(tokens: Vec<usize>, params: Kda) -> Case<Kda> {
     let mut settings = Settings::new();
-    if let Gates::Logits { gate, lower_bound, .. } = of.gates {
+    if let Gates::Logits { gate, lower_bound, .. } = params.gates {
         settings.set("gate", gate);
         if let Some(bound) = lower_bound {
             settings.set("lower_bound", bound);
         }
-        if of.doubled {
+        if params.doubled {
             settings.set("allow_neg_eigval", true);
         }
     }
-    if of.l2norm {
+    if params.l2norm {
         settings.set("l2norm", true);
     }
-    if let Some(scale) = of.scale {
+    if let Some(scale) = params.scale {
         settings.set("scale", scale);
     }
-    Case { name: "kda", tokens, initial: true, settings, ..Case::of(of) }
+    Case { name: "kda", tokens, initial: true, settings, ..Case::with(params) }
 }
 
 impl Kda {
@@ -104,26 +104,29 @@ impl Kda {
 
 impl Recurrence for Kda {
     const OP: &'static dyn Op = &KdaOp;
-    const OF_TOKENS: &'static [&'static str] = &["q", "k", "v", "g", "beta"];
+    const PER_TOKEN_TENSORS: &'static [&'static str] = &["q", "k", "v", "g", "beta"];
     const TOKENS: usize = 64;
 
-    fn draw(&self, case: &Case<Self>, random: &mut Random, dtype: DType) -> TensorMap {
+    fn generate(&self, case: &Case<Self>, random: &mut Random, dtype: DType) -> TensorMap {
         let ([h, hv], [k, v]) = (self.heads, self.dims);
         let gate_dtype = if self.gates_in_f32 { DType::F32 } else { dtype };
         let mut tensors = TensorMap::new();
         let mut put = |name: &str, tensor| drop(tensors.insert(name.to_owned(), tensor));
         let key_scale = if self.l2norm { 1.0 } else { (k as f64).powf(-0.5) };
-        put("q", random.draw(&case.shape(&[h, k]), dtype, Random::normal));
-        put("k", random.draw(&case.shape(&[h, k]), dtype, |random| random.normal() * key_scale));
-        put("v", random.draw(&case.shape(&[hv, v]), dtype, Random::normal));
+        put("q", random.generate(&case.shape(&[h, k]), dtype, Random::normal));
+        put(
+            "k",
+            random.generate(&case.shape(&[h, k]), dtype, |random| random.normal() * key_scale),
+        );
+        put("v", random.generate(&case.shape(&[hv, v]), dtype, Random::normal));
         let mut index = 0;
-        let gates = random.draw(&case.shape(&[hv, k]), gate_dtype, |random| {
+        let gates = random.generate(&case.shape(&[hv, k]), gate_dtype, |random| {
             index += 1;
             self.gate(random, index - 1)
         });
         put("g", gates);
         let logits = matches!(self.gates, Gates::Logits { .. });
-        let beta = random.draw(&case.shape(&[hv]), gate_dtype, |random| match self.beta {
+        let beta = random.generate(&case.shape(&[hv]), gate_dtype, |random| match self.beta {
             Some(beta) => beta,
             None if logits => 2.0 * random.normal(),
             None => random.uniform(0.0, 1.0),
@@ -134,7 +137,7 @@ impl Recurrence for Kda {
             if let Some(bias) = bias {
                 let sign =
                     |random: &mut Random| if random.uniform(0.0, 1.0) < 0.5 { -bias } else { bias };
-                put("dt_bias", random.draw(&[hv * k], dtype, sign));
+                put("dt_bias", random.generate(&[hv * k], dtype, sign));
             }
         }
         tensors

@@ -1,4 +1,4 @@
-//! Errors of wrong calls name the tensor or setting.
+//! Calls that kda must refuse, with errors that name the tensor or setting; and its selection of variants.
 
 use crate::case::{Gates, Kda, case};
 use crate::scan_support::cpu;
@@ -19,7 +19,7 @@ fn put(tensors: &mut TensorMap, name: &str, shape: &[usize], dtype: DType) {
 }
 
 #[test]
-fn shapes_and_types() {
+fn refuses_invalid_shapes_and_types() {
     check(
         |tensors, _| put(tensors, "k", &[2, 3, 2, 63], DType::Bf16),
         "kda: tensor `k` has shape [2, 3, 2, 63], wanted [B=2, T=3, H=2, K=64]",
@@ -59,7 +59,7 @@ fn shapes_and_types() {
 }
 
 #[test]
-fn settings_that_would_change_nothing() {
+fn refuses_settings_without_effect() {
     check(
         |_, settings| settings.set("gate", "safe"),
         "kda: setting `gate` is `safe`, wanted nothing without tensor `A_log` (g and beta are used as given)",
@@ -97,7 +97,7 @@ fn settings_that_would_change_nothing() {
 }
 
 #[test]
-fn both_shapes_of_the_bias_mean_the_same() {
+fn flat_and_two_dimensional_dt_bias_are_equal() {
     let gates = Gates::Logits {
         gate: "plain",
         lower_bound: None,
@@ -115,7 +115,7 @@ fn both_shapes_of_the_bias_mean_the_same() {
 }
 
 #[test]
-fn selection_says_why() {
+fn selection_gives_its_reasons() {
     for (tokens, scheme) in [(1, "recurrent"), (200, "chunk")] {
         let case = case(vec![tokens], Kda::default());
         let tensors = case.tensors(DType::F32);

@@ -141,7 +141,7 @@ fn chunk_of_16(head: &Head) -> (Vec<f64>, Vec<f64>) {
 }
 
 #[test]
-fn the_chunk_form_is_the_recurrence() {
+fn chunked_formula_equals_the_recurrence() {
     for seed in 0..5 {
         let head = Head::random([16, 12, 7], &mut Random(seed));
         let (o, state) = chunk_of_16(&head);

@@ -38,8 +38,8 @@ fn shapes_of_the_field_suites() {
         (1, 37, 4, 4, 128),
         (1, 97, 1, 1, 128),
     ] {
-        let of = Kda { heads: [heads, value_heads], dims: [dim, dim], ..Kda::default() };
-        case(vec![tokens; batch], of).check(&[DType::Bf16]);
+        let params = Kda { heads: [heads, value_heads], dims: [dim, dim], ..Kda::default() };
+        case(vec![tokens; batch], params).check(&[DType::Bf16]);
         let safe = Gates::Logits {
             gate: "safe",
             lower_bound: None,
@@ -47,7 +47,7 @@ fn shapes_of_the_field_suites() {
             deviation: 2.0,
             bias: Some(1.0),
         };
-        case(vec![tokens; batch], Kda { gates: safe, ..of }).check(&[DType::F16]);
+        case(vec![tokens; batch], Kda { gates: safe, ..params }).check(&[DType::F16]);
     }
 }
 
@@ -62,8 +62,8 @@ fn packed_sequences_and_shared_heads() {
         vec![],
         vec![1, 1, 1, 1, 56],
     ] {
-        let of = Kda { heads: [2, 4], dims: [32, 48], ..Kda::default() };
-        Case { packed: true, ..case(tokens, of) }.check(&ALL);
+        let params = Kda { heads: [2, 4], dims: [32, 48], ..Kda::default() };
+        Case { packed: true, ..case(tokens, params) }.check(&ALL);
     }
 }
 
@@ -86,9 +86,9 @@ fn slow_fast_and_broken_gates() {
         Decay::Cliff(-1e30),
         Decay::Cliff(f64::NEG_INFINITY),
     ] {
-        let of = Kda { gates: Gates::Decay(decay), gates_in_f32: true, ..Kda::default() };
-        case(vec![200], of).check(&ALL);
-        case(vec![2; 3], of).check(&ALL);
+        let params = Kda { gates: Gates::Decay(decay), gates_in_f32: true, ..Kda::default() };
+        case(vec![200], params).check(&ALL);
+        case(vec![2; 3], params).check(&ALL);
     }
 }
 
@@ -97,8 +97,8 @@ fn the_slowest_gate_over_a_long_sequence() {
     // The rounding error of an f32 decay is the same at every token, so over 1500 tokens it would accumulate.
     for beta in [0.0, 0.02] {
         let (gates, beta) = (Gates::Decay(Decay::Constant(-1e-4)), Some(beta));
-        let of = Kda { heads: [1, 1], gates, beta, gates_in_f32: true, ..Kda::default() };
-        case(vec![1500], of).check(&ALL);
+        let params = Kda { heads: [1, 1], gates, beta, gates_in_f32: true, ..Kda::default() };
+        case(vec![1500], params).check(&ALL);
     }
 }
 
@@ -110,9 +110,9 @@ fn gate_logits_of_both_kinds() {
         for bias in [None, Some(8.0)] {
             for (gate, lower_bound) in [("plain", None), ("safe", None), ("safe", Some(-0.5))] {
                 let gates = Gates::Logits { gate, lower_bound, mean, deviation, bias };
-                let of = Kda { gates, ..Kda::default() };
-                case(vec![100], Kda { doubled: gate == "safe", ..of }).check(&ALL);
-                case(vec![1; 5], of).check(&ALL);
+                let params = Kda { gates, ..Kda::default() };
+                case(vec![100], Kda { doubled: gate == "safe", ..params }).check(&ALL);
+                case(vec![1; 5], params).check(&ALL);
             }
         }
     }
@@ -133,8 +133,8 @@ fn write_strengths_up_to_reflections() {
 #[test]
 fn scale_and_raw_keys() {
     for (tokens, scale) in [(90, 0.5), (3, -2.0)] {
-        let of = Kda { l2norm: false, scale: Some(scale), ..Kda::default() };
-        case(vec![tokens], of).check(&ALL);
+        let params = Kda { l2norm: false, scale: Some(scale), ..Kda::default() };
+        case(vec![tokens], params).check(&ALL);
     }
 }
 
@@ -146,7 +146,7 @@ fn results_do_not_depend_on_the_number_of_threads() {
         (vec![1; 3], [1, 2], [64, 200]),
         (vec![1, 89, 0, 40], [2, 2], [32, 33]),
     ] {
-        let of = Kda { heads, dims, ..Kda::default() };
-        case(tokens, of).check_threads(&[DType::F32, DType::Bf16]);
+        let params = Kda { heads, dims, ..Kda::default() };
+        case(tokens, params).check_threads(&[DType::F32, DType::Bf16]);
     }
 }

@@ -7,10 +7,10 @@ use ops::DType;
 use ops::kda::KdaOp;
 
 #[test]
-fn a_second_call_continues_the_first() {
+fn consecutive_calls_with_a_state_equal_one_long_call() {
     for cut in [499, 256, 37] {
-        let of = Kda { dims: [64, 96], ..Kda::default() };
-        case(vec![500], of).check_parts(&[cut, 500 - cut]);
+        let params = Kda { dims: [64, 96], ..Kda::default() };
+        case(vec![500], params).check_parts(&[cut, 500 - cut]);
     }
 }
 
@@ -24,9 +24,9 @@ fn a_pool_keeps_untouched_slots_and_skips_padding() {
         (vec![20, 0, 130, 1], 6, vec![5, 0, -7, 2]),
         (vec![0; 2], 3, vec![-1, 2]),
     ] {
-        let of = Kda { heads: [2, 4], dims: [32, 40], ..Kda::default() };
+        let params = Kda { heads: [2, 4], dims: [32, 40], ..Kda::default() };
         let is_padded = indices.iter().any(|slot| *slot < 0);
-        let case = Case { pool: Some((slots, indices)), ..case(tokens, of) };
+        let case = Case { pool: Some((slots, indices)), ..case(tokens, params) };
         case.check(&[DType::F32, DType::Bf16]);
         if is_padded {
             case.check_padding();
@@ -46,11 +46,11 @@ fn a_state_stored_in_bfloat16_is_widened() {
 }
 
 #[test]
-fn large_states_go_past_the_cache_unharmed() {
+fn large_states_match_with_non_temporal_stores() {
     // More state than the streaming threshold, at a size whose rows are no multiple of a cache line.
     for dims in [[128, 128], [100, 99]] {
-        let of = Kda { heads: [2, 100], dims, ..Kda::default() };
+        let params = Kda { heads: [2, 100], dims, ..Kda::default() };
         let pool = Some((8, vec![7, 0, 3, -1, 2, 5]));
-        Case { pool, ..case(vec![1; 6], of) }.check(&[DType::F32]);
+        Case { pool, ..case(vec![1; 6], params) }.check(&[DType::F32]);
     }
 }

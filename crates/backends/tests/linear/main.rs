@@ -1,5 +1,5 @@
 //! Every variant of linear against the float64 definition, and the calls it must refuse.
-#![allow(clippy::unwrap_used)] // In the helpers too: what cannot be unwrapped is the failure.
+#![allow(clippy::unwrap_used)] // Helpers of tests panic as tests do.
 
 #[path = "../scan_support/mod.rs"]
 mod scan_support;
@@ -66,7 +66,7 @@ fn inputs_are_of_the_storage_type_or_float32_or_absent() {
 }
 
 #[test]
-fn columns_go_to_one_output_or_several_or_onto_a_residual() {
+fn writes_columns_to_one_or_several_outputs_or_a_residual() {
     for dtype in ALL {
         let mut tensors = tensors([6, 72, 400], dtype);
         check("split", &LinearOp, &tensors, &settings(&[("split", "1,63,64,200,71,1")]));
@@ -86,7 +86,7 @@ fn no_rows_or_no_columns_are_no_error() {
 
 /// The reference itself, by hand.
 #[test]
-fn the_formula_by_hand() {
+fn float_matches_a_calculation_by_hand() {
     let row = |name: &str, values: &[f32], shape: &[usize]| {
         (name.to_owned(), Tensor::new(shape, values.to_vec()))
     };
@@ -132,7 +132,7 @@ fn four_bits() -> TensorMap {
 }
 
 #[test]
-fn four_bits_by_hand() {
+fn int4_matches_a_calculation_by_hand() {
     let below = [
         (None, [2.0 * (-7.0 - 12.0), 0.5 * (-5.0 + 14.0)]),
         (Some(("w_zero", DType::U8)), [2.0 * (0.0 + 2.0), 0.5 * (0.0 + 24.0)]),
@@ -150,7 +150,7 @@ fn four_bits_by_hand() {
 }
 
 #[test]
-fn wrong_offsets_are_named() {
+fn invalid_offsets_are_named() {
     let offset =
         |shape: &[usize], dtype| Tensor::new(shape, vec![0f64; shape.iter().product()]).cast(dtype);
     let refused = |added: &[(&str, Tensor)], expect: &str| {
@@ -186,7 +186,7 @@ fn results_do_not_depend_on_the_number_of_threads() {
 }
 
 #[test]
-fn wrong_calls_are_named() {
+fn invalid_calls_name_the_tensor_or_setting() {
     let zeros = |shape: &[usize]| Tensor::new(shape, vec![0f32; shape.iter().product()]);
     let check_error = |name: &str, tensor: Tensor, list: &[(&str, &str)], expect: &str| {
         let mut tensors = tensors([2, 24, 40], DType::Bf16);

@@ -1,5 +1,5 @@
-//! Every variant of moe against the float64 definition, and the calls it must refuse.
-#![allow(clippy::unwrap_used)] // In the helpers too: what cannot be unwrapped is the failure.
+//! Every variant of moe against the float64 reference, and the calls it must refuse.
+#![allow(clippy::unwrap_used)] // Helpers of tests panic as tests do.
 
 #[path = "../scan_support/mod.rs"]
 mod scan_support;
@@ -10,7 +10,7 @@ use scan_support::{Random, cpu, launch, launch_all, limit, relative};
 
 const ALL: [DType; 3] = [DType::F32, DType::Bf16, DType::F16];
 
-/// A call of `[T, H, E, I]`.
+/// The tensors of a call, by the sizes T, H, E and I.
 fn tensors([tokens, hidden, experts, inner]: [usize; 4], dtype: DType) -> TensorMap {
     let mut random = Random((tokens * hidden + experts * inner) as u64);
     let mut put =
@@ -28,7 +28,7 @@ fn with(mut tensors: TensorMap, name: &str, shape: &[usize]) -> TensorMap {
     tensors
 }
 
-fn with_ups_alone(mut tensors: TensorMap, shape: [usize; 3], dtype: DType) -> TensorMap {
+fn with_ungated_weights(mut tensors: TensorMap, shape: [usize; 3], dtype: DType) -> TensorMap {
     tensors.insert("w_gate_up".to_owned(), Random(8).tensor(&shape, dtype));
     tensors
 }
@@ -53,7 +53,7 @@ fn check(case: &str, tensors: &TensorMap, settings: &Settings) {
 }
 
 #[test]
-fn sizes_scores_and_types() {
+fn matches_the_reference_for_sizes_scores_and_types() {
     for dtype in ALL {
         for [tokens, hidden, experts, inner, k] in [
             [1, 8, 4, 8, 2],
@@ -79,15 +79,15 @@ fn sizes_scores_and_types() {
             let biased = with(biased, "down_bias", &[experts, hidden]);
             let clamped = sigmoid.clone().with("activation", "clamped_swiglu").with("limit", 0.5);
             check(&case, &biased, &clamped);
-            let ungated = with_ups_alone(given, [experts, inner, hidden], dtype);
+            let ungated = with_ungated_weights(given, [experts, inner, hidden], dtype);
             check(&case, &ungated, &sigmoid.with("activation", "relu_squared"));
         }
     }
 }
 
-/// The reference itself, by hand: expert e gives silu(x) x d_e for W_gate = W_up = 1.
+/// The reference compared with values by hand: with W_gate = W_up = 1 and W_down = d, expert e computes silu(x) x d_e.
 #[test]
-fn corrections_choose_and_scores_weigh() {
+fn correction_affects_selection_but_not_weights() {
     let tensor = |shape: &[usize], values: Vec<f32>| Tensor::new(shape, values);
     let mut tensors = TensorMap::from([
         ("x".to_owned(), tensor(&[1, 1], vec![2.0])),
@@ -96,6 +96,7 @@ fn corrections_choose_and_scores_weigh() {
         ("w_down".to_owned(), tensor(&[3, 1, 1], vec![1.0, 10.0, 100.0])),
     ]);
     let silu = 2.0 / (1.0 + (-2f64).exp()) * 2.0;
+    // `sum` is the sum of the weights.
     let check = |tensors: &TensorMap, settings: Settings, o: f64, chosen: &[f64], sum: f64| {
         check("by hand", tensors, &settings);
         let got = MoeOp.bind(tensors, &settings).unwrap().reference();
@@ -121,9 +122,9 @@ fn corrections_choose_and_scores_weigh() {
     check(&tensors, sigmoid.with("renormalise", false), weighed, &[2.0, 1.0], sum);
 }
 
-/// Shared experts have no logits, have weight 1, and are counted as read.
+/// Shared experts (`always`, the last ones) have no logits and weight 1, and count as read.
 #[test]
-fn every_token_takes_the_last_experts() {
+fn every_token_uses_the_shared_experts() {
     for dtype in ALL {
         for [tokens, chosen, always] in [[1, 2, 1], [5, 4, 2], [130, 1, 3], [0, 2, 1]] {
             let sizes = [tokens, 40, 4 + always, 24];
@@ -177,9 +178,9 @@ fn every_token_takes_the_last_experts() {
     assert_eq!(error, "token 0: expert 0 is at the place of the shared expert 4");
 }
 
-/// Expert e gives max(0, x w_e)^2 d_e without a gate.
+/// Without a gate, expert e computes max(0, x w_e)^2 d_e.
 #[test]
-fn ups_alone_are_squared_above_0() {
+fn experts_without_gates_use_relu_squared() {
     let tensor = |shape: &[usize], values: Vec<f32>| Tensor::new(shape, values);
     let tensors = TensorMap::from([
         ("x".to_owned(), tensor(&[1, 1], vec![2.0])),
@@ -190,13 +191,14 @@ fn ups_alone_are_squared_above_0() {
     let settings = top(2).with("activation", "relu_squared");
     check("by hand", &tensors, &settings);
     let got = MoeOp.bind(&tensors, &settings).unwrap().reference();
-    // Each expert has half: 1.5 x and 0.5 x are above 0.
+    // Both experts have weight 1/2; only the channels with weights 1.5 and 0.5 are above 0.
     assert_eq!(got["o"].to_f64(), [0.5 * (9.0 + 1000.0)]);
 }
 
-/// Gates are clamped from above only, ups on both sides. With their biases the gates are 3 and -7, the ups -3 and 2.
+/// The gate is clamped from above only, up on both sides. With biases the two experts' gates are 3 and -7, their ups -3 and
+/// 2.
 #[test]
-fn gates_have_a_limit_above_and_ups_two() {
+fn clamped_swiglu_limits_gates_above_and_ups_on_both_sides() {
     let tensor = |shape: &[usize], values: Vec<f32>| Tensor::new(shape, values);
     let tensors = TensorMap::from([
         ("x".to_owned(), tensor(&[1, 1], vec![2.0])),
@@ -217,7 +219,7 @@ fn gates_have_a_limit_above_and_ups_two() {
 }
 
 #[test]
-fn equal_logits_take_the_lower_experts() {
+fn ties_select_the_lower_experts() {
     let mut tensors = tensors([2, 8, 6, 4], DType::F32);
     tensors.insert("logits".to_owned(), Tensor::new(&[2, 6], vec![0.5f32; 12]));
     for score in ["softmax_of_chosen", "softmax_of_all", "sigmoid"] {
@@ -230,7 +232,7 @@ fn equal_logits_take_the_lower_experts() {
 }
 
 #[test]
-fn only_experts_that_were_chosen_are_counted_as_read() {
+fn only_selected_experts_count_as_read() {
     let mut tensors = tensors([2, 8, 6, 4], DType::Bf16);
     let of = |tensors: &TensorMap| {
         let call = MoeOp.bind(tensors, &top(2)).unwrap();
@@ -238,7 +240,7 @@ fn only_experts_that_were_chosen_are_counted_as_read() {
     };
     let logits =
         |second: [f32; 6]| Tensor::new(&[2, 6], [[9.0, 8.0, 0.0, 0.0, 0.0, 0.0], second].concat());
-    // x and o, logits, chosen and weights.
+    // Bytes of x and o, of logits, and of chosen and weights.
     let rest = (2 * 2 * 8 * 2 + 2 * 6 * 4 + 2 * 2 * 2 * 4) as f64;
     for (second, experts) in
         [([9.0, 8.0, 0.0, 0.0, 0.0, 0.0], 2.0), ([0.0, 8.0, 9.0, 0.0, 0.0, 0.0], 3.0)]
@@ -260,7 +262,7 @@ fn results_do_not_depend_on_the_number_of_threads() {
 }
 
 #[test]
-fn a_wrong_choice_is_named() {
+fn invalid_expert_selections_are_named() {
     let tensors = tensors([2, 8, 6, 4], DType::F32);
     let call = MoeOp.bind(&tensors, &top(2)).unwrap();
     let mut outputs = call.reference();
@@ -272,7 +274,7 @@ fn a_wrong_choice_is_named() {
 }
 
 #[test]
-fn wrong_calls_are_named() {
+fn invalid_calls_name_the_tensor_or_setting() {
     let zeros = |shape: &[usize]| Tensor::new(shape, vec![0f32; shape.iter().product()]);
     let check_error = |name: &str, tensor: Tensor, settings: Settings, expect: &str| {
         let mut tensors = tensors([3, 8, 6, 4], DType::Bf16);

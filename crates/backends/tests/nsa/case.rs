@@ -1,4 +1,4 @@
-//! Cases in one line, their tensors, and the check that runs them.
+//! Test cases, their tensors, and the check of every variant.
 
 use device::Device;
 use facts::BackendKind;
@@ -18,7 +18,7 @@ impl Random {
         (mixed >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// About normal, of deviation `scale`, rounded to `dtype`.
+    /// Approximately normal values with standard deviation `scale`, rounded to `dtype`.
     pub(crate) fn tensor(&mut self, shape: &[usize], scale: f64, dtype: DType) -> Tensor {
         let values = (0..shape.iter().product()).map(|_| {
             ((0..6).map(|_| self.unit()).sum::<f64>() - 3.0) * std::f64::consts::SQRT_2 * scale
@@ -27,11 +27,11 @@ impl Random {
     }
 }
 
-/// Sizes and switches of one call.
+/// Sizes and options of one call.
 #[derive(Debug, Clone)]
 pub(crate) struct Case {
     pub(crate) name: &'static str,
-    /// (Tq, Tk) of each sequence.
+    /// Numbers of queries and of keys (Tq, Tk) of each sequence.
     pub(crate) sequences: Vec<(usize, usize)>,
     pub(crate) packed: bool,
     pub(crate) heads: usize,
@@ -40,7 +40,9 @@ pub(crate) struct Case {
     pub(crate) dv: usize,
     /// Branches present, one character each: `c` compressed, `s` selected, `w` window.
     pub(crate) branches: &'static str,
+    /// Whether compressed keys and values are a learned projection of a block instead of its mean.
     pub(crate) learned: bool,
+    /// Whether the projection adds positions.
     pub(crate) positions: bool,
     pub(crate) settings: Settings,
 }
@@ -88,7 +90,7 @@ impl Case {
         self
     }
 
-    /// Blocks of `block` tokens of every kind, without overlap: the dialect of fla.
+    /// Compressed and selected blocks of `block` tokens without overlap, as in fla (flash-linear-attention).
     pub(crate) fn aligned(self, block: usize) -> Self {
         let block = |case: Self, name| case.set(name, block);
         ["compress_block", "compress_stride", "select_block"]
@@ -97,7 +99,7 @@ impl Case {
             .set("overlap", false)
     }
 
-    /// Blocks `l`, `d`, `l'`, and how many are selected.
+    /// The paper's sizes: compressed blocks of `l` tokens with stride `d`, and `count` selected blocks of `select` tokens.
     pub(crate) fn blocks(self, l: usize, d: usize, select: usize, count: usize) -> Self {
         self.set("compress_block", l)
             .set("compress_stride", d)
@@ -105,6 +107,7 @@ impl Case {
             .set("select_count", count)
     }
 
+    /// Tokens of a compressed block.
     fn block(&self) -> usize {
         let set = self.settings.iter().find(|(name, _)| *name == "compress_block");
         set.map_or(32, |(_, value)| value.parse().unwrap())
@@ -124,7 +127,7 @@ impl Case {
         let mut add = |name: &str, shape: Vec<usize>, scale: f64| {
             tensors.insert(name.to_owned(), random.tensor(&shape, scale, dtype));
         };
-        // Queries large enough for the softmax to prefer some keys clearly.
+        // Queries are large, so that the softmax is not nearly uniform.
         add("q", shape(queries, &[self.heads, self.d]), 2.0);
         add("k", shape(keys, &[self.kv_heads, self.d]), 1.0);
         add("v", shape(keys, &[self.kv_heads, self.dv]), 1.0);
@@ -172,7 +175,7 @@ pub(crate) fn variants(call: &Call<'_>, device: &Device) -> Vec<&'static str> {
     here
 }
 
-/// One launch over poisoned outputs; it must have been counted.
+/// The outputs of one launch, poisoned before it; the launch must have been counted.
 pub(crate) fn launch(call: &Call<'_>, device: &Device, variant: &str) -> TensorMap {
     let mut execution = call.prepare(device, variant).unwrap();
     execution.poison().unwrap();
@@ -183,7 +186,7 @@ pub(crate) fn launch(call: &Call<'_>, device: &Device, variant: &str) -> TensorM
     execution.outputs().unwrap().clone()
 }
 
-/// `||got - want|| / ||want||`, NaN when anything is.
+/// `||got - want|| / ||want||`; NaN if a value is NaN.
 pub(crate) fn relative(got: &Tensor, want: &Tensor) -> f64 {
     let (got, want) = (got.to_f64(), want.to_f64());
     assert_eq!(got.len(), want.len());
@@ -200,7 +203,7 @@ pub(crate) fn limit(dtype: DType) -> f64 {
     }
 }
 
-/// Compares every variant with the reference for the variant's own, checked, selection.
+/// Compares every variant with the reference, which checks the variant's selected blocks and then attends to them.
 #[track_caller]
 pub(crate) fn check_tensors(name: &str, tensors: &TensorMap, settings: &Settings) {
     let device = cpu();

@@ -26,7 +26,7 @@ fn put(name: &'static str, shape: &'static [usize], dtype: DType) -> impl Fn(&mu
 }
 
 #[test]
-fn wrong_tensors_are_named() {
+fn invalid_tensors_are_named() {
     let same = |_: &mut ops::TensorMap| ();
     refused(
         case().branches(""),
@@ -103,7 +103,7 @@ fn wrong_tensors_are_named() {
 }
 
 #[test]
-fn wrong_selections_and_weights_are_named() {
+fn invalid_selections_and_weights_are_named() {
     let blocks = put("block_indices", &[2, 10, 2, 3], DType::I32);
     refused(
         case().branches("cw"),
@@ -145,7 +145,7 @@ fn wrong_selections_and_weights_are_named() {
 }
 
 #[test]
-fn wrong_settings_are_named() {
+fn invalid_settings_are_named() {
     for (name, value, words) in [
         ("causal", "false", "`causal` is `false`, wanted true: NSA is causal by definition"),
         ("compress_block", "0", "`compress_block` is `0`, wanted 1 to 1073741824"),

@@ -11,7 +11,7 @@ fn rows<E: Element>(tensor: &Tensor, from: usize, count: usize) -> Tensor {
 }
 
 #[test]
-fn threads_and_repetition_change_nothing() {
+fn results_do_not_depend_on_threads_or_repetition() {
     let case = Case::dense("threads", 2, 130, 200).heads(12, 2).blocks(8, 4, 16, 4);
     for dtype in ALL {
         let tensors = case.tensors(dtype);
@@ -27,7 +27,7 @@ fn threads_and_repetition_change_nothing() {
 }
 
 #[test]
-fn a_prefill_and_steps_equal_one_prefill_to_the_bit() {
+fn prefill_and_decode_equal_one_prefill_bitwise() {
     let tokens = 150;
     let case = Case::dense("grow", 1, tokens, tokens).heads(6, 2).sizes(20, 12).blocks(8, 4, 16, 4);
     let case = case.set("window", 30);

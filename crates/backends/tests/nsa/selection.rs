@@ -1,10 +1,16 @@
-//! Which blocks are selected, and what is read.
+//! The selected blocks, and the tokens that are read.
 
 use crate::case::{ALL, Case, check, check_tensors, cpu, launch, variants};
 use ops::nsa::NsaOp;
 use ops::{DType, Op, Settings, Tensor, TensorMap};
 
-fn given(case: &Case, dtype: DType, n: usize, blocks: impl Fn(usize) -> i32) -> TensorMap {
+/// The case's tensors with `n` block indices for each query and key head, computed from their position.
+fn with_block_indices(
+    case: &Case,
+    dtype: DType,
+    n: usize,
+    blocks: impl Fn(usize) -> i32,
+) -> TensorMap {
     let mut tensors = case.tensors(dtype);
     let rows = case.sequences.iter().map(|s| s.0).sum::<usize>() * case.kv_heads;
     let values: Vec<i32> = (0..rows * n).map(blocks).collect();
@@ -13,15 +19,15 @@ fn given(case: &Case, dtype: DType, n: usize, blocks: impl Fn(usize) -> i32) -> 
     tensors
 }
 
-/// nsa-vibe's selection case: the ranges [16, 40), [64, 96), [120, 160) of 192 keys, as blocks of 8, against plain
-/// attention over exactly those keys.
+/// A test case of the repository nsa-vibe: the key ranges [16, 40), [64, 96), [120, 160) of 192, as blocks of 8, compared
+/// with dense attention over exactly those keys.
 #[test]
-fn given_ranges_are_read_and_nothing_else() {
+fn attends_only_to_the_given_blocks() {
     let blocks: Vec<i32> = (2..5).chain(8..12).chain(15..20).collect();
     let tokens: Vec<usize> = (16..40).chain(64..96).chain(120..160).collect();
     let case = Case::dense("vibe", 1, 1, 192).heads(2, 2).sizes(64, 64).branches("s");
     let case = case.set("select_block", 8);
-    let mut tensors = given(&case, DType::F32, 12, |at| blocks[at % 12]);
+    let mut tensors = with_block_indices(&case, DType::F32, 12, |at| blocks[at % 12]);
     tensors.insert("g_slc".into(), Tensor::new(&[1, 1, 2], vec![1f32, 1.0]));
     let [q, k, v] = ["q", "k", "v"].map(|name| tensors[name].to_f64());
     let mut want = Vec::new();
@@ -47,18 +53,19 @@ fn given_ranges_are_read_and_nothing_else() {
 
 #[test]
 fn block_indices_are_a_set_of_visible_blocks() {
-    // Unordered, repeated, in the future, beyond the end, and -1.
+    // Indices may be unordered, repeated, after the query, past the end, or -1.
     let case = Case::dense("given", 2, 50, 60).heads(6, 2).blocks(8, 4, 8, 5).set("window", 9);
     for dtype in ALL {
         for branches in ["s", "csw"] {
             let case = case.clone().branches(branches);
-            let tensors = given(&case, dtype, 5, |at| [3, 7, 3, -1, 90, 0, 0, 6, 5][at % 9]);
+            let tensors =
+                with_block_indices(&case, dtype, 5, |at| [3, 7, 3, -1, 90, 0, 0, 6, 5][at % 9]);
             check_tensors("given", &tensors, &case.settings);
-            let none = given(&case, dtype, 5, |_| -1);
+            let none = with_block_indices(&case, dtype, 5, |_| -1);
             check_tensors("none given", &none, &case.settings);
         }
     }
-    let tensors = given(&case, DType::F32, 0, |_| unreachable!());
+    let tensors = with_block_indices(&case, DType::F32, 0, |_| unreachable!());
     let mut settings = case.settings.clone();
     settings.set("select_count", 0);
     check_tensors("n = 0", &tensors, &settings);
@@ -66,7 +73,7 @@ fn block_indices_are_a_set_of_visible_blocks() {
 
 /// Identical keys give every whole block the same importance.
 #[test]
-fn ties_take_the_lower_blocks() {
+fn ties_select_the_lower_blocks() {
     for dtype in ALL {
         for (heads, d, learned) in [(2, 16, false), (16, 64, false), (5, 33, false), (16, 24, true)]
         {
@@ -102,10 +109,10 @@ fn ties_take_the_lower_blocks() {
     }
 }
 
-/// Tokens that a query reads, counted by hand for the paper's sizes at the end of 2048 tokens: compressed tokens
-/// (2048 - 32) / 16 + 1, sixteen blocks of 64, a window of 512.
+/// Numbers of tokens that the last query reads, counted by hand for the paper's sizes. Of 2048 tokens it reads
+/// (2048 - 32) / 16 + 1 compressed tokens, sixteen selected blocks of 64, and a window of 512.
 #[test]
-fn reads_are_those_of_the_papers_sizes() {
+fn read_counts_match_the_paper() {
     for (tokens, want) in [
         (2048, [127, 1024, 512]),
         (2047, [126, 1023, 512]),
@@ -146,7 +153,7 @@ fn an_important_block_is_selected() {
     }
 }
 
-/// A wrong selection must not pass because the rest of the reference follows it.
+/// The reference attends to the blocks that the kernel selected, so it must check them first.
 #[test]
 fn the_reference_refuses_a_wrong_selection() {
     let case = Case::dense("wrong", 1, 200, 200).heads(4, 1).sizes(32, 32).blocks(8, 4, 16, 4);
@@ -174,9 +181,9 @@ fn the_reference_refuses_a_wrong_selection() {
     }
 }
 
-/// Selected tokens as the problem counts them for its operations are those the kernel reads.
+/// The problem's FLOPs count the tokens that the kernel reports as read.
 #[test]
-fn the_problem_counts_the_tokens_that_are_read() {
+fn flops_count_the_tokens_that_are_read() {
     let case = Case::packed("count", &[(40, 100), (77, 77)]).heads(4, 2).blocks(8, 4, 16, 4);
     let tensors = case.tensors(DType::F32);
     let call = NsaOp.bind(&tensors, &case.settings.clone().with("window", 19)).unwrap();
@@ -185,7 +192,7 @@ fn the_problem_counts_the_tokens_that_are_read() {
     for reads in got["reads"].view::<i32>().unwrap().chunks_exact(3) {
         flops += f64::from(reads.iter().sum::<i32>()) * 2.0 * 2.0 * (16.0 + 16.0);
     }
-    // And the means: 24 + 18 blocks of 8 tokens for each key head, keys and values.
+    // Plus the means of compressed blocks: 24 + 18 blocks of 8 tokens for each of 2 key heads, of keys and of values.
     flops += ((24 + 18) * 8 * 2 * (16 + 16)) as f64;
     assert_eq!(call.problem().flops(), flops);
     check(case, &[DType::F32]);

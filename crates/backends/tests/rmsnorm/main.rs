@@ -1,5 +1,5 @@
 //! Every variant of rmsnorm against the float64 definition, and the calls it must refuse.
-#![allow(clippy::unwrap_used)] // In the helpers too: what cannot be unwrapped is the failure.
+#![allow(clippy::unwrap_used)] // Helpers of tests panic as tests do.
 
 #[path = "../scan_support/mod.rs"]
 mod scan_support;
@@ -88,7 +88,7 @@ fn nothing_to_normalise_is_no_error() {
 }
 
 #[test]
-fn large_outputs_are_written_past_the_caches() {
+fn large_outputs_match_with_non_temporal_stores() {
     // Over the 20 MiB from which stores are streamed; an odd number of channels leaves rows unaligned.
     check(
         "streamed",
@@ -145,7 +145,7 @@ fn results_do_not_depend_on_the_number_of_threads() {
 }
 
 #[test]
-fn wrong_calls_are_named() {
+fn invalid_calls_name_the_tensor_or_setting() {
     let zeros = |shape: &[usize]| Tensor::new(shape, vec![0f32; shape.iter().product()]);
     let check_error = |name: &str, tensor: Tensor, settings: Settings, expect: &str| {
         let mut tensors = tensors([2, 3, 4, 20], true, DType::Bf16);

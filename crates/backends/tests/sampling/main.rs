@@ -1,5 +1,5 @@
 //! Every variant of sampling against the float64 definition, frequencies of draws against probabilities, and calls it must refuse.
-#![allow(clippy::unwrap_used)] // In the helpers too: what cannot be unwrapped is the failure.
+#![allow(clippy::unwrap_used)] // Helpers of tests panic as tests do.
 
 #[path = "../scan_support/mod.rs"]
 mod scan_support;
@@ -184,7 +184,7 @@ fn log_probabilities_are_those_of_the_logits_as_given() {
 }
 
 #[test]
-fn wrong_calls_are_refused_by_name() {
+fn invalid_calls_name_the_tensor_or_setting() {
     let refuse = |change: &dyn Fn(&mut TensorMap), settings: Settings, words: &str| {
         let mut inputs = call(&LOGITS, 2, WARM);
         change(&mut inputs);

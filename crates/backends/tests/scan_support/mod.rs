@@ -1,4 +1,4 @@
-//! Shared test support: seeded inputs, and one run of every variant against the reference.
+//! Shared test support: seeded inputs, and checks of every variant against the reference.
 #![allow(dead_code)] // Each test binary uses its part.
 
 pub(crate) mod recurrent;
@@ -23,19 +23,19 @@ impl Random {
         low + (high - low) * (self.next() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// Values of about unit variance (a sum of uniforms), rounded to `dtype`.
+    /// Values of unit variance (a sum of three uniforms), rounded to `dtype`.
     pub(crate) fn tensor(&mut self, shape: &[usize], dtype: DType) -> Tensor {
-        self.draw(shape, dtype, |random| (0..3).map(|_| random.uniform(-1.0, 1.0)).sum())
+        self.generate(shape, dtype, |random| (0..3).map(|_| random.uniform(-1.0, 1.0)).sum())
     }
 
-    /// By Box and Muller.
+    /// A standard normal value, by the Box-Muller transform.
     pub(crate) fn normal(&mut self) -> f64 {
         let radius = (-2.0 * (1.0 - self.uniform(0.0, 1.0)).ln()).sqrt();
         radius * (std::f64::consts::TAU * self.uniform(0.0, 1.0)).cos()
     }
 
-    /// Values one by one, rounded to `dtype`.
-    pub(crate) fn draw(
+    /// Values of `value`, called for each element in order, rounded to `dtype`.
+    pub(crate) fn generate(
         &mut self,
         shape: &[usize],
         dtype: DType,
@@ -46,7 +46,7 @@ impl Random {
     }
 
     pub(crate) fn range(&mut self, shape: &[usize], dtype: DType, low: f64, high: f64) -> Tensor {
-        self.draw(shape, dtype, |random| random.uniform(low, high))
+        self.generate(shape, dtype, |random| random.uniform(low, high))
     }
 }
 
@@ -113,14 +113,14 @@ pub(crate) fn launch_all(
         .map(|(name, _)| name)
         .filter(can_run)
         .collect();
-    // At least one scheme can run any call, so every instruction set of this machine has a variant.
+    // Every instruction set has at least one variant for any call.
     let isas = device.capabilities().isas.len().min(3);
     assert!(names.len() >= isas, "{names:?} alone can run this");
     names.into_iter().map(|name| (name, launch(op, tensors, settings, &device, name))).collect()
 }
 
-/// Runs every variant against the reference. State slots that no sequence uses must come back to the bit, and are
-/// left out of the comparison (they may hold anything).
+/// Compares every variant with the reference. State slots that no sequence uses must be bitwise unchanged, and are not
+/// compared with the reference.
 pub(crate) fn check(name: &str, op: &dyn Op, tensors: &TensorMap, settings: &Settings) {
     let call = op.bind(tensors, settings).unwrap();
     let dtype = call.problem().dtype();

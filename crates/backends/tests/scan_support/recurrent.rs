@@ -18,36 +18,36 @@ pub(crate) struct Case<T> {
     pub(crate) pool: Option<(usize, Vec<i32>)>,
     pub(crate) settings: Settings,
     /// The op's own parameters.
-    pub(crate) of: T,
+    pub(crate) params: T,
 }
 
 /// An op's own parameters of a case.
 pub(crate) trait Recurrence: Sized + Default {
     const OP: &'static dyn Op;
     /// Tensors with a row for each token.
-    const OF_TOKENS: &'static [&'static str];
+    const PER_TOKEN_TENSORS: &'static [&'static str];
     /// Tokens of a plain case.
     const TOKENS: usize;
     /// Whether every second sequence has a zero initial state, in cases without a pool.
-    const EVERY_OTHER_BEGINS: bool = false;
+    const ALTERNATE_STATES_ARE_ZERO: bool = false;
 
     /// Draws all inputs except states and offsets.
-    fn draw(&self, case: &Case<Self>, random: &mut Random, dtype: DType) -> TensorMap;
+    fn generate(&self, case: &Case<Self>, random: &mut Random, dtype: DType) -> TensorMap;
     /// The shape of a sequence's state.
     fn state(&self) -> Vec<usize>;
 }
 
 impl<T: Recurrence> Default for Case<T> {
     fn default() -> Self {
-        Self::of(T::default())
+        Self::with(T::default())
     }
 }
 
 impl<T: Recurrence> Case<T> {
     /// One sequence without a state.
-    pub(crate) fn of(of: T) -> Self {
+    pub(crate) fn with(params: T) -> Self {
         let (tokens, settings) = (vec![T::TOKENS], Settings::new());
-        Self { name: "plain", tokens, packed: false, initial: false, pool: None, settings, of }
+        Self { name: "plain", tokens, packed: false, initial: false, pool: None, settings, params }
     }
 
     pub(crate) fn is_packed(&self) -> bool {
@@ -65,10 +65,10 @@ impl<T: Recurrence> Case<T> {
     }
 
     pub(crate) fn tensors(&self, dtype: DType) -> TensorMap {
-        let state = self.of.state();
+        let state = self.params.state();
         let seed = self.tokens.len() * 1000 + state.last().copied().unwrap_or(0);
         let random = &mut Random(seed as u64);
-        let mut tensors = self.of.draw(self, random, dtype);
+        let mut tensors = self.params.generate(self, random, dtype);
         let mut put = |name: &str, tensor: Tensor| drop(tensors.insert(name.to_owned(), tensor));
         if self.initial || self.pool.is_some() {
             let slots = self.pool.as_ref().map_or(self.tokens.len(), |(slots, _)| *slots);
@@ -81,7 +81,7 @@ impl<T: Recurrence> Case<T> {
                     .zip(0..)
                     .filter(|(_, slot)| !indices.contains(slot))
                     .for_each(|(state, _)| state.fill(1e30)),
-                None if T::EVERY_OTHER_BEGINS => {
+                None if T::ALTERNATE_STATES_ARE_ZERO => {
                     each.skip(1).step_by(2).for_each(|state| state.fill(0.0))
                 }
                 None => {}
@@ -140,7 +140,7 @@ impl<T: Recurrence> Case<T> {
         for (variant, _) in launch_all(T::OP, &whole, settings) {
             let (mut part, mut o, mut from) = (whole.clone(), Vec::new(), 0);
             for tokens in parts {
-                for name in T::OF_TOKENS {
+                for name in T::PER_TOKEN_TENSORS {
                     let tensor = &whole[*name];
                     let row: usize = tensor.shape()[2..].iter().product();
                     let values = &tensor.view::<f32>().unwrap()[from * row..][..tokens * row];

@@ -8,7 +8,7 @@ use ops::{DType, Op, Settings, States, Tensor, TensorMap, Typed};
 /// A call of a small case with one thing changed, and the error it must give.
 fn check_error(change: impl Fn(&mut TensorMap), settings: Settings, expect: &str) {
     let mut tensors =
-        Case { tokens: vec![4; 2], ..Case::of(Scan { channels: 6, ..Scan::default() }) }
+        Case { tokens: vec![4; 2], ..Case::with(Scan { channels: 6, ..Scan::default() }) }
             .tensors(DType::Bf16);
     change(&mut tensors);
     let error = SelectiveScanOp.bind(&tensors, &settings).err().unwrap();
@@ -16,7 +16,7 @@ fn check_error(change: impl Fn(&mut TensorMap), settings: Settings, expect: &str
 }
 
 #[test]
-fn wrong_calls_are_named() {
+fn invalid_calls_name_the_tensor_or_setting() {
     let f32s = |shape: &[usize], x: f32| Tensor::new(shape, vec![x; shape.iter().product()]);
     let put = |name: &'static str, tensor: Tensor| {
         move |tensors: &mut TensorMap| drop(tensors.insert(name.to_owned(), tensor.clone()))
@@ -52,7 +52,7 @@ fn wrong_calls_are_named() {
     check_error(
         put("initial_state", Random(1).tensor(&[2, 6, 16], DType::Bf16)),
         none(),
-        "tensor `initial_state` is bf16, wanted f32, as states are kept",
+        "tensor `initial_state` is bf16, wanted f32, the storage type of states",
     );
     check_error(
         put("initial_state", f32s(&[3, 6, 16], 1.0)),
@@ -70,8 +70,8 @@ fn wrong_calls_are_named() {
 
 #[test]
 fn a_typed_call_equals_the_call_by_names() {
-    let of = Scan { gate: true, delta: (2.0, 3.0), ..Scan::default() };
-    let case = Case { tokens: vec![5; 2], initial: true, ..Case::of(of) };
+    let params = Scan { gate: true, delta: (2.0, 3.0), ..Scan::default() };
+    let case = Case { tokens: vec![5; 2], initial: true, ..Case::with(params) };
     let tensors = case.tensors(DType::F32);
     let get = |name: &str| tensors.get(name);
     let device = cpu();

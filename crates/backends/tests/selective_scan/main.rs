@@ -1,5 +1,5 @@
 //! Every variant of selective_scan against the float64 recurrence.
-#![allow(clippy::unwrap_used)] // In the helpers too: what cannot be unwrapped is the failure.
+#![allow(clippy::unwrap_used)] // Helpers of tests panic as tests do.
 
 mod contract;
 #[path = "../scan_support/mod.rs"]
@@ -32,10 +32,10 @@ impl Default for Scan {
 
 impl Recurrence for Scan {
     const OP: &'static dyn Op = &SelectiveScanOp;
-    const OF_TOKENS: &'static [&'static str] = &["u", "delta", "B", "C"];
+    const PER_TOKEN_TENSORS: &'static [&'static str] = &["u", "delta", "B", "C"];
     const TOKENS: usize = 40;
 
-    fn draw(&self, case: &Case<Self>, random: &mut Random, dtype: DType) -> TensorMap {
+    fn generate(&self, case: &Case<Self>, random: &mut Random, dtype: DType) -> TensorMap {
         let Self { channels: e, groups: g, n, .. } = *self;
         let mut tensors = TensorMap::new();
         let mut put = |name: &str, tensor| drop(tensors.insert(name.to_owned(), tensor));
@@ -63,18 +63,18 @@ fn channels_and_states_of_any_number() {
         [(1, 1, 1), (7, 1, 7), (16, 16, 1), (33, 17, 1), (48, 16, 3), (130, 5, 2), (20, 256, 1)]
     {
         for tokens in [vec![1; 3], vec![9; 2]] {
-            let of = Scan { channels, n, groups, ..Scan::default() };
-            Case { name: "sizes", tokens: tokens.clone(), ..Case::of(of) }.check(&ALL);
-            let of = Scan { gate: true, ..of };
-            Case { name: "every part", tokens, initial: true, ..Case::of(of) }.check(&ALL);
+            let params = Scan { channels, n, groups, ..Scan::default() };
+            Case { name: "sizes", tokens: tokens.clone(), ..Case::with(params) }.check(&ALL);
+            let params = Scan { gate: true, ..params };
+            Case { name: "every part", tokens, initial: true, ..Case::with(params) }.check(&ALL);
         }
     }
 }
 
 #[test]
 fn packed_batches_with_empty_sequences_and_pools() {
-    let of = Scan { channels: 40, groups: 2, gate: true, ..Scan::default() };
-    let case = Case { name: "packed", tokens: vec![0, 30, 1, 0, 65, 3, 0], ..Case::of(of) };
+    let params = Scan { channels: 40, groups: 2, gate: true, ..Scan::default() };
+    let case = Case { name: "packed", tokens: vec![0, 30, 1, 0, 65, 3, 0], ..Case::with(params) };
     case.check(&ALL);
     Case { initial: true, ..case.clone() }.check(&ALL);
     let case = Case { name: "pool", pool: Some((9, vec![8, 2, -1, 4, -1, 0, 7])), ..case };
@@ -93,16 +93,16 @@ fn slow_and_fast_decays_stay_exact() {
         ("none", (0.0, 0.0)),
         ("mixed", (-40.0, 0.0)),
     ] {
-        let of = Scan { rate, ..Scan::default() };
-        Case { name, tokens: vec![200, 300], initial: true, ..Case::of(of) }.check(&ALL);
+        let params = Scan { rate, ..Scan::default() };
+        Case { name, tokens: vec![200, 300], initial: true, ..Case::with(params) }.check(&ALL);
     }
 }
 
 #[test]
 fn step_sizes_follow_softplus_and_bias() {
     let case = |name, delta, rate, tokens, settings| {
-        let of = Scan { delta, rate, ..Scan::default() };
-        Case { name, tokens: vec![tokens], settings, ..Case::of(of) }.check(&ALL);
+        let params = Scan { delta, rate, ..Scan::default() };
+        Case { name, tokens: vec![tokens], settings, ..Case::with(params) }.check(&ALL);
     };
     let rate = Scan::default().rate;
     case("above 20", (15.0, 30.0), (-0.05, -0.01), 60, Settings::new());
@@ -123,15 +123,15 @@ fn selection_follows_the_number_of_tokens() {
 }
 
 #[test]
-fn calls_that_carry_the_state_equal_one_long_call() {
-    let of = Scan { channels: 36, groups: 2, n: 11, ..Scan::default() };
-    Case { tokens: vec![103], initial: true, ..Case::of(of) }.check_parts(&[64, 9, 30]);
+fn consecutive_calls_with_a_state_equal_one_long_call() {
+    let params = Scan { channels: 36, groups: 2, n: 11, ..Scan::default() };
+    Case { tokens: vec![103], initial: true, ..Case::with(params) }.check_parts(&[64, 9, 30]);
 }
 
 #[test]
 fn results_do_not_depend_on_the_number_of_threads() {
     for tokens in [vec![1; 3], vec![50; 2], vec![70, 1, 14, 0]] {
-        let of = Scan { channels: 200, gate: true, ..Scan::default() };
-        Case { tokens, ..Case::of(of) }.check_threads(&[DType::Bf16]);
+        let params = Scan { channels: 200, gate: true, ..Scan::default() };
+        Case { tokens, ..Case::with(params) }.check_threads(&[DType::Bf16]);
     }
 }

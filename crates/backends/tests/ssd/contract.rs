@@ -5,7 +5,7 @@ use crate::{Case, Ssd};
 use ops::ssd::SsdOp;
 use ops::{DType, Op, Settings, Tensor, TensorMap};
 
-/// A call of the small case with one thing changed, and the error it must give.
+/// Checks the error of a small valid call after one change.
 fn check_error(change: impl Fn(&mut TensorMap), settings: Settings, expect: &str) {
     let mut tensors = Case::<Ssd> { tokens: vec![4; 2], ..Case::default() }.tensors(DType::Bf16);
     change(&mut tensors);
@@ -14,7 +14,7 @@ fn check_error(change: impl Fn(&mut TensorMap), settings: Settings, expect: &str
 }
 
 #[test]
-fn wrong_calls_are_named() {
+fn invalid_calls_name_the_tensor_or_setting() {
     let f32s = |shape: &[usize], x: f32| Tensor::new(shape, vec![x; shape.iter().product()]);
     let put = |name: &'static str, tensor: Tensor| {
         move |tensors: &mut TensorMap| drop(tensors.insert(name.to_owned(), tensor.clone()))
@@ -60,23 +60,23 @@ fn wrong_calls_are_named() {
     check_error(
         put("initial_state", Random(1).tensor(&[2, 2, 16, 16], DType::F16)),
         none(),
-        "ssd: tensor `initial_state` is f16, wanted f32 or bf16, as states are kept",
+        "ssd: tensor `initial_state` is f16, wanted f32 or bf16, the storage types of states",
     );
-    let narrow = put("initial_state", Random(1).tensor(&[2, 2, 16, 16], DType::Bf16));
+    let bf16_state = put("initial_state", Random(1).tensor(&[2, 2, 16, 16], DType::Bf16));
     check_error(
-        &narrow,
+        &bf16_state,
         none().with("state_dtype", "f32"),
         "ssd: setting `state_dtype` is `f32`, wanted bf16, the type of `initial_state`",
     );
-    let beside_f32 = |tensors: &mut TensorMap| {
+    let bf16_state_with_f32_inputs = |tensors: &mut TensorMap| {
         for name in ["x", "B", "C"] {
             tensors.insert(name.to_owned(), tensors[name].cast(DType::F32));
         }
         tensors.insert("dt".to_owned(), f32s(&[2, 4, 2], 0.0));
-        narrow(tensors);
+        bf16_state(tensors);
     };
     let words = "ssd: setting `state_dtype` is `bf16`, wanted f32 with `x` in f32";
-    check_error(beside_f32, none(), words);
+    check_error(bf16_state_with_f32_inputs, none(), words);
     check_error(
         put("z", f32s(&[2, 4, 2], 1.0)),
         none(),

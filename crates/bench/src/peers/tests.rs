@@ -1,7 +1,7 @@
 //! Stand-ins that tune for longer than their time limit, called as the peers of a bench are.
 
 use super::{PeerTimer, PeerTimings, PeerWorkload, ROUNDS};
-use crate::allowance::Allowance;
+use crate::peer_budget::PeerBudget;
 use crate::workloads::qkv;
 use facts::BackendKind;
 use ops::{DType, Settings};
@@ -10,14 +10,14 @@ use std::time::{Duration, Instant};
 use verify::{Peer, Peers, ProcessLimits, Python, SampledCall, Session};
 
 /// The results of three calls of attention, each with peers interleaved.
-struct Ended {
-    contests: Vec<PeerTimings>,
+struct ComparisonResult {
+    all_timings: Vec<PeerTimings>,
     /// The called peers, in order.
     asked: Vec<String>,
     took: Duration,
 }
 
-fn contests(functions: &[&str], limit: Duration) -> Ended {
+fn all_timings(functions: &[&str], limit: Duration) -> ComparisonResult {
     let fakes = Path::new(env!("CARGO_MANIFEST_DIR")).join("../verify/tests/peers/fakes");
     let limits = ProcessLimits { time: Duration::from_secs(120), memory_bytes: 600 << 20 };
     let python = Python { interpreter: PathBuf::from("python3"), paths: vec![fakes], limits };
@@ -27,18 +27,18 @@ fn contests(functions: &[&str], limit: Duration) -> Ended {
     let (backend, budget) = (BackendKind::Cpu, Duration::from_millis(20));
     let mut peers = Peers { session: &mut session, peers: &peers, backend, budget: Some(limit) };
     let (begin, mut asked) = (Instant::now(), Vec::new());
-    let mut time = Allowance::of(Some(limit), 1);
+    let mut time = PeerBudget::of(Some(limit), 1);
     time.begin("attention");
-    let mut guests = PeerTimer { peers: &mut peers, time: &mut time };
+    let mut timer = PeerTimer { peers: &mut peers, time: &mut time };
     let (op, settings) = (ops::op("attention").unwrap(), Settings::new());
     let call = |width| {
         let shape = [1, 4, 1, width];
         let inputs = qkv(DType::F32, shape, shape);
         let call = op.bind(&inputs, &settings).unwrap();
         let (call, inputs, settings) = (&call, &inputs, &settings);
-        let drawn = &mut SampledCall::of(op, (inputs, settings), 7);
-        let given = PeerWorkload { case: "attention", call, inputs, settings, drawn, budget };
-        let mut contest = PeerTimings::admit(&mut guests, given, &mut |step| {
+        let sampled = &mut SampledCall::of(op, (inputs, settings), 7);
+        let given = PeerWorkload { case: "attention", call, inputs, settings, sampled, budget };
+        let mut timings = PeerTimings::admit(&mut timer, given, &mut |step| {
             let crate::Step::Begins { peer: Some(peer), left: Some(left), .. } = step else {
                 panic!("a peer begins, within a time: {step:?}");
             };
@@ -46,36 +46,39 @@ fn contests(functions: &[&str], limit: Duration) -> Ended {
             asked.push(peer.to_owned());
         });
         for _ in 0..ROUNDS {
-            contest.round(&mut guests, false, budget / ROUNDS);
+            timings.round(&mut timer, false, budget / ROUNDS);
         }
-        contest.confirm(&mut guests);
-        assert_eq!(contest.refused, [""; 0]);
-        contest
+        timings.confirm(&mut timer);
+        assert_eq!(timings.refused, [""; 0]);
+        timings
     };
-    let contests = [8, 16, 24].map(call).into();
-    Ended { contests, asked, took: begin.elapsed() }
+    let all_timings = [8, 16, 24].map(call).into();
+    ComparisonResult { all_timings, asked, took: begin.elapsed() }
 }
 
-impl Ended {
+impl ComparisonResult {
     /// For each call: `timed`, or why the peer was not.
     fn of(&self, peer: &str) -> Vec<String> {
-        let of_call = |contest: &'_ PeerTimings| -> Option<String> {
-            let timed = contest.runners.iter().find(|runner| runner.peer.name() == peer);
-            let why = contest.not_run.iter().find(|left| left.peer == peer);
+        let of_call = |timings: &'_ PeerTimings| -> Option<String> {
+            let timed = timings.runners.iter().find(|runner| runner.peer.name() == peer);
+            let why = timings.not_run.iter().find(|left| left.peer == peer);
             match (timed, why) {
                 (Some(runner), None) if runner.samples.count() >= 8 => Some("timed".to_owned()),
                 (None, why) => why.map(|left| left.why.clone()),
                 _ => None,
             }
         };
-        self.contests.iter().map(|contest| of_call(contest).expect("timed, or a reason")).collect()
+        self.all_timings
+            .iter()
+            .map(|timings| of_call(timings).expect("timed, or a reason"))
+            .collect()
     }
 }
 
 #[test]
 fn a_peer_that_tunes_for_too_long_is_not_run_and_takes_neither_time_nor_times_of_the_others() {
     let limit = Duration::from_secs(18);
-    let ended = contests(&["right:attention", "slow:tunes", "slow:tunes_briefly"], limit);
+    let ended = all_timings(&["right:attention", "slow:tunes", "slow:tunes_briefly"], limit);
     assert!(ended.took < limit, "{:?}", ended.took);
     // The first was called before the process was killed, and again in the next one.
     for peer in ["right:attention", "slow:tunes_briefly"] {
@@ -92,7 +95,7 @@ fn a_peer_that_tunes_for_too_long_is_not_run_and_takes_neither_time_nor_times_of
 #[test]
 fn a_peer_that_hangs_while_it_is_timed_ends_the_time_of_all_of_them_and_no_more() {
     let limit = Duration::from_secs(6);
-    let ended = contests(&["right:attention", "slow:tires"], limit);
+    let ended = all_timings(&["right:attention", "slow:tires"], limit);
     // Killing the process takes some time in addition.
     assert!(ended.took < limit + Duration::from_secs(3), "{:?}", ended.took);
     let spent = "the 6 s for the peers of attention were spent";

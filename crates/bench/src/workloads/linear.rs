@@ -30,13 +30,13 @@ pub(crate) fn in_proj(dtype: DType, tokens: usize) -> (TensorMap, Settings) {
     normed(dtype, [tokens, 2048, 8512], Settings::new().with("split", "4096,4352,64"))
 }
 
-/// Its MLP's first projection: normalized input, 8192 gates and as many ups.
+/// The gate and up projection of its MLP: normalized input, 8192 gates and as many ups.
 fn gate_up(dtype: DType, tokens: usize) -> (TensorMap, Settings) {
     normed(dtype, [tokens, 2048, 16_384], Settings::new().with("activation", "swiglu"))
 }
 
-/// The output projections onto the residual stream: of the mixer from 4096 channels, of the MLP from 8192.
-fn back(dtype: DType, tokens: usize, inputs: usize) -> (TensorMap, Settings) {
+/// An output projection with the residual fused: of the mixer (4096 inputs) or of the MLP (8192).
+fn output(dtype: DType, tokens: usize, inputs: usize) -> (TensorMap, Settings) {
     let (x, w) = ([tokens, inputs], [2048, inputs]);
     let mut call = tensors(&[
         ("x", &x, UniformValues(dtype, -1.0, 1.0)),
@@ -72,9 +72,9 @@ fn normed(
 }
 
 fn prefill(dtype: DType) -> (TensorMap, Settings) {
-    back(dtype, 64, 4096)
+    output(dtype, 64, 4096)
 }
 
 fn decode(dtype: DType) -> (TensorMap, Settings) {
-    back(dtype, 1, 4096)
+    output(dtype, 1, 4096)
 }

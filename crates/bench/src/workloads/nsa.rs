@@ -26,7 +26,7 @@ fn workloads(size: Size) -> Vec<Workload> {
     list
 }
 
-/// The paper's heads: 16 query heads to a key head, dk 192, dv 128.
+/// The NSA paper's heads: 16 query heads per key head, key dimension 192, value dimension 128.
 fn call(dtype: DType, batch: usize, queries: usize, keys: usize) -> (TensorMap, Settings) {
     let gate = [batch, queries, 16];
     let inputs = tensors(&[

@@ -24,12 +24,12 @@ fn workloads(size: Size) -> Vec<Workload> {
     list
 }
 
-/// The norm of a Granite 4.0-H micro mixer: gated first, over all 4096 channels.
+/// The gated norm of a Granite 4.0-H micro mixer: over all 4096 channels, with the gate applied before the norm.
 pub(crate) fn mamba(dtype: DType, batch: usize, tokens: usize) -> (TensorMap, Settings) {
     (gated(dtype, [batch, tokens, 1, 4096]), Settings::new())
 }
 
-/// The output norm of a Kimi-Linear layer: 32 heads of 128, gated afterwards.
+/// The output norm of a Kimi-Linear layer: over each of 32 heads of 128 channels, with the gate applied after the norm.
 fn kda(dtype: DType, batch: usize, tokens: usize) -> (TensorMap, Settings) {
     let settings = Settings::new().with("norm_before_gate", true).with("activation", "sigmoid");
     (gated(dtype, [batch, tokens, 32, 128]), settings)

@@ -228,14 +228,14 @@ pub struct Args {
 
 /// The operand addresses of a plan when it was made, and those of a launch.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Moves<'a> {
+pub struct OperandAddresses<'a> {
     /// Addresses in the plan's arguments, by operand number ([`Buffer::as_operand`]).
     pub planned: &'a [u64],
     /// Addresses of the launch, in the same order.
     pub now: &'a [u64],
 }
 
-impl Moves<'_> {
+impl OperandAddresses<'_> {
     /// Difference between both addresses of an operand, modulo 2^64.
     fn of(&self, operand: u8) -> u64 {
         let at = usize::from(operand);
@@ -303,7 +303,7 @@ impl Args {
     /// copy with those addresses. `replace` writes an address into a tensor map.
     pub(super) fn place<'p>(
         &'p self,
-        moves: Moves<'_>,
+        moves: OperandAddresses<'_>,
         placed: &'p mut PlacedArgs,
         replace: impl Fn(&mut RawTensorMap, u64) -> Result<(), DeviceError>,
     ) -> Result<&'p [*const c_void], DeviceError> {
@@ -382,7 +382,7 @@ mod tests {
             Ok(())
         };
         let mut placed = PlacedArgs::new();
-        let pointers = args.place(Moves::default(), &mut placed, replace).unwrap();
+        let pointers = args.place(OperandAddresses::default(), &mut placed, replace).unwrap();
         assert!(pointers[2].addr().is_multiple_of(64));
         assert_eq!(words(pointers[2], 16), (0..16).collect::<Vec<u64>>());
         let first = words(pointers[0], 1)[0];
@@ -390,7 +390,7 @@ mod tests {
         assert_eq!(words(pointers[3], 4), [-3i64 as u64, 0, 8192, 7]);
 
         // Pointers into an operand change with it; everything else stays.
-        let moves = Moves { planned: &[8000, 4000], now: &[500, 70_000] };
+        let moves = OperandAddresses { planned: &[8000, 4000], now: &[500, 70_000] };
         let mut placed = PlacedArgs::new();
         let pointers = args.place(moves, &mut placed, replace).unwrap();
         assert_eq!(words(pointers[0], 1), [first]);

@@ -267,7 +267,7 @@ fn numbers<const COUNT: usize>(bytes: &[u8]) -> Option<[usize; COUNT]> {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::cuda::{ComputeCapability, GpuArch, Part};
+    use crate::cuda::{ComputeCapability, GpuArch, SourcePart};
     use lzma_rust2::{LzmaOptions, LzmaWriter};
     use std::io::{self, Write};
 
@@ -297,7 +297,7 @@ pub(super) mod tests {
     fn kernel(name: &'static str, major: u32, number: u32, bytes: u32) -> (KernelSource, Vec<u8>) {
         let arch = GpuArch::of(ComputeCapability::new(major, 0));
         let binary = (0..bytes).map(|x| (x.wrapping_mul(number) >> 3) as u8).collect();
-        (KernelSource::new(name, &[Part::Text("text")], arch).define("N", number), binary)
+        (KernelSource::new(name, &[SourcePart::Text("text")], arch).define("N", number), binary)
     }
 
     #[test]

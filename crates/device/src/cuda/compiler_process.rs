@@ -73,13 +73,14 @@ fn ask(
 #[cfg(all(test, unix))]
 mod tests {
     use super::*;
-    use crate::cuda::{ComputeCapability, GpuArch, Part};
+    use crate::cuda::{ComputeCapability, GpuArch, SourcePart};
 
     #[test]
     fn a_process_gives_a_binary_or_a_log_or_nothing() {
         let arch = GpuArch::of(ComputeCapability::new(9, 0));
-        let source = KernelSource::new("f", &[Part::Text("int a;"), Part::Text("int b;")], arch)
-            .define("D", 64);
+        let source =
+            KernelSource::new("f", &[SourcePart::Text("int a;"), SourcePart::Text("int b;")], arch)
+                .define("D", 64);
         let check = |script: &str, expect: Option<Result<&str, &str>>| {
             let mut program = Command::new("sh");
             let asked = ask(program.args(["-c", script, "sh"]), Path::new("libnvrtc"), &source);

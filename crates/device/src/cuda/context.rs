@@ -7,7 +7,7 @@ use super::memory;
 use super::modules::Modules;
 use super::pool::Pool;
 use super::{Buffer, ComputeCapability, CudaCapabilities, DeviceError, MemoryUse, Stream};
-use crate::{Device, Launches, Tenure};
+use crate::{Device, DeviceOwnership, Launches};
 use std::ffi::{CStr, c_char, c_int};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -104,7 +104,7 @@ fn uuid_text(bytes: [u8; 16], partition: bool) -> String {
 /// Opens the visible GPU with this index (`CUDA_VISIBLE_DEVICES` selects them).
 pub(super) fn open(
     ordinal: u32,
-    tenure: Tenure,
+    ownership: DeviceOwnership,
     launches: &Arc<Launches>,
 ) -> Result<Cuda, DeviceError> {
     let (driver, count) = counted()?;
@@ -130,7 +130,7 @@ pub(super) fn open(
     let context = Arc::new(Context {
         driver,
         device,
-        tenure,
+        ownership,
         raw,
         lost: OnceLock::new(),
         since_good: Mutex::default(),
@@ -239,7 +239,7 @@ impl Cuda {
 pub(super) struct Context {
     pub(super) driver: &'static Driver,
     device: c_int,
-    tenure: Tenure,
+    ownership: DeviceOwnership,
     raw: Handle,
     lost: OnceLock<DeviceError>,
     /// Kernels launched since the last successful synchronisation: the suspects if the context is lost.
@@ -336,7 +336,7 @@ impl Drop for Context {
             self.pool().release_all(&driver);
             self.modules.unload(&driver);
         }
-        if self.tenure == Tenure::Borrowed {
+        if self.ownership == DeviceOwnership::Borrowed {
             return;
         }
         // A lost context has nothing to free, and the driver opens no other one in the same process. SAFETY: retained

@@ -63,7 +63,7 @@ macro_rules! functions {
             /// `cuFuncGetParamInfo`, of CUDA 12.4 and later.
             pub(super) parameter: Option<unsafe extern "C" fn(Handle, usize, *mut usize, *mut usize) -> c_int>,
             /// CUDA IPC, which some systems lack.
-            pub(super) shared: Option<Shared>,
+            pub(super) ipc: Option<Ipc>,
             version: c_int,
         }
 
@@ -82,7 +82,7 @@ macro_rules! functions {
                     },)*
                     // SAFETY: as above.
                     parameter: unsafe { library.get(b"cuFuncGetParamInfo") }.ok().map(|found| *found),
-                    shared: Shared::read(library),
+                    ipc: Ipc::read(library),
                     version: 0,
                 })
             }
@@ -93,20 +93,20 @@ macro_rules! functions {
 /// `CUipcMemHandle`.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub(super) struct SharedHandle(pub(super) [u8; 64]);
+pub(super) struct IpcHandle(pub(super) [u8; 64]);
 
 /// The functions of CUDA IPC memory.
 #[derive(Clone, Copy)]
-pub(super) struct Shared {
+pub(super) struct Ipc {
     /// `cuIpcGetMemHandle`.
-    pub(super) handle: unsafe extern "C" fn(*mut SharedHandle, DevicePointer) -> c_int,
+    pub(super) handle: unsafe extern "C" fn(*mut IpcHandle, DevicePointer) -> c_int,
     /// `cuIpcOpenMemHandle_v2`.
-    pub(super) open: unsafe extern "C" fn(*mut DevicePointer, SharedHandle, c_uint) -> c_int,
+    pub(super) open: unsafe extern "C" fn(*mut DevicePointer, IpcHandle, c_uint) -> c_int,
     /// `cuIpcCloseMemHandle`.
     pub(super) close: unsafe extern "C" fn(DevicePointer) -> c_int,
 }
 
-impl Shared {
+impl Ipc {
     fn read(library: &'static Library) -> Option<Self> {
         // SAFETY: the types are those that cuda.h declares for these symbols.
         unsafe {

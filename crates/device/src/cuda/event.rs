@@ -86,7 +86,7 @@ impl Event {
 impl Drop for Event {
     fn drop(&mut self) {
         if let Ok(driver) = self.context.enter() {
-            // SAFETY: made in `record`, destroyed once.
+            // SAFETY: created in `record`, destroyed once.
             unsafe { (driver.event_destroy)(self.raw) };
         }
     }

@@ -3,7 +3,7 @@
 
 use super::args::PlacedArgs;
 use super::driver::{self, LaunchAttribute};
-use super::{Args, DeviceError, Kernel, Moves, Stream};
+use super::{Args, DeviceError, Kernel, OperandAddresses, Stream};
 use std::sync::Arc;
 
 /// `CU_LAUNCH_ATTRIBUTE_COOPERATIVE`.
@@ -66,7 +66,7 @@ impl Stream {
         args: &Args,
     ) -> Result<(), DeviceError> {
         // SAFETY: guaranteed by the caller.
-        unsafe { self.launch_moved(name, kernel, launch, args, Moves::default()) }
+        unsafe { self.launch_relocated(name, kernel, launch, args, OperandAddresses::default()) }
     }
 
     /// As [`Stream::launch`], with the operands at other addresses.
@@ -76,13 +76,13 @@ impl Stream {
     ///
     /// # Errors
     /// As [`Stream::launch`].
-    pub unsafe fn launch_moved(
+    pub unsafe fn launch_relocated(
         &self,
         name: &str,
         kernel: &Kernel,
         launch: &Launch,
         args: &Args,
-        moves: Moves<'_>,
+        moves: OperandAddresses<'_>,
     ) -> Result<(), DeviceError> {
         let context = self.context();
         let driver = context.enter()?;

@@ -4,7 +4,7 @@
 use super::context::Context;
 use super::driver::{Driver, Handle};
 use super::kernel::Function;
-use super::source::SourceParts;
+use super::source::SourceIdentity;
 use super::{Bundle, Cache, Cuda, DeviceError, Kernel, KernelOrigin, KernelSource, resolve};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,9 +17,9 @@ pub(super) struct Modules {
     /// Each key has a separate lock: a request for a module that is being loaded waits for it, and bundled modules do
     /// not wait for compilations.
     by_key: Mutex<BTreeMap<[u8; 32], Arc<Place>>>,
-    /// Requested kernels, by the parts of their source: the key is a hash of a long text, too slow for every call of
+    /// Requested kernels, by the identity of their source: its key is a hash of a long text, too slow for every call of
     /// every layer.
-    known: Mutex<BTreeMap<SourceParts, Arc<Function>>>,
+    known: Mutex<BTreeMap<SourceIdentity, Arc<Function>>>,
     /// Nanoseconds of loading, summed over all threads.
     nanos: AtomicU64,
 }
@@ -67,12 +67,12 @@ impl Cuda {
         let context = self.context();
         let driver = context.enter()?;
         let _also_while_recording = driver.relaxed();
-        let known = lock(&context.modules.known).get(&source.parts()).cloned();
+        let known = lock(&context.modules.known).get(&source.identity()).cloned();
         let function = match known {
             Some(function) => function,
             None => {
                 let function = find(context, source, bundle)?;
-                lock(&context.modules.known).insert(source.parts(), Arc::clone(&function));
+                lock(&context.modules.known).insert(source.identity(), Arc::clone(&function));
                 function
             }
         };

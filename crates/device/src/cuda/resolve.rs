@@ -98,7 +98,7 @@ impl Drop for Claim {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cuda::{ComputeCapability, GpuArch, Part, bundle};
+    use crate::cuda::{ComputeCapability, GpuArch, SourcePart, bundle};
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::time::Duration;
 
@@ -107,7 +107,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let cache = Cache::at(folder.path());
         let arch = GpuArch::of(ComputeCapability::new(8, 0));
-        let text = Part::Text("extern \"C\" __global__ void f() {}");
+        let text = SourcePart::Text("extern \"C\" __global__ void f() {}");
         let parts = Box::leak(Box::new([text]));
         let source = KernelSource::new("f", parts, arch);
         let bundled = vec![(source.clone(), b"bundled".to_vec())];

@@ -1,13 +1,13 @@
-//! Sources of kernels.
+//! CUDA C++ sources of kernels, and the architectures that they are compiled for.
 
 use super::{ComputeCapability, DeviceError};
 use sha2::{Digest, Sha256};
 
-/// A real architecture, as in the compiler's options: `sm_90a`.
+/// A real architecture (not a virtual one such as `compute_90`), as in the compiler's options: `sm_90a`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GpuArch(String);
 
-/// An architecture in the bundle.
+/// An architecture for which the program has precompiled kernels (the bundle).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BundledArch {
     /// Its compute capability.
@@ -35,7 +35,7 @@ const BUNDLED: &[BundledArch] = &[
 ];
 
 impl BundledArch {
-    /// All of them.
+    /// Every bundled architecture.
     pub const ALL: &'static [Self] = BUNDLED;
 
     /// The architecture.
@@ -47,8 +47,8 @@ impl BundledArch {
 impl GpuArch {
     /// The architecture to compile for on a GPU of this capability.
     ///
-    /// Plain binaries run on later members of their generation; those with the suffix do not, so an unlisted chip gets
-    /// its own.
+    /// Binaries without the suffix `a` run on later chips of their generation. A chip that no bundled binary runs on gets its
+    /// own architecture.
     pub fn of(compute: ComputeCapability) -> Self {
         let exact = BUNDLED.iter().find(|listed| listed.compute == compute);
         let earlier = BUNDLED.iter().rev().find(|listed| {
@@ -93,14 +93,14 @@ impl std::fmt::Display for GpuArch {
     }
 }
 
-/// A part of a kernel's text.
+/// A part of a kernel's source text.
 #[derive(Debug, Clone, Copy)]
-pub enum Part {
+pub enum SourcePart {
     /// Literal text.
     Text(&'static str),
-    /// A compressed file in the program.
+    /// A compressed file that is embedded in the program.
     Packed {
-        /// The source file that includes it.
+        /// The Rust source file that embeds it.
         by: &'static str,
         /// Its path relative to that file.
         path: &'static str,
@@ -109,7 +109,7 @@ pub enum Part {
     },
 }
 
-impl Part {
+impl SourcePart {
     fn text(self) -> &'static str {
         match self {
             Self::Text(text) => text,
@@ -118,28 +118,28 @@ impl Part {
     }
 }
 
-/// CUDA C++ and its compiler options. Equal sources have equal keys, and an edited source has another, so a binary of
-/// another source is never used.
+/// CUDA C++ and its compiler options. Its key is a hash of both, so a binary that was compiled from other text or options is
+/// never used.
 #[derive(Debug, Clone)]
 pub struct KernelSource {
     name: &'static str,
-    parts: &'static [Part],
+    parts: &'static [SourcePart],
     defines: Vec<(&'static str, String)>,
     arch: GpuArch,
 }
 
-/// Identifies sources of one program without reading their text: its address, and the options.
-pub(super) type SourceParts = (&'static str, [usize; 2], Vec<(&'static str, String)>, GpuArch);
+/// Identifies a source within one process without reading its text: name, address and number of its parts, and the options.
+pub(super) type SourceIdentity = (&'static str, [usize; 2], Vec<(&'static str, String)>, GpuArch);
 
 impl KernelSource {
-    /// Equal only for equal sources; two equal sources may differ in it.
-    pub(super) fn parts(&self) -> SourceParts {
-        let place = [self.parts.as_ptr().addr(), self.parts.len()];
-        (self.name, place, self.defines.clone(), self.arch.clone())
+    /// A cheap key: sources with equal identities are equal, but equal sources may have different identities.
+    pub(super) fn identity(&self) -> SourceIdentity {
+        let parts = [self.parts.as_ptr().addr(), self.parts.len()];
+        (self.name, parts, self.defines.clone(), self.arch.clone())
     }
 
     /// The kernel `name` (`extern "C"`) in the concatenation of `parts`.
-    pub fn new(name: &'static str, parts: &'static [Part], arch: GpuArch) -> Self {
+    pub fn new(name: &'static str, parts: &'static [SourcePart], arch: GpuArch) -> Self {
         Self { name, parts, defines: Vec::new(), arch }
     }
 
@@ -224,15 +224,28 @@ mod tests {
     }
 
     #[test]
-    fn whatever_changes_the_binary_changes_the_key() {
+    fn text_options_and_architecture_change_the_key() {
         let arch = |minor| GpuArch::of(ComputeCapability::new(8, minor));
-        let source =
-            || KernelSource::new("f", &[Part::Text("int a;"), Part::Text("int b;")], arch(0));
+        let source = || {
+            KernelSource::new(
+                "f",
+                &[SourcePart::Text("int a;"), SourcePart::Text("int b;")],
+                arch(0),
+            )
+        };
         let key = source().key();
         assert_eq!(source().key(), key);
         for other in [
-            KernelSource::new("f", &[Part::Text("int a;"), Part::Text("int c;")], arch(0)),
-            KernelSource::new("f", &[Part::Text("int a;"), Part::Text("int b;")], arch(6)),
+            KernelSource::new(
+                "f",
+                &[SourcePart::Text("int a;"), SourcePart::Text("int c;")],
+                arch(0),
+            ),
+            KernelSource::new(
+                "f",
+                &[SourcePart::Text("int a;"), SourcePart::Text("int b;")],
+                arch(6),
+            ),
             source().define("D", 64),
         ] {
             assert_ne!(other.key(), key, "{other:?}");

@@ -16,14 +16,14 @@ use std::time::Duration;
 /// on a link of 50 GB/s.
 pub const SWAP_CHUNK_BYTES: usize = 8 << 20;
 
-/// Chunks of staging memory: the state of a large model and some thousand tokens.
-const STAGED: usize = 16;
+/// Number of chunks of staging memory: enough for the states and some thousand tokens of a sequence of a large model.
+const STAGING_CHUNKS: usize = 16;
 
 /// Maximum staging memory on the GPU, in bytes.
-pub const SWAP_STAGING_BYTES: u64 = (STAGED * SWAP_CHUNK_BYTES) as u64;
+pub const SWAP_STAGING_BYTES: u64 = (STAGING_CHUNKS * SWAP_CHUNK_BYTES) as u64;
 
 /// Number of pinned chunks kept free, while more can be pinned: four copies as large as the staging memory.
-const RESERVE: usize = 4 * STAGED;
+const FREE_CHUNKS: usize = 4 * STAGING_CHUNKS;
 
 /// Pause between pinning two chunks while the GPU may be in use. Pinning one takes 3 ms of a core, and blocks the
 /// driver calls of every other thread for 0.8 ms of that (measured on an H200).
@@ -33,26 +33,26 @@ const PAUSE: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub struct Swap {
     work: Stream,
-    /// To the host.
-    out: Stream,
-    /// From the host.
-    back: Stream,
-    /// End of the restores so far, in the order of their stream.
-    brought: Option<Arc<Event>>,
+    /// Copies from staging memory to the host.
+    to_host: Stream,
+    /// Copies from the host.
+    from_host: Stream,
+    /// End of the last restore, and of all before it; `None` if a save waits for it already.
+    last_restore: Option<Arc<Event>>,
     /// Bytes per second of the fastest restore so far.
     rate: Option<f64>,
-    host: Arc<PinnedBlock>,
-    /// Staging memory, and the end of the copy from it.
+    host: Arc<PinnedPool>,
+    /// Chunks of staging memory, used in turn, and the end of the copy from each.
     staged: Vec<(Buffer, Option<Event>)>,
     next: usize,
     pinning: Option<JoinHandle<()>>,
 }
 
-/// Free pinned memory.
+/// The free chunks of pinned memory, shared with the thread that pins more.
 #[derive(Debug)]
-struct PinnedBlock {
+struct PinnedPool {
     cuda: Cuda,
-    free: Mutex<FreeBlocks>,
+    free: Mutex<FreeChunks>,
     /// A chunk has been pinned, or cannot be.
     pinned: Condvar,
     /// A copy has taken chunks, or no more will be pinned.
@@ -60,30 +60,30 @@ struct PinnedBlock {
 }
 
 #[derive(Debug)]
-struct FreeBlocks {
+struct FreeChunks {
     chunks: Vec<PinnedBuffer>,
     /// Chunks that are being pinned.
-    coming: usize,
+    being_pinned: usize,
     /// Chunks that can still be pinned.
     unpinned: usize,
 }
 
-/// Parts of GPU memory, copied to the host. Dropping it frees its memory.
+/// Parts of GPU memory, copied to the host. Dropping it returns its chunks to the pool.
 #[derive(Debug)]
 pub struct HostCopy {
     chunks: Vec<PinnedBuffer>,
-    host: Arc<PinnedBlock>,
+    host: Arc<PinnedPool>,
     /// End of the save.
     saved: Option<Event>,
 }
 
-/// Memory with restores in flight. It must not be used before [`PendingRestore::join`].
+/// A restore in flight. Its destination must not be used before [`PendingRestore::join`].
 #[derive(Debug)]
 #[must_use]
 pub struct PendingRestore {
     work: Stream,
     began: Event,
-    there: Arc<Event>,
+    done: Arc<Event>,
     _parts: Vec<Arc<Buffer>>,
 }
 
@@ -95,26 +95,36 @@ impl Cuda {
     /// [`DeviceError`] if there is no staging memory on the GPU, or no stream.
     pub fn swap(&self, bytes: u64) -> Result<Swap, DeviceError> {
         let unpinned = usize::try_from(bytes).unwrap_or(usize::MAX) / SWAP_CHUNK_BYTES;
-        let free = Mutex::new(FreeBlocks { chunks: Vec::new(), coming: 0, unpinned });
+        let free = Mutex::new(FreeChunks { chunks: Vec::new(), being_pinned: 0, unpinned });
         let (pinned, taken) = (Condvar::new(), Condvar::new());
-        let host = Arc::new(PinnedBlock { cuda: self.clone(), free, pinned, taken });
-        let staged = (0..STAGED.min(unpinned)).map(|_| {
+        let host = Arc::new(PinnedPool { cuda: self.clone(), free, pinned, taken });
+        let staged = (0..STAGING_CHUNKS.min(unpinned)).map(|_| {
             let buffer = self.stream().allocate(SWAP_CHUNK_BYTES)?;
             Ok((buffer, None))
         });
         let staged = staged.collect::<Result<_, DeviceError>>()?;
-        let [out, back] = [self.new_stream()?, self.new_stream()?];
-        let own = Arc::clone(&host);
+        let [to_host, from_host] = [self.new_stream()?, self.new_stream()?];
+        let pool = Arc::clone(&host);
         // Without the thread, memory is pinned on demand.
         let pinning = std::thread::Builder::new().name("pinning".to_owned());
-        let pinning = pinning.spawn(move || own.pin_ahead()).ok();
+        let pinning = pinning.spawn(move || pool.pin_ahead()).ok();
         let work = self.stream().clone();
-        Ok(Swap { work, out, back, brought: None, rate: None, host, staged, next: 0, pinning })
+        Ok(Swap {
+            work,
+            to_host,
+            from_host,
+            last_restore: None,
+            rate: None,
+            host,
+            staged,
+            next: 0,
+            pinning,
+        })
     }
 }
 
-impl PinnedBlock {
-    fn free(&self) -> MutexGuard<'_, FreeBlocks> {
+impl PinnedPool {
+    fn free(&self) -> MutexGuard<'_, FreeChunks> {
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -122,7 +132,7 @@ impl PinnedBlock {
     fn pin_ahead(&self) {
         loop {
             let mut free = self.free();
-            while free.unpinned > 0 && free.chunks.len() >= RESERVE {
+            while free.unpinned > 0 && free.chunks.len() >= FREE_CHUNKS {
                 free = self.taken.wait(free).unwrap_or_else(PoisonError::into_inner);
             }
             let (free, more) = self.pin(free);
@@ -137,14 +147,14 @@ impl PinnedBlock {
     /// Pins one more chunk; returns whether there was one to pin. The lock is released meanwhile.
     fn pin<'a>(
         &'a self,
-        mut free: MutexGuard<'a, FreeBlocks>,
-    ) -> (MutexGuard<'a, FreeBlocks>, bool) {
+        mut free: MutexGuard<'a, FreeChunks>,
+    ) -> (MutexGuard<'a, FreeChunks>, bool) {
         let Some(unpinned) = free.unpinned.checked_sub(1) else { return (free, false) };
-        (free.unpinned, free.coming) = (unpinned, free.coming + 1);
+        (free.unpinned, free.being_pinned) = (unpinned, free.being_pinned + 1);
         drop(free);
         let pinned = self.cuda.pinned(SWAP_CHUNK_BYTES);
         let mut free = self.free();
-        free.coming -= 1;
+        free.being_pinned -= 1;
         match pinned {
             Ok(chunk) => free.chunks.push(chunk),
             // The system has no more.
@@ -158,7 +168,7 @@ impl PinnedBlock {
     fn take(self: &Arc<Self>, count: usize) -> Option<HostCopy> {
         let mut free = self.free();
         while free.chunks.len() < count {
-            if free.chunks.len() + free.coming + free.unpinned < count {
+            if free.chunks.len() + free.being_pinned + free.unpinned < count {
                 return None;
             }
             free = match free.unpinned {
@@ -213,8 +223,8 @@ impl Swap {
     ///
     /// # Errors
     /// [`DeviceError`] of the driver.
-    pub fn time(&mut self, arrival: &PendingRestore, bytes: u64) -> Result<(), DeviceError> {
-        let seconds = arrival.began.millis_until(&arrival.there)? / 1e3;
+    pub fn time(&mut self, restore: &PendingRestore, bytes: u64) -> Result<(), DeviceError> {
+        let seconds = restore.began.millis_until(&restore.done)? / 1e3;
         if seconds > 0.0 {
             self.rate = Some(self.rate.unwrap_or(0.0).max(bytes as f64 / seconds));
         }
@@ -227,10 +237,10 @@ impl Swap {
     /// # Errors
     /// [`DeviceError`] of the driver.
     pub fn save(&mut self, parts: &[Arc<Buffer>]) -> Result<Option<HostCopy>, DeviceError> {
-        let pieces = cut(parts)?;
+        let pieces = split_into_chunks(parts)?;
         let Some(mut saved) = self.host.take(pieces.len()) else { return Ok(None) };
-        if let Some(brought) = self.brought.take() {
-            self.out.wait(&brought)?;
+        if let Some(last_restore) = self.last_restore.take() {
+            self.to_host.wait(&last_restore)?;
         }
         for (pieces, chunk) in pieces.iter().zip(&mut saved.chunks) {
             let at = self.next % self.staged.len();
@@ -244,14 +254,14 @@ impl Swap {
                 self.work.copy(piece, &staged.part(bytes, piece.bytes())?, piece.bytes())?;
                 bytes += piece.bytes();
             }
-            self.out.wait(&self.work.record()?)?;
+            self.to_host.wait(&self.work.record()?)?;
             // SAFETY: a chunk has as many bytes as a staged one. Once it is free, other saves write to it in the order
             // of this stream, and restores read it after the event below. Chunks are unpinned only after the end of
             // both streams.
-            unsafe { self.out.start_read(&staged.part(0, bytes)?, chunk)? };
-            *copied = Some(self.out.record()?);
+            unsafe { self.to_host.start_read(&staged.part(0, bytes)?, chunk)? };
+            *copied = Some(self.to_host.record()?);
         }
-        saved.saved = Some(self.out.record()?);
+        saved.saved = Some(self.to_host.record()?);
         Ok(Some(saved))
     }
 
@@ -264,36 +274,36 @@ impl Swap {
         saved: &HostCopy,
         parts: &[Arc<Buffer>],
     ) -> Result<PendingRestore, DeviceError> {
-        let pieces = cut(parts)?;
+        let pieces = split_into_chunks(parts)?;
         if pieces.len() != saved.chunks.len() {
             let (wanted, given) = (pieces.len(), saved.chunks.len());
-            let what = format!("{given} saved chunks are no copy of memory of {wanted}");
+            let what = format!("the copy has {given} chunks, the memory to restore {wanted}");
             return Err(DeviceError::refused(what));
         }
-        self.back.wait(&self.work.record()?)?;
+        self.from_host.wait(&self.work.record()?)?;
         if let Some(saved) = &saved.saved {
-            self.back.wait(saved)?;
+            self.from_host.wait(saved)?;
         }
-        let back = &self.back;
+        let from_host = &self.from_host;
         let begin = || {
-            let began = back.record()?;
+            let began = from_host.record()?;
             for (pieces, chunk) in pieces.iter().zip(&saved.chunks) {
                 let mut rest = &chunk[..];
                 for piece in pieces {
-                    let (own, behind) = rest.split_at(piece.bytes());
+                    let (source, after) = rest.split_at(piece.bytes());
                     // SAFETY: as in `save`: a save that reuses the chunk waits for the event that is stored below. The
                     // result holds the parts.
-                    unsafe { back.start_write(piece, own)? };
-                    rest = behind;
+                    unsafe { from_host.start_write(piece, source)? };
+                    rest = after;
                 }
             }
-            Ok((began, back.record()?))
+            Ok((began, from_host.record()?))
         };
         // A restore in flight must not write to memory of another sequence.
-        let (began, there) = begin().inspect_err(|_| drop(self.back.synchronize()))?;
-        let there = Arc::new(there);
-        self.brought = Some(Arc::clone(&there));
-        Ok(PendingRestore { work: self.work.clone(), began, there, _parts: parts.to_vec() })
+        let (began, done) = begin().inspect_err(|_| drop(self.from_host.synchronize()))?;
+        let done = Arc::new(done);
+        self.last_restore = Some(Arc::clone(&done));
+        Ok(PendingRestore { work: self.work.clone(), began, done, _parts: parts.to_vec() })
     }
 }
 
@@ -303,22 +313,22 @@ impl PendingRestore {
     /// # Errors
     /// [`DeviceError`] of the driver.
     pub fn is_done(&self) -> Result<bool, DeviceError> {
-        self.there.is_done()
+        self.done.is_done()
     }
 
-    /// Makes later work wait for it, as does dropping it.
+    /// Makes the stream's later work wait for it, as does dropping it.
     ///
     /// # Errors
     /// [`DeviceError`] of the driver.
     pub fn join(self) -> Result<(), DeviceError> {
-        self.work.wait(&self.there)
+        self.work.wait(&self.done)
     }
 }
 
 impl Drop for PendingRestore {
     fn drop(&mut self) {
-        // A lost context copies nothing.
-        let _ = self.work.wait(&self.there);
+        // Fails only if the context is lost, which ends all copies.
+        let _ = self.work.wait(&self.done);
     }
 }
 
@@ -335,27 +345,27 @@ impl Drop for Swap {
         if let Some(pinning) = self.pinning.take() {
             let _ = pinning.join();
         }
-        // The memory must outlive the copies. A lost context makes none.
-        let _ = self.out.synchronize();
-        let _ = self.back.synchronize();
+        // The memory must outlive the copies. Fails only if the context is lost, which ends them.
+        let _ = self.to_host.synchronize();
+        let _ = self.from_host.synchronize();
     }
 }
 
-/// The parts in order, divided into chunks.
-fn cut(parts: &[Arc<Buffer>]) -> Result<Vec<Vec<Buffer>>, DeviceError> {
-    let (mut chunks, mut room) = (Vec::new(), 0);
+/// The parts in order, divided into chunks: the pieces of each.
+fn split_into_chunks(parts: &[Arc<Buffer>]) -> Result<Vec<Vec<Buffer>>, DeviceError> {
+    let (mut chunks, mut free) = (Vec::new(), 0);
     for part in parts {
         let mut start = 0;
         while start < part.bytes() {
-            if room == 0 {
+            if free == 0 {
                 chunks.push(Vec::new());
-                room = SWAP_CHUNK_BYTES;
+                free = SWAP_CHUNK_BYTES;
             }
-            let bytes = room.min(part.bytes() - start);
+            let bytes = free.min(part.bytes() - start);
             if let Some(chunk) = chunks.last_mut() {
                 chunk.push(part.part(start, bytes)?);
             }
-            (start, room) = (start + bytes, room - bytes);
+            (start, free) = (start + bytes, free - bytes);
         }
     }
     Ok(chunks)

@@ -7,7 +7,7 @@ use super::{Buffer, Cuda, DeviceError};
 
 /// The TMA element types.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum MapElement {
+pub enum TmaElement {
     /// float16.
     F16,
     /// bfloat16.
@@ -18,9 +18,9 @@ pub enum MapElement {
     U8,
 }
 
-impl MapElement {
-    /// `CUtensorMapDataType`.
-    fn number(self) -> i32 {
+impl TmaElement {
+    /// Its value in `CUtensorMapDataType`.
+    fn value(self) -> i32 {
         match self {
             Self::U8 => 0,
             Self::F16 => 6,
@@ -52,8 +52,8 @@ pub enum Swizzle {
 }
 
 impl Swizzle {
-    /// `CUtensorMapSwizzle`.
-    fn number(self) -> i32 {
+    /// Its value in `CUtensorMapSwizzle`.
+    fn value(self) -> i32 {
         match self {
             Self::None => 0,
             Self::Bytes32 => 1,
@@ -73,14 +73,14 @@ impl Swizzle {
     }
 }
 
-/// A tensor in GPU memory as TMA sees it, with the fastest dimension first; elements outside read as zero.
+/// A tensor in GPU memory as described to TMA, with the contiguous dimension first; elements outside it read as zero.
 #[derive(Debug, Clone, Copy)]
 pub struct TiledLayout<'a> {
     /// Element type.
-    pub element: MapElement,
+    pub element: TmaElement,
     /// Offset of the first element in the buffer, in bytes.
     pub offset: u64,
-    /// Sizes, fastest first: one to five.
+    /// Sizes of one to five dimensions, the contiguous one first, in elements.
     pub sizes: &'a [u64],
     /// Strides of every dimension except the first, in bytes.
     pub strides: &'a [u64],
@@ -96,7 +96,7 @@ pub struct TmaDescriptor {
     pub(super) raw: RawTensorMap,
     /// Address of the first element.
     pub(super) address: u64,
-    /// The operand of a plan that it points to.
+    /// The index of the plan's operand that it points to.
     pub(super) operand: Option<u8>,
 }
 
@@ -167,8 +167,9 @@ impl Cuda {
         if let Some(what) = layout.refusal(buffer.address(), buffer.bytes() as u64) {
             return Err(DeviceError::refused(what));
         }
-        /// Every element, 256-byte promotion in L2, no interleaving, zero outside.
-        const EVERY: [u32; 5] = [1; 5];
+        /// Element strides of 1: every element is copied.
+        const UNIT_STRIDES: [u32; 5] = [1; 5];
+        /// `CU_TENSOR_MAP_L2_PROMOTION_L2_256B`. The zeros below mean no interleaving and zero fill outside.
         const PROMOTE_256: i32 = 3;
         let driver = context.enter()?;
         let mut raw = RawTensorMap([0; 16]);
@@ -177,15 +178,15 @@ impl Cuda {
         let code = unsafe {
             (driver.encode_tiled)(
                 &raw mut raw,
-                layout.element.number(),
+                layout.element.value(),
                 layout.sizes.len() as u32,
                 address,
                 layout.sizes.as_ptr(),
                 layout.strides.as_ptr(),
                 layout.tile.as_ptr(),
-                EVERY.as_ptr(),
+                UNIT_STRIDES.as_ptr(),
                 0,
-                layout.swizzle.number(),
+                layout.swizzle.value(),
                 PROMOTE_256,
                 0,
             )
@@ -201,7 +202,7 @@ mod tests {
 
     fn check(change: impl FnOnce(&mut TiledLayout<'_>), expect: Option<&str>) {
         let mut layout = TiledLayout {
-            element: MapElement::Bf16,
+            element: TmaElement::Bf16,
             offset: 0,
             sizes: &[128, 32, 100],
             strides: &[256, 8192],
@@ -214,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn maps_that_tma_refuses_are_errors() {
+    fn invalid_layouts_are_refused_with_the_reason() {
         check(|_| (), None);
         check(
             |layout| layout.offset = 8,

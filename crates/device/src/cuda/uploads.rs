@@ -14,12 +14,12 @@ const SHARED: usize = 32 * UPLOAD_BYTES;
 const THREADS: usize = 16;
 
 /// Produces the bytes of an upload.
-type Make<'a, E> = Box<dyn FnOnce(&mut [u8]) -> Result<(), E> + Send + 'a>;
+type FillBuffer<'a, E> = Box<dyn FnOnce(&mut [u8]) -> Result<(), E> + Send + 'a>;
 
 struct Upload<'a, E> {
     nth: usize,
     to: Buffer,
-    make: Make<'a, E>,
+    make: FillBuffer<'a, E>,
 }
 
 /// Queues uploads. They complete in any order, and all before [`Cuda::uploading`] returns.
@@ -163,7 +163,7 @@ impl Lane {
         Ok(Self { stream: cuda.new_stream()?, slots: [slot()?, slot()?], next: 0 })
     }
 
-    fn send<E: From<DeviceError>>(&mut self, to: Buffer, make: Make<'_, E>) -> Result<(), E> {
+    fn send<E: From<DeviceError>>(&mut self, to: Buffer, make: FillBuffer<'_, E>) -> Result<(), E> {
         let slot = &mut self.slots[self.next];
         self.next = 1 - self.next;
         if let Some((event, _)) = slot.sent.take() {

@@ -1,8 +1,8 @@
 //! GPUs, streams and memory that belong to another library of the same process, with a fake driver.
 
 use super::machine;
-use device::cuda::{Bundle, Cuda, DeviceError, GpuArch, KernelSource, Launch, Part};
-use device::{Device, Tenure};
+use device::cuda::{Bundle, Cuda, DeviceError, GpuArch, KernelSource, Launch, SourcePart};
+use device::{Device, DeviceOwnership};
 use libloading::{Library, Symbol};
 use std::ffi::c_void;
 use std::ptr::null_mut;
@@ -57,7 +57,7 @@ fn launch(device: &Device, stream: Option<usize>) -> Result<(), DeviceError> {
     let arch = GpuArch::of(cuda.capabilities().compute);
     let source = KernelSource::new(
         "borrowed",
-        &[Part::Text(r#"extern "C" __global__ void borrowed(float* x, int count) {}"#)],
+        &[SourcePart::Text(r#"extern "C" __global__ void borrowed(float* x, int count) {}"#)],
         arch,
     );
     let kernel = cuda.kernel(&source, &Bundle::new(&[]))?;
@@ -79,7 +79,7 @@ fn launch(device: &Device, stream: Option<usize>) -> Result<(), DeviceError> {
 fn borrowed_memory_is_not_freed() {
     machine::launched("borrowed::borrowed_memory_is_not_freed", || {
         let other = Other::find();
-        let borrow = |ordinal| device::cuda::open(ordinal, Tenure::Borrowed);
+        let borrow = |ordinal| device::cuda::open(ordinal, DeviceOwnership::Borrowed);
         let (first, second) = (&borrow(0).unwrap(), &borrow(1).unwrap());
         let absent = borrow(2).unwrap_err().to_string();
         assert!(absent.ends_with("there is no GPU 2, the NVIDIA driver sees 0 to 1"), "{absent}");
@@ -119,7 +119,7 @@ fn borrowed_memory_is_not_freed() {
         assert_eq!(cuda.memory_use().live, 0);
 
         // A device opened here is separate, and closing it does not affect the borrowed one.
-        let owned = device::cuda::open(0, Tenure::Owned).unwrap();
+        let owned = device::cuda::open(0, DeviceOwnership::Owned).unwrap();
         launch(&owned, None).unwrap();
         drop(owned);
         launch(first, None).unwrap();

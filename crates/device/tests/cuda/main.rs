@@ -4,10 +4,10 @@
 #![allow(clippy::unwrap_used)] // A test.
 
 use device::cuda::{
-    Buffer, Bundle, Cuda, DeviceError, GpuArch, Kernel, KernelSource, Launch, MapElement, Part,
-    Swizzle, TiledLayout,
+    Buffer, Bundle, Cuda, DeviceError, GpuArch, Kernel, KernelSource, Launch, SourcePart, Swizzle,
+    TiledLayout, TmaElement,
 };
-use device::{Device, Tenure};
+use device::{Device, DeviceOwnership};
 
 static BUNDLE: Bundle = Bundle::new(&[]);
 
@@ -37,7 +37,7 @@ mod threads;
 
 #[test]
 fn a_gpu_reports_errors_and_still_works() {
-    let device = match device::cuda::open(0, Tenure::Owned) {
+    let device = match device::cuda::open(0, DeviceOwnership::Owned) {
         Ok(device) => device,
         Err(absent) => {
             let sentence = absent.to_string();
@@ -65,7 +65,7 @@ fn a_gpu_reports_errors_and_still_works() {
 
 fn kernel(device: &Device, cuda: &Cuda, name: &'static str, text: &'static str) -> Kernel {
     let arch = GpuArch::of(Cuda::of(device).unwrap().capabilities().compute);
-    let parts: &'static [Part] = Box::leak(Box::new([Part::Text(text)]));
+    let parts: &'static [SourcePart] = Box::leak(Box::new([SourcePart::Text(text)]));
     cuda.kernel(&KernelSource::new(name, parts, arch), &BUNDLE).unwrap()
 }
 
@@ -128,7 +128,7 @@ fn sizes_that_do_not_fit(cuda: &Cuda) {
 fn maps_the_copy_engine_cannot_read(cuda: &Cuda) {
     let buffer = cuda.stream().allocate(1 << 16).unwrap();
     let good = TiledLayout {
-        element: MapElement::Bf16,
+        element: TmaElement::Bf16,
         offset: 0,
         sizes: &[64, 100],
         strides: &[128],
@@ -175,7 +175,7 @@ fn launches_that_do_not_fit(device: &Device, cuda: &Cuda) {
 
 /// Opening the same GPU again gives a separate context, like a second GPU.
 fn another_device(device: &Device, cuda: &Cuda) {
-    let second = device::cuda::open(0, Tenure::Owned).unwrap();
+    let second = device::cuda::open(0, DeviceOwnership::Owned).unwrap();
     let foreign = Cuda::of(&second).unwrap().stream().allocate(64).unwrap();
     let add = kernel(device, cuda, "add", ADD);
     refused(launch(cuda, &add, &Launch::new([1, 1, 1], 32, 0), &foreign, 0), "device");

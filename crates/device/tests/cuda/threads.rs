@@ -2,9 +2,9 @@
 
 use super::{machine, swap};
 use device::cuda::{
-    Bundle, Cuda, DeviceError, GpuArch, Kernel, KernelSource, Launch, Part, UPLOAD_BYTES,
+    Bundle, Cuda, DeviceError, GpuArch, Kernel, KernelSource, Launch, SourcePart, UPLOAD_BYTES,
 };
-use device::{Device, Tenure};
+use device::{Device, DeviceOwnership};
 use std::path::PathBuf;
 use std::sync::Barrier;
 
@@ -32,7 +32,7 @@ fn at_once<R: Send>(work: impl Fn(u32) -> R + Sync) -> Vec<R> {
 /// A source that was not requested before.
 fn source(device: &Device, name: &'static str, nth: u32) -> KernelSource {
     let arch = GpuArch::of(Cuda::of(device).unwrap().capabilities().compute);
-    let parts: &'static [Part] = Box::leak(Box::new([Part::Text(ADD)]));
+    let parts: &'static [SourcePart] = Box::leak(Box::new([SourcePart::Text(ADD)]));
     KernelSource::new(name, parts, arch).define("NTH", nth)
 }
 
@@ -46,7 +46,7 @@ fn launch(cuda: &Cuda, kernel: &Kernel, shape: &Launch) -> Result<(), DeviceErro
 #[test]
 fn share_kernels() {
     machine::launched("threads::share_kernels", || {
-        let device = device::cuda::open(0, Tenure::Owned).unwrap();
+        let device = device::cuda::open(0, DeviceOwnership::Owned).unwrap();
         let cuda = Cuda::of(&device).unwrap();
         limits_are_never_lowered(&device, cuda);
         a_large_cluster_needs_no_shared_memory(&device, cuda);
@@ -61,7 +61,7 @@ fn share_kernels() {
 #[test]
 fn large_uploads_arrive_in_real_memory() {
     machine::launched("threads::large_uploads_arrive_in_real_memory", || {
-        let device = device::cuda::open(0, Tenure::Owned).unwrap();
+        let device = device::cuda::open(0, DeviceOwnership::Owned).unwrap();
         let cuda = Cuda::of(&device).unwrap();
         // Below the size that several threads copy, that size, and above it with half a part at the end.
         for len in [5, 64 << 20, (64 << 20) + UPLOAD_BYTES / 2] {

@@ -3,7 +3,7 @@
 use knowledge::Citation;
 
 /// One package, and the release that moved its files.
-pub(crate) struct Moved {
+pub(crate) struct FileMove {
     pub(crate) package: &'static str,
     /// The first release without the files; it requires the other package.
     pub(crate) release: &'static str,
@@ -17,5 +17,5 @@ pub(crate) const SOURCE: Citation = Citation::of(
     "2026-11-25",
 );
 
-pub(crate) const MOVED: [Moved; 1] =
-    [Moved { package: "cuda-python", release: "12.8", to: "cuda-bindings" }];
+pub(crate) const MOVED: [FileMove; 1] =
+    [FileMove { package: "cuda-python", release: "12.8", to: "cuda-bindings" }];

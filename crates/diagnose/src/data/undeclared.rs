@@ -3,7 +3,7 @@
 use knowledge::Citation;
 
 /// One package and its undeclared dependency.
-pub(crate) struct Undeclared {
+pub(crate) struct UndeclaredDependency {
     pub(crate) package: &'static str,
     /// The dependency, needed in the same release.
     pub(crate) needs: &'static str,
@@ -18,7 +18,15 @@ pub(crate) const SOURCE: Citation =
 const METADATA: &str =
     "transformer_engine/__init__.py: __version__ = str(metadata.version(\"transformer_engine\"))";
 
-pub(crate) const UNDECLARED: [Undeclared; 2] = [
-    Undeclared { package: "transformer-engine-cu12", needs: "transformer-engine", line: METADATA },
-    Undeclared { package: "transformer-engine-cu13", needs: "transformer-engine", line: METADATA },
+pub(crate) const UNDECLARED: [UndeclaredDependency; 2] = [
+    UndeclaredDependency {
+        package: "transformer-engine-cu12",
+        needs: "transformer-engine",
+        line: METADATA,
+    },
+    UndeclaredDependency {
+        package: "transformer-engine-cu13",
+        needs: "transformer-engine",
+        line: METADATA,
+    },
 ];

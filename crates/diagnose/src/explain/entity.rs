@@ -28,8 +28,8 @@ mod symbol;
 mod xid;
 
 use super::cause::{Cause, Certainty};
-use crate::rules::Seen;
-use crate::text::{Found, Pasted, Pattern};
+use crate::rules::PastedError;
+use crate::text::{Pasted, Pattern, PatternMatch};
 use facts::CompactSort;
 use facts::Evidence;
 use std::borrow::Cow;
@@ -163,11 +163,11 @@ struct Form {
     /// A row of the kind's table, for kinds that have one.
     key: &'static str,
     /// Resolves one mention; `None` if the mention is something else.
-    read: fn(&Seen, &'static str) -> Option<Entity>,
+    read: fn(&PastedError, &'static str) -> Option<Entity>,
 }
 
 /// A form that is not from a table.
-fn form(pattern: &'static str, read: fn(&Seen, &'static str) -> Option<Entity>) -> Form {
+fn form(pattern: &'static str, read: fn(&PastedError, &'static str) -> Option<Entity>) -> Form {
     Form { pattern: Cow::Borrowed(pattern), key: "", read }
 }
 
@@ -175,7 +175,7 @@ fn form(pattern: &'static str, read: fn(&Seen, &'static str) -> Option<Entity>) 
 fn keyed(
     pattern: impl Into<Cow<'static, str>>,
     key: &'static str,
-    read: fn(&Seen, &'static str) -> Option<Entity>,
+    read: fn(&PastedError, &'static str) -> Option<Entity>,
 ) -> Form {
     Form { pattern: pattern.into(), key, read }
 }
@@ -219,18 +219,18 @@ fn known() -> &'static [Vec<(Form, Pattern)>] {
 }
 
 /// Every entity of a text, in its order, each once. `spaced` is the same text with single spaces.
-pub(super) fn entities(pasted: &Pasted, seen: &Seen) -> Vec<Entity> {
+pub(super) fn entities(pasted: &Pasted, seen: &PastedError) -> Vec<Entity> {
     let mut all: Vec<Entity> = Vec::new();
     for kind in known() {
         let mut taken: Vec<(usize, usize)> = Vec::new();
         let mut own: Vec<Entity> = Vec::new();
         for (form, pattern) in kind {
             for found in pasted.find_all(pattern, MOST) {
-                let Found { start, end, words, .. } = found;
+                let PatternMatch { start, end, words, .. } = found;
                 if taken.iter().any(|(from, to)| start < *to && *from < end) {
                     continue;
                 }
-                let mention = Seen { context: seen.context, text: seen.text, words };
+                let mention = PastedError { context: seen.context, text: seen.text, words };
                 let Some(mut entity) = (form.read)(&mention, form.key) else { continue };
                 taken.push((start, end));
                 entity.span = (start, end);

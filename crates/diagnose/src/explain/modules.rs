@@ -1,6 +1,6 @@
 //! Import names and the distributions that provide them.
 
-use crate::rules::{Seen, module_of};
+use crate::rules::{PastedError, module_of};
 use crate::torch_build::live_dist;
 use facts::{Dist, PyEnv};
 
@@ -154,7 +154,7 @@ pub(super) fn is_known(module: &str) -> bool {
 }
 
 /// Whether a requirement names a distribution that is in the tables or installed.
-pub(super) fn is_distribution(seen: &Seen, requirement: &str) -> bool {
+pub(super) fn is_distribution(seen: &PastedError, requirement: &str) -> bool {
     let letters = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     let name = requirement.trim_start_matches(['\'', '"', '-']);
     let name = Dist::normalise(&name[..name.find(|c: char| !letters(c)).unwrap_or(name.len())]);
@@ -224,7 +224,7 @@ const STACK: [&str; 36] = [
 ];
 
 /// An installed distribution and its environment.
-pub(super) fn installed<'a>(seen: &Seen<'a>, name: &str) -> Option<(&'a PyEnv, &'a Dist)> {
+pub(super) fn installed<'a>(seen: &PastedError<'a>, name: &str) -> Option<(&'a PyEnv, &'a Dist)> {
     seen.context.envs.iter().find_map(|env| Some((env, live_dist(env, name)?)))
 }
 
@@ -250,7 +250,7 @@ pub(super) fn frames(text: &str) -> Vec<&str> {
 
 /// An unmet requirement of an installed package on another one: the package with its version, and the version that it
 /// allows.
-pub(super) fn requirement(seen: &Seen, name: &str) -> Option<(String, String)> {
+pub(super) fn requirement(seen: &PastedError, name: &str) -> Option<(String, String)> {
     let name = Dist::normalise(name);
     for env in seen.context.envs {
         let wants = crate::wants::wants(seen.machine(), env);

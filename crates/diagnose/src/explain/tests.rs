@@ -56,7 +56,7 @@ fn logged(text: &str) -> String {
 }
 
 /// A text as terminals, frames of tools and loggers print it.
-fn dressed(text: &str) -> [(&'static str, String); 11] {
+fn decorated(text: &str) -> [(&'static str, String); 11] {
     let each =
         |prefix: &str| -> String { text.lines().map(|line| format!("{prefix}{line}\n")).collect() };
     [
@@ -82,10 +82,10 @@ fn every_sample_finds_its_rule_first_in_every_format() {
         let same = |other: &&(&Rule, &crate::Text)| other.1.pattern == text.pattern;
         let leads =
             samples().find(|other| same(&other)).is_none_or(|(first, _)| first.id == rule.id);
-        for (dress, pasted) in dressed(text.sample) {
+        for (decoration, pasted) in decorated(text.sample) {
             let found = rules_for(&pasted);
             if leads && found.first() != Some(&rule.id) || !found.contains(&rule.id) {
-                failed.push(format!("{} {dress}: {found:?}\n{}", rule.id, text.sample));
+                failed.push(format!("{} {decoration}: {found:?}\n{}", rule.id, text.sample));
             }
         }
         assert!(
@@ -102,8 +102,12 @@ fn every_row_of_the_catalogue_finds_its_rule() {
     for (row, words, id) in catalogue::ROWS {
         assert!(crate::rule(id).is_some(), "row {row}: no rule {id}");
         if !words.is_empty() {
-            for (dress, pasted) in dressed(words) {
-                assert_eq!(rules_for(&pasted).first(), Some(id), "row {row} {dress}: {pasted}");
+            for (decoration, pasted) in decorated(words) {
+                assert_eq!(
+                    rules_for(&pasted).first(),
+                    Some(id),
+                    "row {row} {decoration}: {pasted}"
+                );
             }
             let long = format!("ImportError: /v/lib/python3.12/site-packages/x.so: {words}");
             assert!(*words == "Killed" || rules_for(&long).contains(id), "row {row}: {long}");
@@ -133,11 +137,11 @@ fn other_errors_find_no_rule() {
     let texts: Vec<&str> =
         UNRELATED.split("---\n").filter(|text| !text.trim().is_empty()).collect();
     assert!(texts.len() >= 40, "{}", texts.len());
-    for (dress, pasted) in texts.into_iter().flat_map(dressed) {
-        assert_eq!(rules_for(&pasted), [""; 0], "{dress}: {pasted}");
+    for (decoration, pasted) in texts.into_iter().flat_map(decorated) {
+        assert_eq!(rules_for(&pasted), [""; 0], "{decoration}: {pasted}");
         let found = explain_text(&pasted, &machines::x86(), &[], &[]);
         let named: Vec<&str> = found.entities.iter().map(|entity| entity.name.as_str()).collect();
-        assert!(!found.answers(), "{dress}: {named:?}\n{pasted}");
+        assert!(!found.answers(), "{decoration}: {named:?}\n{pasted}");
     }
 }
 
@@ -197,9 +201,12 @@ fn entities_are_read_in_every_format() {
         ),
     ];
     for (text, expect) in texts {
-        for (dress, pasted) in dressed(text) {
+        for (decoration, pasted) in decorated(text) {
             let answer = first_answer(&pasted, &machines::x86(), &[]);
-            assert!(answer.contains(expect), "{dress}: {expect} is not in\n{answer}\nof\n{pasted}");
+            assert!(
+                answer.contains(expect),
+                "{decoration}: {expect} is not in\n{answer}\nof\n{pasted}"
+            );
         }
     }
 }
@@ -270,8 +277,8 @@ fn the_root_cause_of_a_long_log_comes_first() {
     let engine = "RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {}";
     let check = |lines: &[&str], expect: &[&str]| {
         let text = lines.join("\n");
-        for (dress, pasted) in dressed(&text) {
-            assert_eq!(rules_for(&pasted), expect, "{dress}");
+        for (decoration, pasted) in decorated(&text) {
+            assert_eq!(rules_for(&pasted), expect, "{decoration}");
         }
     };
     check(

@@ -5,13 +5,13 @@ use facts::{BitDifference, ParityRow};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The result of a vote.
-pub(super) struct Vote {
+pub(super) struct BitComparison {
     pub(super) compared: u32,
     pub(super) varying: Vec<String>,
     pub(super) differing: Vec<BitDifference>,
 }
 
-pub(super) fn vote(gpus: &[&GpuRows<'_>]) -> Vote {
+pub(super) fn vote(gpus: &[&GpuRows<'_>]) -> BitComparison {
     let mut checks: BTreeMap<String, BTreeMap<u32, &str>> = BTreeMap::new();
     let mut kernels: BTreeMap<String, String> = BTreeMap::new();
     for gpu in gpus {
@@ -23,7 +23,7 @@ pub(super) fn vote(gpus: &[&GpuRows<'_>]) -> Vote {
             checks.entry(check).or_default().insert(gpu.part.index, bits);
         }
     }
-    let mut vote = Vote { compared: 0, varying: Vec::new(), differing: Vec::new() };
+    let mut vote = BitComparison { compared: 0, varying: Vec::new(), differing: Vec::new() };
     let mut varying = BTreeSet::new();
     for (check, bits) in checks.into_iter().filter(|(_, bits)| bits.len() > 1) {
         if bits.values().all(|bits| *bits == ParityRow::VARIES) {

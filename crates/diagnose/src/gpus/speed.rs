@@ -14,7 +14,7 @@ pub(super) fn own(bench: &BenchReport, backend: BackendKind) -> impl Iterator<It
     bench.rows.iter().filter(move |row| row.peer.is_none() && row.backend == backend)
 }
 
-pub(super) fn beside(gpus: &[&GpuRows<'_>]) -> Vec<GpuSpeed> {
+pub(super) fn relative_speeds(gpus: &[&GpuRows<'_>]) -> Vec<GpuSpeed> {
     gpus.iter().enumerate().map(|(at, gpu)| of_one(gpu, &others(gpus, at))).collect()
 }
 
@@ -102,7 +102,7 @@ mod tests {
                 bench: Some(bench),
             })
             .collect();
-        beside(&gpus.iter().collect::<Vec<_>>())
+        relative_speeds(&gpus.iter().collect::<Vec<_>>())
     }
 
     #[test]

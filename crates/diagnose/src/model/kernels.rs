@@ -10,7 +10,7 @@ use knowledge::kernels::{KernelPackage, of_layer};
 /// The needs of every kind of layer in each environment; without an environment, the needs alone.
 pub(super) fn needs(
     layers: &[LayerGroup],
-    demands: Option<&'static str>,
+    without_kernels: Option<&'static str>,
     machine: &Machine,
     envs: &[PyEnv],
     findings: &[Finding],
@@ -24,8 +24,8 @@ pub(super) fn needs(
         for LayerGroup { kind, .. } in layers {
             for wanted in of_layer(kind) {
                 let (status, reason) = judge(wanted, env, machine, findings);
-                let otherwise = match demands {
-                    Some(demands) if !wanted.optional => demands,
+                let otherwise = match without_kernels {
+                    Some(without_kernels) if !wanted.optional => without_kernels,
                     _ => wanted.otherwise.as_str(),
                 };
                 needs.push(KernelNeed {

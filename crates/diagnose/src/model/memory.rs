@@ -201,6 +201,6 @@ pub(super) fn finding(
                 false => "The weights fit; state, cache and workspace do not fit in addition.",
             })
             .fix(fix)
-            .done(),
+            .finish(),
     )
 }

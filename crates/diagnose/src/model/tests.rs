@@ -292,7 +292,7 @@ fn a_package_that_does_not_load_is_broken() {
             Confidence::Certain,
             "causal_conv1d 1.5.3 in /v was built for the new C++ ABI",
         )
-        .done();
+        .finish();
     let (report, _) = model(GRANITE_MICRO, &options(), &machines::a10(), &[env], &[broken])
         .expect("a known model");
     assert_eq!(report.kernels[0].status, KernelStatus::Broken);

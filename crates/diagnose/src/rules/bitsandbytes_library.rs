@@ -9,16 +9,16 @@ pub(super) const RULE: Rule = Rule {
     title: "bitsandbytes has no library for torch's CUDA",
     about: "\
 bitsandbytes ships one compiled library for each CUDA release it was built for and loads the one torch's CUDA names. A
-torch with a newer CUDA asks for one that was not shipped, and so does BNB_CUDA_VERSION when it is set.
+torch with a newer CUDA selects one that was not shipped; BNB_CUDA_VERSION can do so too.
 
 It shows as
   RuntimeError: Configured CUDA binary not found at .../bitsandbytes/libbitsandbytes_cuda129.so
 where the number is the CUDA release without its dot.
 
-Seen by listing bitsandbytes' libraries and reading `cuda` in torch/version.py.
+Detected by listing bitsandbytes' libraries and reading `cuda` in torch/version.py.
 
 Upgrade bitsandbytes to a release that ships the library, or install a torch whose CUDA is among those shipped. A
-library of another minor version of the same major one runs as well: BNB_CUDA_VERSION selects it.",
+library for another minor version of the same CUDA major version runs as well: BNB_CUDA_VERSION selects it.",
     links: &[
         "https://github.com/bitsandbytes-foundation/bitsandbytes/issues/1688",
         "https://github.com/bitsandbytes-foundation/bitsandbytes/issues/1848",
@@ -58,14 +58,14 @@ fn judge(env: &PyEnv) -> Option<Finding> {
     let cuda = torch.cuda?;
     let wanted = cuda.0.saturating_mul(10).saturating_add(cuda.1);
     let shipped = shipped(env);
-    // A build from source that lists nothing, or for another maker's GPU, is not judged.
+    // A build from source that lists no library, or for another vendor's GPU, is not judged.
     if shipped.is_empty() || shipped.contains(&wanted) {
         return None;
     }
     let names: Vec<String> = shipped.iter().map(u32::to_string).collect();
     let install = Installer::of(env).install(&["bitsandbytes>=0.46".into()], None);
     let mut fix = vec![install.upgraded()];
-    // Within a major version the libraries run with each other's runtime; across it they do not.
+    // A library runs with any CUDA runtime of its major version, and with no other.
     if let Some(near) = shipped.iter().rev().find(|number| **number / 10 == cuda.0) {
         fix.push("# or, until then, the nearest library of the same major version:".into());
         fix.push(format!("export BNB_CUDA_VERSION={near}").into());
@@ -90,7 +90,7 @@ fn judge(env: &PyEnv) -> Option<Finding> {
             "It loads libbitsandbytes_cuda{wanted}.so, which this release does not ship."
         ))
         .fix(fix)
-        .done();
+        .finish();
     Some(finding)
 }
 
@@ -134,11 +134,7 @@ mod tests {
             .finds(Error, Certain, &["libbitsandbytes_cuda130.so"])
             .without(&["BNB_CUDA_VERSION"]),
             Case::new("shipped", machines::h200(), with("2.9.1+cu128", "12.8", &[126, 128])),
-            Case::new(
-                "a list without libraries tells nothing",
-                machines::h200(),
-                with("2.9.1+cu128", "12.8", &[]),
-            ),
+            Case::new("no library is listed", machines::h200(), with("2.9.1+cu128", "12.8", &[])),
             Case::new(
                 "no torch",
                 machines::h200(),

@@ -2,18 +2,19 @@ use super::{Role, Rule, Text};
 
 pub(super) const RULE: Rule = Rule {
     id: "build-failed",
-    title: "a compiler run of the build failed; the reason stands above",
+    title: "a compiler run of the build failed; the cause is earlier in the log",
     about: "\
-PyTorch's extensions are compiled by ninja, which runs many compilers at once and goes on after the first one failed.
-What stands last, that ninja returned 1 and that the wheel could not be built, is the same for every reason: another
-CUDA release, a missing header, a compiler that is too new, memory that ran out.
+PyTorch's extensions are compiled by ninja, which runs many compilers at once and continues after the first failure.
+The last lines, that ninja returned 1 and that the wheel could not be built, are the same for every cause: another
+CUDA release, a missing header, a compiler that is too new, too little memory.
 
 It shows as one of
   subprocess.CalledProcessError: Command '['ninja', '-v']' returned non-zero exit status 1.
   RuntimeError: Error compiling objects for extension
 
-Look for the first `error:` or `fatal` above it, and paste the whole log: `firstlight explain` finds what it knows in
-it. One compiler at a time keeps the lines together. Where a prebuilt wheel fits, nothing has to be compiled.",
+Look for the first `error:` or `fatal` above it, or give the whole log to `firstlight explain`, which searches it for
+known errors. With one compiler at a time (MAX_JOBS=1) the lines of an error stay together. If a prebuilt wheel fits,
+nothing has to be compiled.",
     links: &["https://github.com/Dao-AILab/flash-attention/issues/189"],
     texts: &[
         Text::new("Command '['ninja', '-v'*returned non-zero exit status", "subprocess.CalledProcessError: Command '['ninja', '-v']' returned non-zero exit status 1."),

@@ -1,20 +1,20 @@
-use super::{Look, Rule, Seen, Text};
+use super::{Observation, PastedError, Rule, Text};
 use crate::remedy::text;
 
 pub(super) const RULE: Rule = Rule {
     id: "build-isolation",
     title: "a build that cannot see the installed torch",
     about: "\
-pip and uv build a source package in an environment of its own that holds only what the package declares. flash-attn,
-mamba-ssm and others import torch while they are set up without declaring it, because they have to be built against
-the torch that is installed; declared, a newer torch would be brought in and the result would not load.
+pip and uv build a source package in an isolated environment with only the build dependencies it declares. flash-attn,
+mamba-ssm and others import torch in their setup but do not declare it, because they have to be built against the
+installed torch: if they declared it, a newer torch would be downloaded and the result would not load.
 
 It shows as
   ModuleNotFoundError: No module named 'torch'
-from getting the requirements to build a wheel, although torch is installed.
+while pip gets the requirements to build the wheel, although torch is installed.
 
 Install torch first, with what the build needs (setuptools, wheel, ninja, packaging), then the package with
---no-build-isolation, or take a wheel that is built already.",
+--no-build-isolation, or install a prebuilt wheel.",
     links: &[
         "https://github.com/Dao-AILab/flash-attention/issues/1920",
     ],
@@ -46,16 +46,16 @@ error: subprocess-exited-with-error"),
     ..Rule::BLANK
 };
 
-/// Isolation hides an installed torch; without one the words are plainly true.
-fn look(seen: &Seen) -> Option<Look> {
+/// An installed torch confirms that build isolation hid it; without torch the message is literally true.
+fn look(seen: &PastedError) -> Option<Observation> {
     let env = seen.env()?;
     Some(match &env.torch {
-        Some(torch) => Look::new(
+        Some(torch) => Observation::new(
             true,
             format!("torch {} is installed, so the build did not look there", torch.version),
             torch.source.clone(),
         ),
-        None => Look::new(
+        None => Observation::new(
             false,
             "torch is not installed: install it first",
             env.site_packages.join(", "),
@@ -68,7 +68,7 @@ mod tests {
     use crate::test_support::{env, machines};
 
     #[test]
-    fn an_installed_torch_shows_that_isolation_hid_it() {
+    fn installed_torch_confirms_build_isolation() {
         let text = "Getting requirements to build wheel did not run successfully. ModuleNotFoundError: No module named 'torch'";
         let explain = |env| crate::explain(text, &machines::a10(), &[env]).remove(0);
         let with = explain(env("/v").torch("2.9.1+cu128", Some("12.8")).build());

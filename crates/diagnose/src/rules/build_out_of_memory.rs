@@ -1,12 +1,12 @@
-use super::{Look, Rule, Seen, Text};
+use super::{Observation, PastedError, Rule, Text};
 use crate::host::build_jobs;
 use crate::remedy::text;
 pub(super) const RULE: Rule = Rule {
     id: "build-out-of-memory",
-    title: "a build killed for want of memory",
+    title: "a build killed by the out-of-memory killer",
     about: "\
 One nvcc thread takes about 5 GB while it compiles attention kernels, and ninja starts as many as there are cores.
-When memory ends, the kernel kills the compiler with signal 9, and the log has one word about it, or none.
+When memory runs out, the Linux kernel kills the compiler with SIGKILL, and the log has one word about it, or none.
 
 It shows as
   Killed
@@ -15,9 +15,9 @@ alone on a line, as
 and in the kernel's log as
   Out of memory: Killed process 48213 (cicc)
 
-Seen by dividing the memory here (the container's limit where there is one) by 5 GB and comparing it with the cores.
+Detected by dividing the memory (the container's limit, if there is one) by 5 GB and comparing with the core count.
 
-Set MAX_JOBS to that number, and NVCC_THREADS=1; or take a wheel that is built already.",
+Set MAX_JOBS to that number, and NVCC_THREADS=1; or install a prebuilt wheel.",
     links: &[
         "https://github.com/Dao-AILab/flash-attention/issues/2079",
     ],
@@ -42,12 +42,12 @@ error: command failed"),
     ..Rule::BLANK
 };
 
-fn look(seen: &Seen) -> Option<Look> {
+fn look(seen: &PastedError) -> Option<Observation> {
     let machine = seen.machine();
     let jobs = build_jobs(machine)?;
     let cores = machine.cpu.usable_cores.as_ref().or(machine.cpu.logical_cores.as_ref())?;
     let memory = machine.memory.limit_bytes.as_ref().or(machine.memory.total_bytes.as_ref())?;
-    Some(Look::new(
+    Some(Observation::new(
         jobs < cores.value,
         format!(
             "{} cores would start as many compilers; {} GiB of memory is enough for {jobs}",
@@ -64,7 +64,7 @@ mod tests {
     use facts::Fact;
 
     #[test]
-    fn memory_is_held_against_the_cores() {
+    fn max_jobs_follow_memory_and_cores() {
         let explain = |gib: u64, cores: u32| {
             let mut machine = machines::a10();
             machine.memory.total_bytes = Some(Fact::new(gib << 30, "/proc/meminfo MemTotal"));

@@ -8,16 +8,16 @@ pub(super) const RULE: Rule = Rule {
     id: "capability-warning",
     title: "torch's warning about the capability range is harmless on this GPU",
     about: "\
-torch warns when a GPU's compute capability is above the highest it was built for. The check compares numbers, not
-code: machine code for a capability runs on later ones of the same major number, so a GB10 (DGX Spark, 12.1) runs the
-sm_120 code of the published wheels.
+torch warns when a GPU's compute capability is above the highest it was built for. It compares only the numbers:
+machine code (SASS) for one compute capability also runs on later ones of the same major version, so a GB10 (DGX Spark,
+12.1) runs the sm_120 code of the published wheels.
 
 It shows as
   Found GPU0 NVIDIA GB10 which is of cuda capability 12.1.
   Minimum and Maximum cuda capability supported by this version of PyTorch is (8.0) - (12.0)
 
-Nothing needs doing. A kernel package built for an exact architecture (sm_120a) is another matter: that code does not
-run on 12.1, and shows as `no kernel image is available`.",
+No action is needed. A package compiled for exactly one architecture (sm_120a) is different: that code does not run on
+12.1 and fails with `no kernel image is available`.",
     links: &["https://github.com/pytorch/pytorch/issues/172629"],
     texts: &[Text::new("Minimum and Maximum cuda capability supported by this version of PyTorch is", "\
 UserWarning: Found GPU0 NVIDIA GB10 which is of cuda capability 12.1.
@@ -41,7 +41,7 @@ fn judge(machine: &Machine, env: &PyEnv) -> Option<Finding> {
     let (newest, list) = (code.newest(), code.evidence());
     let unserved = code.unserved();
     let torch = env.torch.as_ref()?;
-    // On Tegra code of another minor capability does not run: nothing is harmless there.
+    // On Tegra, code for another minor version does not run, so the warning is not harmless there.
     if machine.kind == MachineKind::Jetson {
         return None;
     }
@@ -63,12 +63,12 @@ fn judge(machine: &Machine, env: &PyEnv) -> Option<Finding> {
         .evidence(gpu::describe(gpu), gpu.name.source.clone())
         .evidence(list.what, list.source)
         .cause(format!(
-            "The warning compares {} with the highest listed architecture, {}; code for a capability runs on later \
-             ones of the same major number.",
+            "The warning compares {} with the highest listed architecture, {}; code for one compute capability also \
+             runs on later ones of the same major version.",
             dotted(sm),
             dotted(newest)
         ))
-        .done();
+        .finish();
     Some(finding)
 }
 
@@ -92,12 +92,12 @@ mod tests {
                     Likely,
                     &["NVIDIA GB10 (12.1)", "it runs all the same", "sm_120 compute_120", "12.0"],
                 ),
-            Case::new("GB10, by the bytes", machines::gb10(), built(&["sm_90", "sm_120"])).finds(
+            Case::new("GB10, from the file's images", machines::gb10(), built(&["sm_90", "sm_120"])).finds(
                 Info,
                 Certain,
                 &["that build has sm_90 sm_120 [/v/lib/python3.12/site-packages/torch/lib/libtorch_cuda.so]"],
             ),
-            Case::new("GB10, by the bytes without 12.0", machines::gb10(), built(&["sm_90", "sm_100"])),
+            Case::new("GB10, a file without an image for 12.0", machines::gb10(), built(&["sm_90", "sm_100"])),
             Case::new(
                 "GB10 on the limited cu129 wheel",
                 machines::gb10(),
@@ -105,12 +105,12 @@ mod tests {
             )
             .finds(Info, Likely, &["sm_80 sm_90 sm_100 sm_120"]),
             Case::new(
-                "B300 lies within the range",
+                "B300 is within the range",
                 machines::x86_with("NVIDIA B300", (10, 3), "580.95.05", (13, 0)),
                 torch("2.9.1+cu130", "13.0"),
             ),
             Case::new(
-                "GB10 without any code is no harmless case",
+                "GB10 without any code for it",
                 machines::gb10(),
                 torch("2.9.1+cu126", "12.6"),
             ),

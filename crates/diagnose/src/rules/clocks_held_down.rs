@@ -7,18 +7,17 @@ pub(super) const RULE: Rule = Rule {
     id: "clocks-held-down",
     title: "a GPU's clocks are held down",
     about: "\
-A GPU lowers its clocks by itself when it is too hot (thermal slowdown), when the power supply tells it to (power
-brake), or to stay within its power cap. The last is how a GPU at full work runs; the others halve its speed or worse
-and mean that cooling or power is not as it should be. Somebody may also have set a power cap below the usual one, or
-a clock.
+A GPU throttles its clocks when it is too hot (thermal slowdown), when the power supply signals it (power brake), or to
+stay within its power cap. The power cap is normal under full load; the other two reduce its speed by half or more and
+mean that cooling or power is insufficient. An administrator may also have set a power cap below the default, or an
+application clock.
 
 It shows as kernels that are slower than on a sibling, and in nvidia-smi -q as
   HW Thermal Slowdown : Active
 
-Seen by asking NVML for what holds the clocks down now, and for the power cap beside the one the board is delivered
-with.
+Detected by asking NVML for the current throttle reasons, and by comparing the power cap with the board's default.
 
-Check fans, airflow and the power cables; take back a cap or a clock that nobody wants.",
+Check fans, airflow and the power cables; reset a power cap or clock that was not set on purpose.",
     links: &["https://docs.nvidia.com/deploy/nvidia-smi/index.html"],
     texts: &[Text::new("HW Thermal Slowdown : Active", "            HW Thermal Slowdown           : Active")],
     remedy: |seen| inspect(seen.machine()),
@@ -28,18 +27,19 @@ Check fans, airflow and the power cables; take back a cap or a clock that nobody
     ..Rule::BLANK
 };
 
-/// NVML's names of what is wrong, and what each says. HW_SLOWDOWN alone is one of the two behind it.
+/// NVML's throttle reasons that indicate a fault, each with its meaning. HW_SLOWDOWN is also set with either of the
+/// first two.
 pub(super) const ALARMS: [(&str, &str); 4] = [
     ("HW_POWER_BRAKE_SLOWDOWN", "the power supply asks for less"),
     ("HW_THERMAL_SLOWDOWN", "it is too hot, by its own circuits"),
     ("SW_THERMAL_SLOWDOWN", "it is too hot, by the driver"),
     ("HW_SLOWDOWN", "its own circuits lower the clocks"),
 ];
-/// A setting of somebody's.
+/// The throttle reason for an application clock that a user set.
 const SET: &str = "APPLICATIONS_CLOCKS_SETTING";
 
 fn inspect(machine: &Machine) -> Vec<String> {
-    let mut lines: Vec<String> = host::where_the_driver_is(machine).into_iter().collect();
+    let mut lines: Vec<String> = host::driver_location_remark(machine).into_iter().collect();
     lines.push("nvidia-smi --query --display=PERFORMANCE,TEMPERATURE,POWER,CLOCK".into());
     lines
 }
@@ -64,11 +64,11 @@ fn alarm(machine: &Machine, gpu: &Gpu) -> Option<Finding> {
         draft = draft.evidence(format!("{} MHz", clock.value), clock.source.clone());
     }
     let cause = if name.contains("POWER") {
-        "The power supply or its cables do not give what the GPU needs, and it runs at a fraction of its clock."
+        "The power supply or its cables do not deliver the power the GPU needs, and it runs at a fraction of its clock."
     } else {
-        "The GPU is not cooled enough for what it computes, and runs at a fraction of its clock until it is."
+        "The GPU is not cooled enough for its load, and runs at a fraction of its clock until it is."
     };
-    Some(draft.cause(cause).fix(inspect(machine)).done())
+    Some(draft.cause(cause).fix(inspect(machine)).finish())
 }
 
 fn setting(machine: &Machine, gpu: &Gpu) -> Option<Finding> {
@@ -92,9 +92,8 @@ fn setting(machine: &Machine, gpu: &Gpu) -> Option<Finding> {
         draft = draft.evidence(SET, held.source.clone());
         fix.push(format!("sudo nvidia-smi --id={} --reset-applications-clocks", gpu.index));
     }
-    let cause =
-        "Somebody set a cap or a clock; kernels that need what it takes away are slower by it.";
-    Some(draft.cause(cause).fix(fix).done())
+    let cause = "A power cap or a clock below the default was set; it slows down kernels limited by power or clock rate.";
+    Some(draft.cause(cause).fix(fix).finish())
 }
 
 #[cfg(test)]
@@ -138,8 +137,8 @@ mod tests {
                 &["--reset-applications-clocks"],
             ),
             case("at full work", held(&["SW_POWER_CAP"])),
-            case("nothing", held(&[])),
-            case("nothing told", machines::h200()),
+            case("not throttled", held(&[])),
+            case("no throttle reasons were read", machines::h200()),
         ]
     }
 }

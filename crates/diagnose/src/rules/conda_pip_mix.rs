@@ -7,20 +7,20 @@ pub(super) const RULE: Rule = Rule {
     id: "conda-pip-mix",
     title: "conda and pip both installed parts of the GPU stack",
     about: "\
-conda and pip keep separate books. conda does not see what pip put there, so a later `conda install` may exchange the
-torch, numpy or CUDA libraries beneath it, and pip wheels are compiled against PyPI's torch, not against conda's.
+conda and pip keep separate records. conda does not know what pip installed, so a later `conda install` may replace the
+torch, numpy or CUDA libraries that pip's packages use; and pip wheels are compiled against PyPI's torch, not conda's.
 
 It shows as
   undefined symbol: _ZN3c10...
 from an extension, as
   OMP: Error #15: Initializing libiomp5.so, but found libomp.so already initialized.
-and as packages that change version by themselves.
+and as packages that change version unexpectedly.
 
-Seen in the INSTALLER file of each distribution in an environment with conda-meta.
+Detected in the INSTALLER file of each distribution in an environment with conda-meta.
 
-Take the compiled GPU packages (torch, torchvision, triton, flash-attn and the like) from one of the two: conda for
-Python and compilers, pip or uv for torch and everything built on it, is the mix that lasts, since PyTorch publishes no
-conda packages of its own after 2.5. Install with conda first and with pip last.",
+Install the compiled GPU packages (torch, torchvision, triton, flash-attn and the like) with only one of the two. The
+stable split is conda for Python and compilers, and pip or uv for torch and everything built on it, since PyTorch
+publishes no conda packages after 2.5. Install with conda first and with pip last.",
     links: &["https://github.com/pytorch/pytorch/issues/138506"],
     texts: &[Text::new("OMP: Error #15: Initializing *, but found * already initialized", "OMP: Error #15: Initializing libiomp5.so, but found libomp.so already initialized.")],
     remedy: |seen| vec![format!("{} -m pip check", seen.installer().python())],
@@ -31,7 +31,7 @@ conda packages of its own after 2.5. Install with conda first and with pip last.
     ..Rule::BLANK
 };
 
-/// Packages compiled against torch or bringing its GPU libraries.
+/// Packages that are compiled against torch or contain its GPU libraries.
 const STACK: [&str; 15] = [
     "apex",
     "bitsandbytes",
@@ -90,18 +90,18 @@ fn judge(env: &PyEnv) -> Option<Finding> {
             .evidence(format!("by pip: {}", names(&pip_stack)), source)
             .cause(match torch_by_conda {
                 true => {
-                    "What pip installed was built against PyPI's torch, but the torch here is conda's; their binary \
-                     interfaces need not agree."
+                    "pip's packages were built against PyPI's torch, but the torch here is conda's; their ABIs may \
+                     differ."
                 }
                 false => {
-                    "conda does not see what pip installed and may exchange libraries beneath it at its next install."
+                    "conda does not know pip's packages and may replace libraries they use at its next install."
                 }
             })
             .fix(fix(env, &remove, &pip_stack, torch_by_conda))
-            .done();
+            .finish();
         return Some(finding);
     }
-    // pip itself, setuptools and wheel are in every environment and are nobody's mix.
+    // Every conda environment has pip, setuptools and wheel from conda: that is not a mix.
     if pip_all == 0 || conda_all <= 3 {
         return None;
     }
@@ -113,10 +113,10 @@ fn judge(env: &PyEnv) -> Option<Finding> {
         )
         .evidence(format!("{conda_all} by conda, {pip_all} by pip or uv"), source)
         .cause(
-            "The GPU packages come from one of the two, which lasts; conda does not see pip's packages, so install \
-             with conda first and with pip last.",
+            "The GPU packages come from only one of the two, which is stable; conda does not know pip's packages, so \
+             install with conda first and with pip last.",
         )
-        .done();
+        .finish();
     Some(finding)
 }
 
@@ -126,7 +126,7 @@ fn fix(env: &PyEnv, conda: &[&str], pip: &[&Dist], torch_by_conda: bool) -> Vec<
     let packages: Vec<&str> =
         conda.iter().map(|name| if *name == "torch" { "pytorch" } else { *name }).collect();
     let mut lines = vec![
-        "# give conda the interpreter and compilers, pip the GPU packages:".into(),
+        "# use conda for the interpreter and compilers, pip for the GPU packages:".into(),
         format!("conda remove --prefix {prefix} --force {}", packages.join(" ")).into(),
     ];
     let mut specs: Vec<String> = Vec::new();
@@ -212,9 +212,9 @@ mod tests {
                     "# then install again, against that torch: flash-attn",
                 ],
             ),
-            Case::new("conda's torchvision beside pip's torch", machines::a10(), vec![pip_torch])
+            Case::new("torchvision from conda, torch from pip", machines::a10(), vec![pip_torch])
                 .finds(Warning, Likely, &["--force torchvision", "pip install torchvision"]),
-            Case::new("conda below, pip above", machines::a10(), vec![lasting]).finds(
+            Case::new("conda for the base, pip for torch", machines::a10(), vec![lasting]).finds(
                 Info,
                 Certain,
                 &["4 Python packages from conda and 1 from pip"],

@@ -7,18 +7,18 @@ pub(super) const RULE: Rule = Rule {
     title: "a container has some of the driver's device files and lacks others",
     about: "\
 CUDA opens three kinds of device files: /dev/nvidiactl, one /dev/nvidiaN for each GPU, and /dev/nvidia-uvm. A
-container that was given the first two by hand (--device) shows its GPUs in nvidia-smi, and CUDA fails in it, because
-nvidia-uvm is missing. On the host the file is made when a program first needs it, which a container cannot do.
+container started with only the first two (--device) lists its GPUs in nvidia-smi, but CUDA fails because nvidia-uvm
+is missing. On the host the file is created when a program first needs it; a container cannot create it.
 
 It shows as one of
   RuntimeError: CUDA unknown error - this may be due to an incorrectly set up environment
   CUDA error 999: unknown error
 while nvidia-smi works.
 
-Seen by the device files inside the container.
+Detected by the device files inside the container.
 
-Load the module on the host (nvidia-modprobe -u -c=0), and let the container toolkit pass the GPUs, or name every
-file.",
+Load the module on the host (nvidia-modprobe -u -c=0), and pass the GPUs with the container toolkit, or name every
+device file.",
     links: &[
         "https://github.com/NVIDIA/nvidia-docker/issues/145",
         "https://github.com/cBio/cbio-cluster/issues/389",
@@ -49,7 +49,7 @@ fn check(context: &Context) -> Vec<Finding> {
     };
     let nodes = &machine.access.nodes;
     let has = |path: &str| nodes.iter().any(|node| node.path == path);
-    // Without nvidiactl the container was given nothing, which is another rule's; a Jetson has other files.
+    // Without nvidiactl the container has no GPU at all (`container-without-gpus`); a Jetson has other device files.
     if !has("/dev/nvidiactl") || has("/dev/nvidia-uvm") || gpu::nvidia(machine).next().is_none() {
         return Vec::new();
     }
@@ -58,12 +58,16 @@ fn check(context: &Context) -> Vec<Finding> {
         RULE.finding(
             Severity::Error,
             Confidence::Likely,
-            format!("this {name} container lacks /dev/nvidia-uvm, without which CUDA does not start"),
+            format!(
+                "this {name} container lacks /dev/nvidia-uvm, without which CUDA does not start"
+            ),
         )
         .evidence(format!("device files: {}", listed.join(", ")), "/dev")
-        .cause("The container was given some of the driver's device files by name, and not nvidia-uvm.")
+        .cause(
+            "The container was started with some of the driver's device files, without nvidia-uvm.",
+        )
         .fix(commands())
-        .done(),
+        .finish(),
     ]
 }
 

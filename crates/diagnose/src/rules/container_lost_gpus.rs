@@ -7,17 +7,17 @@ pub(super) const RULE: Rule = Rule {
     id: "container-lost-gpus",
     title: "a running container lost its GPUs",
     about: "\
-Where systemd manages the control groups of containers, reloading its units on the host (systemctl daemon-reload, a
-package upgrade) writes the device rules of every container anew, and those that the container toolkit had added are
-lost: the container worked for hours and then no program in it may open /dev/nvidia*. The host still sees its GPUs.
+If systemd manages the cgroups of containers, reloading its units on the host (systemctl daemon-reload, a package
+upgrade) rewrites the device rules of every container, and the rules that the container toolkit had added are lost: the
+container works for hours, and then no program in it can open /dev/nvidia*. The host still sees its GPUs.
 
 It shows as
   Failed to initialize NVML: Unknown Error
 
-Seen by NVML giving these words inside a container.
+Detected by NVML returning this error inside a container.
 
-Start the container again. To keep it from coming back, name the device files to the runtime, let Docker manage control
-groups itself, or pass the GPUs in by CDI.",
+Restart the container. To prevent it, name the device files to the runtime, use Docker's cgroupfs driver, or pass the
+GPUs through CDI.",
     links: &[
         "https://github.com/NVIDIA/nvidia-container-toolkit/issues/48",
         "https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/troubleshooting.html",
@@ -39,9 +39,9 @@ fn check(context: &Context) -> Vec<Finding> {
     let draft = RULE.finding(Severity::Error, Confidence::Likely, title);
     vec![
         access::evidence(draft, context)
-            .cause("systemd wrote the container's device rules anew, without those of the container toolkit.")
+            .cause("systemd rewrote the container's device rules, without those of the container toolkit.")
             .fix(host::keep_gpus(context.machine))
-            .done(),
+            .finish(),
     ]
 }
 

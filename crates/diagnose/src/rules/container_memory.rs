@@ -10,12 +10,12 @@ the machine's. A build or a model load that looks as if it fits is killed at the
 
 It shows as
   Killed
-or exit code 137, often while nvcc compiles (about 5 GB for each thread) or while weights are loaded, and nothing more
-is said; the kernel's log names the cgroup.
+or exit code 137, often while nvcc compiles (about 5 GB for each thread) or while weights are loaded, without any other
+message; the kernel log names the cgroup.
 
-Seen by comparing the limit of the cgroup (memory.max) with MemTotal.
+Detected by comparing the limit of the cgroup (memory.max) with MemTotal.
 
-Nothing is wrong. Count with the limit: fewer build jobs (MAX_JOBS), smaller shards, or a container started with a
+This is not a fault. Plan for the limit: fewer build jobs (MAX_JOBS), smaller shards, or a container started with a
 higher --memory.",
     links: &["https://docs.kernel.org/admin-guide/cgroup-v2.html#memory-interface-files"],
     texts: &[
@@ -48,12 +48,12 @@ fn check(context: &Context) -> Vec<Finding> {
         )
         .evidence(format!("limit {} bytes", limit.value), limit.source.clone())
         .evidence(format!("machine {} bytes", total.value), total.source.clone())
-        .cause("A container or service limit is set below the machine's memory; what goes over it is killed.")
-        .done();
+        .cause("A container or service limit is set below the machine's memory; a process that exceeds it is killed.")
+        .finish();
     vec![finding]
 }
 
-/// Both units, since vendors and tools mix them: `101.47 GB (94.50 GiB)`.
+/// A size in both units, since vendors and tools mix them: `101.47 GB (94.50 GiB)`.
 fn size(bytes: u64) -> String {
     let bytes = bytes as f64;
     format!("{:.2} GB ({:.2} GiB)", bytes / 1e9, bytes / f64::from(1u32 << 30))
@@ -66,7 +66,7 @@ mod tests {
     use facts::{Confidence::*, Machine, Severity::*};
 
     #[test]
-    fn a_size_is_told_in_both_units() {
+    fn size_has_both_units() {
         assert_eq!(size(101_468_602_368), "101.47 GB (94.50 GiB)");
     }
 

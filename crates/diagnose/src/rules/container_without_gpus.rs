@@ -8,7 +8,7 @@ pub(super) const RULE: Rule = Rule {
     title: "the container was not given the GPUs",
     about: "\
 A container has the GPUs only when its runtime passes them in: device files, driver libraries and nvidia-smi all come
-from the host. Each runtime has its own words for that, and each needs NVIDIA's container toolkit on the host: Docker a
+from the host. Each runtime does it differently, and each needs NVIDIA's container toolkit on the host: Docker a
 registered runtime, Podman a CDI file, Kubernetes the device plugin, Apptainer the flag --nv.
 
 It shows as one of
@@ -18,7 +18,7 @@ It shows as one of
   0/1 nodes are available: 1 Insufficient nvidia.com/gpu
   WARNING: The NVIDIA Driver was not detected. GPU functionality will not be available.
 
-Start the container again with the flag of its runtime; a running one cannot be given a GPU.",
+Restart the container with the flag of its runtime; a GPU cannot be added to a running container.",
     links: &[
         "https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/install-guide.html",
         "https://github.com/NVIDIA/nvidia-docker/issues/1034",
@@ -50,7 +50,7 @@ fn check(context: &Context) -> Vec<Finding> {
     }
     let machine = context.machine;
     let name = host::container(machine).unwrap_or("container");
-    // The kernel is the host's: what it has loaded and sees on the bus, the host has.
+    // A container shares the host's kernel: a loaded module or a GPU on the bus is the host's.
     let sure = access::loaded(machine) || !access::gpus_on_bus(machine).is_empty();
     let confidence = if sure { Confidence::Certain } else { Confidence::Likely };
     let title = match sure {
@@ -67,9 +67,9 @@ fn check(context: &Context) -> Vec<Finding> {
         draft
             .evidence(nodes, "/dev")
             .fact("the host's kernel module", driver.and_then(|driver| driver.kernel_module.as_ref()))
-            .cause("Device files and the driver's libraries come into a container only by its runtime.")
+            .cause("Only the container runtime passes device files and the driver's libraries into a container.")
             .fix(host::pass_gpus(machine, None))
-            .done(),
+            .finish(),
     ]
 }
 
@@ -103,7 +103,7 @@ mod tests {
                 .finds(Error, Certain, &["apptainer exec --nv"])
                 .without(&["docker"]),
             Case::new(
-                "an image that brings NVML",
+                "an image that includes NVML",
                 machines::refused(machines::in_container(machines::x86()), "Driver Not Loaded"),
                 torch(),
             )
@@ -113,7 +113,7 @@ mod tests {
                 &["NVML says: Driver Not Loaded", "docker run --gpus all"],
             ),
             Case::new("a host without a GPU", machines::in_container(machines::x86()), torch()),
-            Case::new("nobody wants one", on("docker"), vec![]),
+            Case::new("no torch with CUDA", on("docker"), vec![]),
             Case::new("no container", machines::on_bus(machines::x86(), None), torch()),
         ]
     }

@@ -6,16 +6,16 @@ pub(super) const RULE: Rule = Rule {
     id: "conv-extension-missing",
     title: "mamba-ssm without the compiled half of causal-conv1d",
     about: "\
-mamba-ssm imports causal-conv1d when it is there and goes on with None when it is not, so what is missing shows only
-when the model runs. It is missing when causal-conv1d was never installed, when its compiled file is not there (its
-source was copied without building it), or when that file does not load; mamba-ssm sees the package only if it was
-installed before.
+mamba-ssm imports causal-conv1d if it can and continues with None if it cannot, so the error appears only when the
+model runs. The import fails when causal-conv1d was never installed, when its compiled file is missing (its source was
+copied without building it), or when that file does not load; and mamba-ssm uses the package only if it was installed
+first.
 
 It shows as
   AttributeError: 'NoneType' object has no attribute 'causal_conv1d_fwd'
 or as TypeError: 'NoneType' object is not callable, from mamba_ssm/ops/triton/ssd_combined.py.
 
-Seen by looking for the package and for causal_conv1d_cuda*.so among its files.
+Detected by looking for the package and for causal_conv1d_cuda*.so among its files.
 
 Install causal-conv1d first, then mamba-ssm, both built against the installed torch.",
     links: &[
@@ -37,7 +37,7 @@ TypeError: 'NoneType' object is not callable"),
     ..Rule::BLANK
 };
 
-/// Both in order: mamba-ssm looks for causal-conv1d when it is imported, and its build pulls in no fitting one.
+/// Builds causal-conv1d, then mamba-ssm, which uses it at import and whose build does not install a matching one.
 fn commands(installer: Installer) -> Vec<RemedyStep> {
     let stand_in = installer.stand_in("causal-conv1d").map(RemedyStep::from).into_iter();
     let build = [
@@ -81,9 +81,9 @@ fn judge(env: &PyEnv) -> Option<Finding> {
     };
     let finding = draft
         .evidence(format!("mamba-ssm {}", mamba.version), mamba.path.clone())
-        .cause("mamba-ssm takes causal-conv1d when it is there and None when it is not, without a word.")
+        .cause("mamba-ssm uses causal-conv1d if it can be imported and None if it cannot, without a message.")
         .fix(commands(Installer::of(env)))
-        .done();
+        .finish();
     Some(finding)
 }
 

@@ -4,15 +4,15 @@ pub(super) const RULE: Rule = Rule {
     id: "cpu-only-jax",
     title: "JAX without its CUDA plugin",
     about: "\
-jax and jaxlib from PyPI run on the CPU. The GPU comes with a plugin of its own (jax-cuda12-plugin or
-jax-cuda13-plugin and their pjrt packages), which the extras cuda12 and cuda13 install in the same version as jaxlib;
-where it is missing, of another version, or cannot find its CUDA libraries, JAX goes on with the CPU and says so once.
+jax and jaxlib from PyPI run on the CPU. GPU support is a separate plugin (jax-cuda12-plugin or jax-cuda13-plugin and
+their pjrt packages), which the extras cuda12 and cuda13 install in the same version as jaxlib. If it is missing, of
+another version, or cannot find its CUDA libraries, JAX falls back to the CPU with one warning.
 
 It shows as
   An NVIDIA GPU may be present on this machine, but a CUDA-enabled jaxlib is not installed. Falling back to cpu.
 
-Install jax with the extra of the CUDA major that the driver accepts. Where an error of the plugin stands above the
-words, that one is the reason.",
+Install jax with the extra of a CUDA major version that the driver supports. If the log has an error of the plugin
+above this warning, that error is the cause.",
     links: &[
         "https://docs.jax.dev/en/latest/installation.html",
         "https://github.com/jax-ml/jax/issues/29068",

@@ -8,22 +8,22 @@ use knowledge::{Arch, Version};
 
 pub(super) const RULE: Rule = Rule {
     id: "cpu-only-torch",
-    title: "a torch without CUDA beside an NVIDIA GPU",
+    title: "a CPU-only torch on a machine with an NVIDIA GPU",
     about: "\
-The installed torch was built without CUDA, so it cannot use the GPU whatever the driver. On 64-bit Arm this is what
-PyPI gave for torch 2.10 and older: those aarch64 wheels are CPU-only, and the CUDA ones are on PyTorch's own index.
-On x86-64 it comes from the index for CPUs, or from conda installing where it saw no GPU.
+The installed torch was built without CUDA, so it cannot use the GPU whatever the driver. On 64-bit Arm, PyPI's wheels
+of torch 2.10 and older are CPU-only, and the CUDA wheels are on PyTorch's own index. On x86-64, a CPU-only torch comes
+from PyTorch's CPU index, or from conda resolving on a machine without a visible GPU.
 
 It shows as torch.cuda.is_available() being False while nvidia-smi sees the GPU, as
   AssertionError: Torch not compiled with CUDA enabled
 and, because Triton kernels need that torch too, as
   Triton is not supported on current platform, roll back to CPU.
-The last one goes away with the first.
+Replacing torch also removes this message.
 
-Seen in torch/version.py, which says `cuda = None`.
+Detected in torch/version.py, which says `cuda = None`.
 
-Remove torch and install it from the index of a CUDA release the driver runs. A package that pins torch can bring the
-CPU build back: install it together with torch, from that index.",
+Uninstall torch and install it from the index of a CUDA release the driver runs. A package that pins torch can reinstall
+the CPU build: install it together with torch, from that index.",
     links: &[
         "https://github.com/pytorch/pytorch/issues/160162",
         "https://github.com/pytorch/pytorch/issues/168065",
@@ -52,7 +52,7 @@ fn judge(machine: &Machine, env: &PyEnv) -> Option<Finding> {
     let torch = installed(env)?;
     let arm = linux_arch(machine)? == Arch::Aarch64;
     let label = torch.version.local.as_deref().unwrap_or_default();
-    // A build for another maker's GPU has no CUDA either, but it is what its user chose.
+    // A build for another vendor's GPU has no CUDA either, but the user chose it.
     let other_maker = torch.torch.hip.is_some() || label.starts_with("xpu");
     if torch.torch.cuda.is_some() || other_maker {
         return None;
@@ -76,7 +76,7 @@ fn judge(machine: &Machine, env: &PyEnv) -> Option<Finding> {
     }
     if live_dist(env, "triton").is_none() {
         draft = draft.evidence(
-            "triton is not installed (a CUDA torch brings it)",
+            "triton is not installed (a CUDA torch requires it)",
             env.site_packages.join(", "),
         );
     }
@@ -85,7 +85,7 @@ fn judge(machine: &Machine, env: &PyEnv) -> Option<Finding> {
         draft
             .cause(cause(env, &torch, arm, jetson))
             .fix(fix(machine, env, Some(&torch.version)))
-            .done(),
+            .finish(),
     )
 }
 

@@ -1,20 +1,20 @@
-use super::{Also, Look, Rule, Seen, Text};
+use super::{Also, Observation, PastedError, Rule, Text};
 use crate::host;
 use crate::torch_build::installed;
 pub(super) const RULE: Rule = Rule {
     id: "cuda-home-not-set",
     title: "a build that finds no CUDA toolkit",
     about: "\
-Compiling an extension needs nvcc, which torch's wheels do not bring: they hold the libraries to run with, not the
-compiler. torch's builder looks in CUDA_HOME, then for nvcc on PATH, then in /usr/local/cuda.
+Compiling an extension needs nvcc. torch's wheels contain the CUDA runtime libraries but not the compiler. torch's
+extension builder looks in CUDA_HOME, then for nvcc on PATH, then in /usr/local/cuda.
 
 It shows as
   OSError: CUDA_HOME environment variable is not set. Please set it to your CUDA install root.
-or as a setup that says nvcc was not found.
+or as a setup that reports that nvcc was not found.
 
-Seen by looking for nvcc in the same places.
+Detected by looking for nvcc in the same places.
 
-Set CUDA_HOME to a toolkit of torch's CUDA major version, install one, or take a wheel that is built already.",
+Set CUDA_HOME to a toolkit of torch's CUDA major version, install one, or install a prebuilt wheel.",
     links: &[
         "https://github.com/Dao-AILab/flash-attention/issues/1736",
     ],
@@ -31,7 +31,7 @@ Set CUDA_HOME to a toolkit of torch's CUDA major version, install one, or take a
         Text::new("CUDA_HOME does not exist, unable to compile CUDA op(s)", "AssertionError: CUDA_HOME does not exist, unable to compile CUDA op(s)"),
     ],
     also: &[Also {
-        cause: "A toolkit or torch is there, and the isolated build does not see it: PATH and CUDA_HOME of the build, or its own torch of another CUDA.",
+        cause: "A toolkit is installed, but the isolated build does not see it: its PATH or CUDA_HOME differs, or it uses another torch with another CUDA.",
         check: &[
             "nvcc --version; echo $CUDA_HOME; python -c 'import torch; print(torch.version.cuda)'",
             "pip install --no-build-isolation PACKAGE  # works: this is the cause",
@@ -45,20 +45,20 @@ Set CUDA_HOME to a toolkit of torch's CUDA major version, install one, or take a
     ..Rule::BLANK
 };
 
-fn look(seen: &Seen) -> Option<Look> {
+fn look(seen: &PastedError) -> Option<Observation> {
     let places = "CUDA_HOME, CUDA_PATH, PATH, /usr/local/cuda*";
     Some(match seen.machine().toolkits.iter().find(|toolkit| toolkit.has_nvcc) {
         Some(toolkit) => {
             let unset = toolkit.found_by != "CUDA_HOME"
                 && toolkit.found_by != "PATH"
                 && toolkit.root != "/usr/local/cuda";
-            Look::new(
+            Observation::new(
                 unset,
                 format!("nvcc is in {}, found by {}", toolkit.root, toolkit.found_by),
                 places,
             )
         }
-        None => Look::new(true, "no nvcc", places),
+        None => Observation::new(true, "no nvcc", places),
     })
 }
 
@@ -67,7 +67,7 @@ mod tests {
     use crate::test_support::{env, machines};
 
     #[test]
-    fn a_toolkit_that_is_here_is_named_and_one_that_is_not_installed() {
+    fn uses_the_installed_toolkit_or_installs_one() {
         let text = "OSError: CUDA_HOME environment variable is not set.";
         let envs = [env("/v").torch("2.9.1+cu128", Some("12.8")).build()];
         let without = &crate::explain(text, &machines::rtx4090(), &envs)[0];

@@ -11,20 +11,20 @@ pub(super) const RULE: Rule = Rule {
     id: "cuda-library-too-old",
     title: "a CUDA library that lacks a function a package calls",
     about: "\
-A compiled file calls a function of a CUDA library that the copy in the process does not have: the file was built with a
-newer minor release of CUDA than the library is of. Within one major version a newer library serves older programs, not
-the other way round. The name libcudart.so.12 is the same for all of CUDA 12, so the loader finds nothing wrong until it
-looks the function up; and a library that torch has loaded is taken for every later file, whatever its own path says.
+A compiled file calls a function that the loaded copy of a CUDA library does not have: the file was built with a newer
+minor release of CUDA than the library. Within one major version a newer library serves older programs, but not the
+reverse. The soname libcudart.so.12 is the same for all of CUDA 12, so the loader reports nothing until it resolves the
+symbol; and a library that torch has loaded is used for every later file, whatever that file's RUNPATH.
 
 It shows, when the package is imported, as
   undefined symbol: cudaLibraryGetKernel, version libcudart.so.12
 and from torch itself, where an older NCCL was installed over its own (packages for CUDA 11 and 12 share one folder), as
   libtorch_cuda.so: undefined symbol: ncclAlltoAll
 
-Seen by looking each such function up in the library that the file gets.
+Detected by looking each such function up in the library that the file gets.
 
-Build the package here with the toolkit of torch's CUDA, or take its build for that release; or a torch for the newer
-release, which brings the newer library.",
+Build the package here with the toolkit of torch's CUDA release, or install its build for that release, or install a
+torch for the newer release, which has the newer library.",
     links: &[
         "https://github.com/deepseek-ai/DeepGEMM/issues/137",
         "https://github.com/pytorch/pytorch/issues/119072",
@@ -49,7 +49,7 @@ release, which brings the newer library.",
     ..Rule::BLANK
 };
 
-/// Libraries whose symbols have no version, by how the symbols begin.
+/// Libraries with unversioned symbols: symbol prefix and library.
 const UNVERSIONED: [(&str, &str); 5] = [
     ("nccl", "libnccl"),
     ("cudnn", "libcudnn"),
@@ -58,7 +58,7 @@ const UNVERSIONED: [(&str, &str); 5] = [
     ("cuFile", "libcufile"),
 ];
 
-/// The library a symbol belongs to, without the number behind `.so`.
+/// The library a symbol belongs to, without `.so` and the version after it.
 fn library_of(symbol: &MissingSymbol) -> Option<&str> {
     match symbol.library.as_deref() {
         Some(library) => library.split(".so").next().filter(|stem| known(stem).is_some()),
@@ -73,7 +73,7 @@ fn check(context: &Context) -> Vec<Finding> {
     let wants = |native: &Native<'_>| {
         let unused = native.is_nvidia() && native.elf.opened_by.is_none();
         let fits = |other: &Native<'_>| other.elf.missing_symbols_total == 0;
-        lacking(native).is_some()
+        missing_function(native).is_some()
             && !unused
             && !native.is_one_of_several()
             && !native.is_left_to_choice()
@@ -83,13 +83,13 @@ fn check(context: &Context) -> Vec<Finding> {
     groups.filter_map(|group| judge(context, &group)).collect()
 }
 
-/// The first function a file wants of a CUDA library that it gets and that has no such function.
-fn lacking<'a>(native: &Native<'a>) -> Option<(&'a MissingSymbol, &'a Needed)> {
+/// The first function that a file needs from a CUDA library whose loaded copy does not export it.
+fn missing_function<'a>(native: &Native<'a>) -> Option<(&'a MissingSymbol, &'a Needed)> {
     native.elf.missing_symbols.iter().find_map(|symbol| {
         let library = library_of(symbol)?;
         let is_it = |needed: &&Needed| needed.name.split(".so").next() == Some(library);
         let needed = native.elf.needed.iter().find(is_it)?;
-        // Where LD_LIBRARY_PATH hides the right copy, `library-path-shadows` says so.
+        // `library-path-shadows` reports a copy on LD_LIBRARY_PATH that hides the right one.
         let shadowed = needed.found_by == Some(FoundBy::LdLibraryPath) && needed.other.is_some();
         (needed.path.is_some() && !shadowed).then_some((symbol, needed))
     })
@@ -103,11 +103,11 @@ fn judge(context: &Context, group: &[Native<'_>]) -> Option<Finding> {
     } else {
         Severity::Warning
     };
-    let (symbol, needed) = lacking(shown)?;
+    let (symbol, needed) = missing_function(shown)?;
     let path = needed.path.as_deref().unwrap_or_default();
     let title = format!(
         "{} in {} calls {}, which the {} here does not have",
-        shown.what(),
+        shown.label(),
         shown.env.root,
         symbol.symbol,
         needed.name
@@ -123,7 +123,7 @@ fn judge(context: &Context, group: &[Native<'_>]) -> Option<Finding> {
             path,
         );
     if let Some(other) = &needed.other {
-        draft = draft.evidence("another copy, which the file would find by itself", other.clone());
+        draft = draft.evidence("another copy, on the file's own search path", other.clone());
     }
     let torch = installed(shown.env);
     if let Some(torch) = &torch {
@@ -137,20 +137,20 @@ fn judge(context: &Context, group: &[Native<'_>]) -> Option<Finding> {
             torch.torch.source.clone(),
         );
     }
-    // NVIDIA's packages are released together: it is not the caller that is wrong.
+    // torch and NVIDIA's packages are released together, so the library is at fault, not its caller.
     let fix: Vec<RemedyStep> = match shown.is_torch() || shown.is_nvidia() {
-        true => bring_back(shown, needed),
+        true => install_required(shown, needed),
         false => crate::abi::match_torch(context.machine, shown),
     };
     let fix = if fix.is_empty() { build_here(shown).into_iter().collect() } else { fix };
-    let cause = "The file was built with a newer CUDA of the same major version than the library is of; a newer library \
-                 serves older programs, but an older one has not what newer programs call.";
-    Some(draft.cause(cause).fix(fix).done())
+    let cause = "The file was built with a newer CUDA minor release than the library. A newer library serves older \
+                 programs, but an older library lacks functions that newer programs call.";
+    Some(draft.cause(cause).fix(fix).finish())
 }
 
-/// Installs the package that the caller or torch requires for a library, over what lies there, and takes away others that
-/// bring a file of the same name.
-fn bring_back(native: &Native<'_>, needed: &Needed) -> Vec<RemedyStep> {
+/// Reinstalls the package of the library in the version that the caller or torch requires, and uninstalls other packages
+/// that contain a file of the same name.
+fn install_required(native: &Native<'_>, needed: &Needed) -> Vec<RemedyStep> {
     let installer = Installer::of(native.env);
     let Some(package) = known(&needed.name).map(|package| format!("nvidia-{package}")) else {
         return Vec::new();
@@ -175,7 +175,7 @@ fn bring_back(native: &Native<'_>, needed: &Needed) -> Vec<RemedyStep> {
         let torch =
             torch.map_or("torch".into(), |torch| format!("torch=={}", torch.version.public()));
         return vec![
-            "# its own requirements name the packages it was built with:".into(),
+            "# its requirements name the packages it was built with:".into(),
             installer.install(&[torch], None).reinstalled(),
         ];
     };
@@ -183,7 +183,7 @@ fn bring_back(native: &Native<'_>, needed: &Needed) -> Vec<RemedyStep> {
     let mut lines = Vec::new();
     if !others.is_empty() {
         let names: Vec<&str> = others.iter().map(String::as_str).collect();
-        lines.push("# brings a file of the same name for another CUDA:".into());
+        lines.push("# has a file of the same name for another CUDA:".into());
         lines.push(installer.uninstall(&names));
     }
     lines.push(installer.install(&[spec], None).reinstalled().without_deps());
@@ -255,7 +255,7 @@ mod tests {
         fits.missing_symbols.clear();
         vec![
             Case::new(
-                "an extension built with a newer CUDA than torch brings",
+                "an extension built with a newer CUDA than torch",
                 machines::h200(),
                 env("deep_gemm", "deep_gemm_cpp.so", lacks("libcudart.so.12", CUDART, FoundBy::Loaded)),
             )
@@ -270,7 +270,7 @@ mod tests {
                 ],
             ),
             Case::new(
-                "torch beside an older package than it was built with",
+                "torch with an older library package than it was built with",
                 machines::h200(),
                 env(
                     "torch",
@@ -327,7 +327,7 @@ mod tests {
             Case::new("LD_LIBRARY_PATH hides the right copy", machines::h200(), env("deep_gemm", "x.so", shadowed)),
             Case::new("everything is there", machines::h200(), env("deep_gemm", "x.so", fits)),
             Case::new(
-                "a library of nobody's concern here",
+                "not a CUDA library",
                 machines::h200(),
                 env("deep_gemm", "x.so", lacks("libmpi.so.40", "/usr/lib/libmpi.so.40", FoundBy::LdSoCache)),
             ),

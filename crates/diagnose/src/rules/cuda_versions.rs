@@ -1,4 +1,4 @@
-use super::{Context, Look, Need, Rule, Seen, Text};
+use super::{Context, Need, Observation, PastedError, Rule, Text};
 use crate::host;
 use crate::torch_build::installed;
 use crate::torch_choice::reach;
@@ -9,9 +9,9 @@ pub(super) const RULE: Rule = Rule {
     id: "cuda-versions",
     title: "three CUDA versions that need not be equal: the driver's, the toolkit's, torch's",
     about: "\
-Three numbers are called the CUDA version. The driver's (top right in nvidia-smi) is the newest it accepts. torch's (in
-torch/version.py) is what it was built with; its wheels bring their own CUDA libraries, so no toolkit is needed to run
-it. The toolkit's (nvcc --version) matters only for building extensions.
+Three different versions are called the CUDA version. The driver's (top right in nvidia-smi) is the newest CUDA it
+supports. torch's (in torch/version.py) is the release it was built with; its wheels depend on their own CUDA libraries,
+so no toolkit is needed to run it. The toolkit's (nvcc --version) matters only for building extensions.
 
 torch runs when its major version is not above the driver's: driver 550 (12.4) runs a torch built with 12.1, and also
 one built with 12.8. A newer minor version has one limit: PTX from the newer toolkit is refused with
@@ -20,7 +20,7 @@ one built with 12.8. A newer minor version has one limit: PTX from the newer too
 A build is refused when nvcc and torch differ in the major version:
   The detected CUDA version (12.3) mismatches the version that was used to compile PyTorch (11.8).
 
-Point CUDA_HOME at a toolkit of torch's major version before building; otherwise nothing needs doing.",
+Point CUDA_HOME at a toolkit of torch's major version before building; otherwise no action is needed.",
     links: &[
         "https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html",
         "https://github.com/state-spaces/mamba/issues/772",
@@ -53,7 +53,7 @@ fn judge(machine: &Machine, env: &PyEnv) -> Option<Finding> {
     let torch = installed(env)?;
     let cuda = torch.cuda?;
     let reach = reach(machine, driver)?;
-    // A driver that cannot run this torch is `driver-too-old`'s matter; here the three are shown when they can work.
+    // `driver-too-old` reports a driver that cannot run this torch.
     if cuda.0 > reach.major {
         return None;
     }
@@ -119,20 +119,20 @@ fn judge(machine: &Machine, env: &PyEnv) -> Option<Finding> {
         .evidence(format!("torch was built with CUDA {}", dotted(cuda)), torch.torch.source.clone())
         .cause(format!("{runs}{builds}"));
     let fix = if refused.is_some() { host::use_toolkit(machine, cuda) } else { Vec::new() };
-    Some(draft.fix(fix).done())
+    Some(draft.fix(fix).finish())
 }
 
-/// Whether the toolkit a build takes is of another major version than torch; nothing to be said without one.
-fn look(seen: &Seen) -> Option<Look> {
+/// Whether a build's default toolkit is of another major version than torch; `None` without a toolkit.
+fn look(seen: &PastedError) -> Option<Observation> {
     let cuda = installed(seen.env()?)?.cuda?;
     let (toolkit, version) = default_toolkit(seen.machine())?;
     let version = version?;
     let words = format!("a build takes nvcc {}, torch has CUDA {}", dotted(version), dotted(cuda));
-    Some(Look::new(version.0 != cuda.0, words, toolkit.root.clone()))
+    Some(Observation::new(version.0 != cuda.0, words, toolkit.root.clone()))
 }
 
 /// The toolkit torch's extension builder takes: CUDA_HOME's or CUDA_PATH's, else that of the nvcc on PATH, else
-/// /usr/local/cuda. A numbered folder in /usr/local is none of these until CUDA_HOME names it.
+/// /usr/local/cuda. A versioned folder in /usr/local counts only if CUDA_HOME names it.
 fn default_toolkit(machine: &Machine) -> Option<(&CudaToolkit, Option<Minor>)> {
     let rank = |toolkit: &CudaToolkit| match toolkit.found_by.as_str() {
         "CUDA_HOME" => Some(0),
@@ -200,7 +200,7 @@ mod tests {
                 &["toolkit 12.4 in /usr/local/cuda-12.4, found by PATH", "minor version only"],
             ),
             Case::new(
-                "nvcc 12.8 beside a CUDA 13 torch",
+                "nvcc 12.8 with a CUDA 13 torch",
                 machines::with_toolkit(machines::gb10(), "12.8", "/usr/local/cuda"),
                 torch("2.11.0+cu130", "13.0"),
             )
@@ -226,7 +226,11 @@ mod tests {
                 torch("2.11.0+cu130", "13.0"),
             )
             .finds(Info, Certain, &["toolkit none"]),
-            Case::new("another rule's matter", machines::rtx4090(), torch("2.11.0+cu130", "13.0")),
+            Case::new(
+                "a driver too old for torch",
+                machines::rtx4090(),
+                torch("2.11.0+cu130", "13.0"),
+            ),
             Case::new("no driver", machines::x86(), torch("2.5.1+cu124", "12.4")),
             Case::new(
                 "no CUDA torch",

@@ -11,9 +11,9 @@ pub(super) const RULE: Rule = Rule {
     id: "damaged-files",
     title: "installed files are missing, cut off or overwritten",
     about: "\
-Each installed package lists its files in RECORD, with sizes and hashes. A download or copy that was interrupted, a full
-disk, a crash before the data was written, a clean-up script or the removal of another package that shares the folder
-leaves files missing, cut off, or full of zero bytes.
+Each installed package lists its files in RECORD, with sizes and hashes. An interrupted download or copy, a full disk, a
+crash before the data was written, a clean-up script, or uninstalling another package that shares the folder leaves
+files missing, truncated, or full of zero bytes.
 
 It shows as one of
   ImportError: .../libtorch_cpu.so: file too short
@@ -22,11 +22,11 @@ It shows as one of
   SyntaxError: source code string cannot contain null bytes
 or as a module that is not found although its package is installed.
 
-Seen by comparing each file with RECORD (existence and size; contents with `doctor --verify-files`, without it those of
-Python files changed after the install), and by reading the headers of compiled files. Bytecode, empty files, files a
-vendor rewrote before publishing, and the package's own notes do not count.
+Detected by comparing each file with RECORD: existence and size, and contents with `doctor --verify-files` (without it,
+only contents of Python files modified after the install); and by reading the ELF headers of compiled files. Bytecode,
+empty files, files a vendor rewrote before publishing, and the package's metadata do not count.
 
-Install the same version again over what is there.",
+Reinstall the same version.",
     links: &["https://packaging.python.org/en/latest/specifications/recording-installed-packages/"],
     texts: &[
         Text::new("ImportError: *.so: file too short", "ImportError: /v/lib/python3.12/site-packages/torch/lib/libtorch_cpu.so: file too short"),
@@ -50,11 +50,11 @@ Install the same version again over what is there.",
     ..Rule::BLANK
 };
 
-/// What is wrong with the files of one distribution.
+/// The missing and altered files of one distribution.
 struct Damage<'a> {
     dist: &'a Dist,
     severity: Severity,
-    /// What was seen and where, the worst first.
+    /// Description and path of each file, the worst first.
     seen: Vec<(String, String)>,
     total: usize,
 }
@@ -72,10 +72,10 @@ fn judge(env: &PyEnv) -> Vec<Finding> {
     let found = [Severity::Error, Severity::Warning]
         .into_iter()
         .filter_map(|severity| finding(env, severity, &of(severity)));
-    found.chain(of_nobody(env)).collect()
+    found.chain(unlisted_damage(env)).collect()
 }
 
-/// The damage of one distribution, without what another one wrote over it, which is another rule's matter.
+/// The damage of one distribution, without files that another distribution overwrote (`overwritten-files`).
 fn damage<'a>(env: &'a PyEnv, dist: &'a Dist) -> Option<Damage<'a>> {
     let own = |file: &&NativeFile| file.dist.as_deref().is_some_and(|it| same_name(it, &dist.name));
     let mut seen: Vec<(Severity, String, String)> = Vec::new();
@@ -100,14 +100,14 @@ fn damage<'a>(env: &'a PyEnv, dist: &'a Dist) -> Option<Damage<'a>> {
     }
     seen.compact_sort_by_key(|(severity, _, _)| *severity);
     let severity = seen.first()?.0;
-    // What was not written out is like what was.
+    // The report of `altered` is capped; the remaining files count as the listed ones do.
     let rest = (dist.altered_total as usize).saturating_sub(dist.altered.len());
     let total = seen.len() + rest;
     let seen = seen.into_iter().map(|(_, what, path)| (what, path)).collect();
     Some(Damage { dist, severity, seen, total })
 }
 
-/// How bad one file is: what an import needs is an error; data and tests may not be missed.
+/// The severity of one file: an error for modules and libraries that an import needs, a warning for data and tests.
 fn judge_file(file: &AlteredFile) -> Option<(Severity, String)> {
     let name = file.path.rsplit('/').next().unwrap_or(&file.path);
     let aside = ["/tests/", "/test/", "/examples/", "/benchmarks/", "/bin/", "/share/"]
@@ -128,9 +128,9 @@ fn judge_file(file: &AlteredFile) -> Option<(Severity, String)> {
                 "{name} is cut off within a line: it has {found} bytes of the {recorded} in RECORD"
             ),
         )),
-        // A whole library of another size was rewritten after RECORD was: vendors set search paths so.
+        // Vendors set the RPATH of a library after writing RECORD, which changes its size.
         Alteration::Size { .. } if compiled => None,
-        // Administrators add their own certificate authority to the bundles that packages bring.
+        // Administrators append their own certificate authority to bundled CA files.
         Alteration::Size { recorded, found } if name == "cacert.pem" && found > recorded => None,
         Alteration::Size { recorded, found } => {
             Some((Severity::Warning, format!("{name} has {found} bytes; RECORD says {recorded}")))
@@ -164,7 +164,7 @@ fn finding(env: &PyEnv, severity: Severity, damages: &[&Damage<'_>]) -> Option<F
         env.root
     );
     let mut draft = RULE.finding(severity, Confidence::Certain, title);
-    // A few files of each package say as much as hundreds.
+    // A few files of each package are enough.
     let shown = if damages.len() > 3 { 1 } else { 4 };
     for damage in damages.iter().take(12) {
         for (what, path) in damage.seen.iter().take(shown) {
@@ -177,26 +177,26 @@ fn finding(env: &PyEnv, severity: Severity, damages: &[&Damage<'_>]) -> Option<F
     }
     let cause = match severity {
         Severity::Error => {
-            "What lies there is not what was installed: a copy was interrupted, the disk was full, or something removed \
-             or overwrote the files."
+            "The files are not as they were installed: a copy was interrupted, the disk was full, or something removed \
+             or overwrote them."
         }
         _ => {
-            "The files were changed or removed after the install. Where somebody did so on purpose, nothing needs doing."
+            "The files were changed or removed after the install. If this was done on purpose, no action is needed."
         }
     };
     let dists: Vec<&Dist> = damages.iter().map(|damage| damage.dist).collect();
-    Some(draft.cause(cause).fix(again(env, &dists)).done())
+    Some(draft.cause(cause).fix(reinstall_commands(env, &dists)).finish())
 }
 
-/// Installs distributions again in the versions that they have, over what is there.
-pub(super) fn again(env: &PyEnv, dists: &[&Dist]) -> Vec<RemedyStep> {
+/// Reinstalls distributions in their installed versions.
+pub(super) fn reinstall_commands(env: &PyEnv, dists: &[&Dist]) -> Vec<RemedyStep> {
     let installer = Installer::of(env);
     let (conda, pip): (Vec<&Dist>, Vec<&Dist>) = dists.iter().partition(|dist| by_conda(dist));
     let spec = |dist: &&Dist| {
         let public = dist.version.split('+').next().unwrap_or(&dist.version);
         format!("{}=={public}", Dist::normalise(&dist.name))
     };
-    // A label says which of PyTorch's indexes a wheel came from; there is one command for each index.
+    // The version label names the PyTorch index of a wheel; each index needs its own command.
     let index = |dist: &Dist| {
         let (_, label) = dist.version.split_once('+')?;
         let (major, minor) = cuda_of_label(label)?;
@@ -219,7 +219,7 @@ pub(super) fn again(env: &PyEnv, dists: &[&Dist]) -> Vec<RemedyStep> {
 }
 
 /// Damaged compiled files that no distribution lists.
-fn of_nobody(env: &PyEnv) -> Option<Finding> {
+fn unlisted_damage(env: &PyEnv) -> Option<Finding> {
     let mut files = env.native_files.iter().filter(|file| file.dist.is_none());
     let (file, what) = files.find_map(|file| Some((file, file.damage.as_ref()?)))?;
     let finding = RULE
@@ -231,7 +231,7 @@ fn of_nobody(env: &PyEnv) -> Option<Finding> {
         .evidence(format!("{} {what}", file.name()), file.path.clone())
         .cause("No installed package lists the file, so nothing can bring it back; Python may still find it first.")
         .fix([format!("rm {}", quote(&file.path))])
-        .done();
+        .finish();
     Some(finding)
 }
 

@@ -11,18 +11,18 @@ pub(super) const RULE: Rule = Rule {
     id: "dependency-conflict",
     title: "an installed package does not satisfy what another one requires",
     about: "\
-Two packages want different versions of a third, and the last install won. It often comes from an index that was meant
-for torch alone: PyTorch's index also has old copies of requests, urllib3, certifi, idna and others, and an installer
-told to take it as a further index, or its first match, brings requests 2.28.1 in place of a newer one from PyPI.
+Two packages require different versions of a third, and the last install won. A common cause is PyTorch's index, which
+also has old copies of requests, urllib3, certifi, idna and others: with it as an extra index, an installer can choose
+its requests 2.28.1 instead of a newer one from PyPI.
 
 It shows as
   datasets 4.0.0 requires requests>=2.32.2, but you have requests 2.28.1 which is incompatible.
 
-Seen by comparing the versions that METADATA asks for with those installed. Most packages run all the same, and the
-finding is a warning; where a package itself compares versions when it is imported (transformers, jax), it is an error.
+Detected by comparing the requirements in METADATA with the installed versions. Most packages run anyway, so the finding
+is a warning; for a package that checks versions at import (transformers, jax) it is an error.
 
-Install the wanted version from PyPI, and name PyTorch's index for torch only (uv: an explicit index; pip: --index-url
-for one command). An unsafe-best-match strategy mixes indexes and invites dependency confusion.",
+Install the required version from PyPI, and use PyTorch's index for torch only (uv: an explicit index; pip: --index-url
+for one command). uv's unsafe-best-match strategy mixes indexes and allows dependency confusion.",
     links: &[
         "https://docs.astral.sh/uv/concepts/indexes/",
     ],
@@ -61,7 +61,7 @@ This behaviour is the source of the following dependency conflicts."),
     ..Rule::BLANK
 };
 
-/// Packages other than torch's own on PyTorch's index, with the version that is newest there.
+/// Third-party packages on PyTorch's index, with the newest version there.
 /// Source: a field report for requests; for the others, public pip logs that name the files taken from that index.
 const ON_PYTORCH_INDEX: [(&str, &str); 5] = [
     ("requests", "2.28.1"),
@@ -71,22 +71,22 @@ const ON_PYTORCH_INDEX: [(&str, &str); 5] = [
     ("idna", "3.4"),
 ];
 
-/// A package that compares versions when it is imported and does not go on with a wrong one.
-struct Compared {
+/// A package that checks versions of its requirements at import and raises an error on a mismatch.
+struct VersionCheck {
     package: &'static str,
-    /// The first release that does, where earlier ones that do not are still in use.
+    /// The first release with the check, if releases without it are still in use.
     since: Option<&'static str>,
-    /// Held against the whole range that METADATA has as well.
+    /// Requirements checked against the whole range of METADATA.
     range: &'static [&'static str],
-    /// Held against the lowest version of METADATA only: a newer one than it allows is imported.
+    /// Requirements checked only against the lower bound of METADATA.
     lowest: &'static [&'static str],
 }
 
-/// Read on 2026-11-23 in the wheels of PyPI that the comments name. What they compare with other bounds than METADATA's is left
-/// out (matplotlib: pyparsing), and what they only look for (older transformers: filelock, requests).
-const COMPARED: [Compared; 6] = [
-    // 5.23.0, dependency_versions_check.py and dependency_versions_table.py: ImportError. An old accelerate counts as none.
-    Compared {
+/// Read on 2026-11-23 in the wheels of PyPI that the comments name. Checks against other bounds than METADATA's are left out
+/// (matplotlib: pyparsing), as are checks that a package is present (older transformers: filelock, requests).
+const COMPARED: [VersionCheck; 6] = [
+    // 5.23.0, dependency_versions_check.py and dependency_versions_table.py: ImportError. It ignores an old accelerate.
+    VersionCheck {
         package: "transformers",
         since: None,
         range: &[
@@ -102,15 +102,20 @@ const COMPARED: [Compared; 6] = [
         lowest: &[],
     },
     // 0.10.2, jax/_src/lib/__init__.py: RuntimeError; from jax/version.py's lowest jaxlib up to jax's own version.
-    Compared { package: "jax", since: None, range: &["jaxlib"], lowest: &[] },
+    VersionCheck { package: "jax", since: None, range: &["jaxlib"], lowest: &[] },
     // 2.14.3, pydantic/version.py, called by __init__.py: SystemError. 2.11.10 has no such call, 2.12.0 has it.
-    Compared { package: "pydantic", since: Some("2.12.0"), range: &["pydantic-core"], lowest: &[] },
+    VersionCheck {
+        package: "pydantic",
+        since: Some("2.12.0"),
+        range: &["pydantic-core"],
+        lowest: &[],
+    },
     // 3.1.1, pandas/compat/numpy/__init__.py: ImportError.
-    Compared { package: "pandas", since: None, range: &[], lowest: &["numpy"] },
+    VersionCheck { package: "pandas", since: None, range: &[], lowest: &["numpy"] },
     // 0.68.1, numba/__init__.py, _ensure_critical_deps and _ensure_llvm: ImportError.
-    Compared { package: "numba", since: None, range: &["numpy"], lowest: &["llvmlite"] },
+    VersionCheck { package: "numba", since: None, range: &["numpy"], lowest: &["llvmlite"] },
     // 3.11.2, matplotlib/__init__.py, _check_versions: ImportError.
-    Compared {
+    VersionCheck {
         package: "matplotlib",
         since: None,
         range: &[],
@@ -118,10 +123,10 @@ const COMPARED: [Compared; 6] = [
     },
 ];
 
-/// Packages whose pairing with each other is judged by a rule of its own, with better words.
+/// Packages whose versions relative to each other are checked by `torch-pairs`.
 const OWN_RULES: [&str; 4] = ["torch", "torchvision", "torchaudio", "triton"];
 
-/// Whether that rule judges this line: torchvision's torch, torch's triton, but not what vllm or xformers pin.
+/// Whether `torch-pairs` checks this requirement: torchvision's torch or torch's triton, but not a pin of vllm or xformers.
 fn has_own_rule(dist: &Dist, wanted: &Requirement) -> bool {
     let own = |name: &str| OWN_RULES.contains(&name);
     own(&Dist::normalise(&dist.name)) && own(&wanted.name)
@@ -133,7 +138,7 @@ fn check(context: &Context) -> Vec<Finding> {
 
 type Conflict<'a> = (&'a Dist, Requirement, &'a Dist);
 
-/// Whether the package that requires it stops its own import over it.
+/// Whether the requiring package raises an error at import because of this conflict.
 fn is_compared((dist, wanted, installed): &Conflict<'_>) -> bool {
     let name = Dist::normalise(&dist.name);
     let named = |names: &[&str]| names.contains(&wanted.name.as_str());
@@ -143,13 +148,13 @@ fn is_compared((dist, wanted, installed): &Conflict<'_>) -> bool {
     })
 }
 
-/// Whether a version is older than another; not where either cannot be read.
+/// Whether a version is older than another; false if either cannot be parsed.
 fn is_before(version: &str, other: &str) -> bool {
     let versions = Version::parse(version).zip(Version::parse(other));
     versions.is_some_and(|(version, other)| version.compare(&other) == Ordering::Less)
 }
 
-/// Whether it is older than each line of METADATA asks for: pandas has a line for each Python, and compares with the lowest.
+/// Whether it is older than every requirement line allows: pandas has one line per Python and checks the lowest bound.
 fn is_too_old(dist: &Dist, wanted: &Requirement, installed: &Dist) -> bool {
     let lines = dist.requires.iter().filter_map(|line| requirement::parse(line));
     lines.filter(|line| line.name == wanted.name).all(|line| {
@@ -159,8 +164,8 @@ fn is_too_old(dist: &Dist, wanted: &Requirement, installed: &Dist) -> bool {
     })
 }
 
-/// Those that stop an import come first. What a package requires that is itself to be exchanged is left out: its other version
-/// requires something else.
+/// Conflicts that stop an import come first. Requirements of a package that is itself in conflict are left out, because its
+/// replacement has other requirements.
 fn conflicts<'a>(machine: &Machine, env: &'a PyEnv) -> Vec<Conflict<'a>> {
     let mut all = every_conflict(machine, env);
     let exchanged = |dist: &Dist, all: &[Conflict<'_>]| {
@@ -190,7 +195,7 @@ fn every_conflict<'a>(machine: &Machine, env: &'a PyEnv) -> Vec<Conflict<'a>> {
         .collect()
 }
 
-/// The installed version as a requirement, without the label of the index it came from.
+/// The installed version as a requirement, without its local version label.
 fn kept(installed: &Dist) -> String {
     let public = installed.version.split('+').next().unwrap_or_default();
     format!("{}=={public}", installed.name)
@@ -220,7 +225,7 @@ fn judge(machine: &Machine, env: &PyEnv) -> Option<Finding> {
     );
     let mut specs = Vec::new();
     let mut from_index = Vec::new();
-    // One screen: what a dozen conflicts have in common is seen in the first of them.
+    // At most twelve conflicts, so that the finding fits on one screen.
     for (dist, wanted, installed) in conflicts.iter().take(12) {
         draft = draft
             .evidence(
@@ -228,7 +233,7 @@ fn judge(machine: &Machine, env: &PyEnv) -> Option<Finding> {
                 format!("{}/METADATA", dist.path),
             )
             .evidence(format!("{} {}", installed.name, installed.version), installed.path.clone());
-        // torch is what everything compiled here was made for: what wants another one is what has to change.
+        // Compiled packages depend on the installed torch, so the package that requires another torch is replaced.
         let wants = match OWN_RULES.contains(&wanted.name.as_str()) {
             true => vec![dist.name.clone(), kept(installed)],
             false => vec![format!("{}{}", wanted.name, wanted.constraint())],
@@ -248,12 +253,12 @@ fn judge(machine: &Machine, env: &PyEnv) -> Option<Finding> {
     } else {
         from_index.dedup();
         format!(
-            "{} is what PyTorch's index (download.pytorch.org/whl) has: it was taken from there instead of from PyPI.",
+            "{} is what PyTorch's index (download.pytorch.org/whl) has: it was installed from there instead of from PyPI.",
             from_index.join(", ")
         )
     };
     let installer = Installer::of(env);
-    Some(draft.cause(cause).fix([installer.install(&specs, None), installer.check()]).done())
+    Some(draft.cause(cause).fix([installer.install(&specs, None), installer.check()]).finish())
 }
 
 #[cfg(test)]
@@ -273,7 +278,7 @@ mod tests {
         ]
     }
 
-    /// One package, what it requires, and the version of that which is installed.
+    /// A package, its requirement, and the installed version of the required package.
     fn two(what: &'static str, [name, version]: [&str; 2], line: &str, installed: &str) -> Case {
         let wanted = requirement::parse(line).expect("a requirement").name;
         let env = env("/v").dist(name, version).requires(name, line).dist(&wanted, installed);
@@ -357,8 +362,8 @@ mod tests {
                     .build(),
             ])
             .finds(Warning, Certain, &["torch 2.8.0 requires nvidia-nccl-cu12==2.27.3, but 2.21.5 is installed in /v"]),
-            Case::new("a version nobody can compare", machines::h200(), with("unknown", "requests>=2.32.2")),
-            Case::new("torch is kept, and what wants another one changes", machines::h200(), vec![
+            Case::new("a version that cannot be parsed", machines::h200(), with("unknown", "requests>=2.32.2")),
+            Case::new("torch is kept, and the package that requires another one changes", machines::h200(), vec![
                 env("/v").dist("torch", "2.5.1").dist("vllm", "0.33").requires("vllm", "torch==2.14.0").build(),
             ])
             .finds(
@@ -366,7 +371,7 @@ mod tests {
                 Certain,
                 &["vllm 0.33 requires torch==2.14.0, but 2.5.1 is installed", "install vllm torch==2.5.1"],
             ),
-            Case::new("torch's own companions have a rule of their own", machines::h200(), vec![
+            Case::new("torchvision is left to torch-pairs", machines::h200(), vec![
                 env("/v").dist("torch", "2.5.1").dist("torchvision", "0.19").requires("torchvision", "torch==2.4.0").build(),
             ]),
         ]

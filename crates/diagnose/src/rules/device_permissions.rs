@@ -7,17 +7,18 @@ pub(super) const RULE: Rule = Rule {
     id: "device-permissions",
     title: "this user may not open the GPU's device files",
     about: "\
-Every CUDA program opens /dev/nvidiactl, /dev/nvidia-uvm and the /dev/nvidiaN of its GPU. The driver makes them for
-everyone unless a module option or a udev rule keeps them to a group (often video or vglusers); on Jetson /dev/nvmap and
-/dev/nvhost* belong to the group video. In a container SELinux, or a user namespace without the group, refuses them too.
+Every CUDA program opens /dev/nvidiactl, /dev/nvidia-uvm and the /dev/nvidiaN of its GPU. By default the driver creates
+them readable and writable for every user; a module option or a udev rule can restrict them to a group (often video or
+vglusers). On Jetson, /dev/nvmap and /dev/nvhost* belong to the group video. In a container, SELinux or a user namespace
+without the group denies access too.
 
 It shows as one of
   Failed to initialize NVML: Insufficient Permissions
   nvidia-container-cli: initialization error: nvml error: insufficient permissions
 
-Seen by comparing owner, group and mode of the files with this process's user and groups.
+Detected by comparing owner, group and mode of the files with this process's user and groups.
 
-Join the group and log in again; in a rootless container keep the groups or switch SELinux's label off.",
+Add the user to the group and log in again; in a rootless container keep the groups or disable SELinux labeling.",
     links: &[
         "https://github.com/NVIDIA/nvidia-container-toolkit/issues/210",
         "https://github.com/NVIDIA/nvidia-docker/issues/284",
@@ -56,15 +57,15 @@ fn check(context: &Context) -> Vec<Finding> {
     }
     let group = closed.first().map(|node| node.group.as_str()).filter(|group| *group != "root");
     let fix = match (group, host::container(machine)) {
-        // Only root and nobody else: that is the driver's own setting.
+        // Only root has access: a module option of the driver set this.
         (None, None) if !closed.is_empty() => vec![
             "grep -r NVreg_DeviceFile /etc/modprobe.d /usr/lib/modprobe.d".into(),
-            "# as the driver makes them unless told otherwise:".into(),
+            "# the driver's default mode:".into(),
             "sudo chmod 666 /dev/nvidiactl /dev/nvidia-uvm /dev/nvidia[0-9]*".into(),
         ],
         _ => host::open_devices(machine, group),
     };
-    vec![draft.cause("CUDA opens these files itself; being root on the host does not count in a container.").fix(fix).done()]
+    vec![draft.cause("CUDA opens these files with this process's user and groups; root on the host has no effect in a container.").fix(fix).finish()]
 }
 
 #[cfg(test)]
@@ -86,7 +87,7 @@ mod tests {
                 ],
             ),
             Case::new("files of root", root, vec![]).finds(Error, Certain, &["NVreg_DeviceFile"]),
-            Case::new("NVML's words alone", refused(machines::a10()), vec![]).finds(
+            Case::new("only NVML's message", refused(machines::a10()), vec![]).finds(
                 Error,
                 Likely,
                 &["Insufficient Permissions", "ls -l /dev/nvidia*"],

@@ -7,18 +7,18 @@ pub(super) const RULE: Rule = Rule {
     id: "driver-library-mismatch",
     title: "the loaded NVIDIA kernel module and the driver's libraries are of different versions",
     about: "\
-The driver was upgraded on disk while the old kernel module stayed loaded (an unattended upgrade does this), so every
-program that asks the GPU fails until the new module is loaded. In a container the libraries come from the host, and
-one that was started before the upgrade keeps the old ones.
+The driver was upgraded on disk while the old kernel module stayed loaded (unattended upgrades do this), so every
+program that uses the GPU fails until the new module is loaded. A container gets the driver's libraries from the host at
+its start, so a container started before the upgrade keeps the old ones.
 
 It shows as
   Failed to initialize NVML: Driver/library version mismatch
 from nvidia-smi, and as torch.cuda.is_available() being False.
 
-Seen by comparing /sys/module/nvidia/version with the version in the file name of libnvidia-ml.so.
+Detected by comparing /sys/module/nvidia/version with the version in the file name of libnvidia-ml.so.
 
-Reboot, or unload and reload the module when nothing uses the GPU; then start containers again. Holding the driver
-packages back keeps an unattended upgrade from doing it again.",
+Reboot, or unload and reload the module when no process uses the GPU; then restart the containers. Hold the driver
+packages (`apt-mark hold`) to prevent this with unattended upgrades.",
     links: &["https://github.com/NVIDIA/ubuntu-packaging-nvidia-driver/issues/3"],
     texts: &[
         Text::new("Failed to initialize NVML: Driver/library version mismatch", "Failed to initialize NVML: Driver/library version mismatch\nNVML library version: 570.148"),
@@ -28,7 +28,7 @@ packages back keeps an unattended upgrade from doing it again.",
         Text::new("nvml error: driver/library version mismatch", "nvidia-container-cli: initialization error: nvml error: driver/library version mismatch: unknown."),
     ],
     remedy: |seen| {
-        let mut lines: Vec<String> = host::where_the_driver_is(seen.machine()).into_iter().collect();
+        let mut lines: Vec<String> = host::driver_location_remark(seen.machine()).into_iter().collect();
         lines.push("sudo reboot".into());
         lines
     },
@@ -67,7 +67,7 @@ fn judge(machine: &Machine, driver: &Driver) -> Option<Finding> {
                 "kernel module {} is loaded, but the driver's libraries are {}",
                 module.value, library.value
             );
-            // Where NVML answered, a fitting library was found too: the one on disk is a second copy.
+            // If NVML answered, it found a library that matches the module: the other one is a second copy.
             match answered {
                 true => (Severity::Warning, Confidence::Likely, title),
                 false => (Severity::Error, Confidence::Certain, title),
@@ -88,7 +88,7 @@ fn judge(machine: &Machine, driver: &Driver) -> Option<Finding> {
                 .into(),
         );
     }
-    fix.extend(host::where_the_driver_is(machine));
+    fix.extend(host::driver_location_remark(machine));
     fix.push("sudo reboot".into());
     fix.push("# or without a reboot, once nothing uses the GPU:".into());
     fix.push(
@@ -96,7 +96,7 @@ fn judge(machine: &Machine, driver: &Driver) -> Option<Finding> {
     );
     let cause = match answered {
         true => {
-            "NVML answered, so a library that fits the module was found; a copy of another version lies beside it, \
+            "NVML answered, so a library that matches the module was found; there is also a copy of another version, \
              and a program that loads that copy gets no GPU."
         }
         false => {
@@ -109,12 +109,12 @@ fn judge(machine: &Machine, driver: &Driver) -> Option<Finding> {
         .fact("kernel module", driver.kernel_module.as_ref())
         .fact("user library", driver.user_library.as_ref())
         .fact("NVML says:", driver.nvml_error.as_ref());
-    Some(draft.cause(cause).fix(fix).done())
+    Some(draft.cause(cause).fix(fix).finish())
 }
 
-/// Whether two driver versions differ in a number both give; a short one (`570.124`) is no different from a longer.
+/// Whether two driver versions differ in a component both have: `570.124` and `570.124.06` do not differ.
 fn differ(module: &str, library: &str) -> bool {
-    // A soname's `1` or a Tegra name is not a driver version: those begin at 300.
+    // A soname's `1` or a Tegra name is not a driver version; driver versions begin at 300.
     let read = |text: &str| Version::parse(text).filter(|v| v.release[0] >= 300);
     match (read(module), read(library)) {
         (Some(module), Some(library)) => {
@@ -162,7 +162,7 @@ mod tests {
                 ],
             ),
             Case::new(
-                "in a container the host is told to reboot",
+                "in a container, the fix is for the host",
                 drivers(machines::in_container(machines::a10()), "570.148.08", "580.95.05", error),
                 vec![],
             )
@@ -174,7 +174,7 @@ mod tests {
             )
             .finds(Warning, Likely, &["NVML answered", "ldconfig -p"]),
             Case::new(
-                "only NVML's words",
+                "only NVML's message",
                 drivers(machines::a10(), "570.148.08", "1", error),
                 vec![],
             )

@@ -3,22 +3,22 @@ use crate::{gpu, host};
 use facts::{Confidence, Finding, Severity};
 pub(super) const RULE: Rule = Rule {
     id: "driver-silent",
-    title: "the NVIDIA driver does not come back from a call",
+    title: "a call into the NVIDIA driver does not return",
     about: "\
 A call into the driver can hang: a GPU fell off the bus (Xid 79), its firmware stopped answering (Xid 119), or a process
-that is stuck inside the driver holds a lock. nvidia-smi then hangs too, CUDA programs hang at their first call, and
-what waits inside the driver cannot be ended by any signal. A driver that only is slow looks the same for a while: with
-persistence mode off it wakes every GPU anew for each program, about a second each.
+stuck inside the driver holds a lock. nvidia-smi then hangs too, CUDA programs hang at their first call, and a process
+that waits inside the driver cannot be ended by any signal. A slow driver looks the same for a while: with persistence
+mode off it initializes every GPU again for each program, about a second for each GPU.
 
 It shows as one of
   Unable to determine the device handle for GPU 0000:02:00.0: GPU is lost. Reboot the system to recover this GPU
   NVRM: Xid (PCI:0000:44:00): 79, GPU has fallen off the bus
   NVRM: Xid (PCI:0000:61:00): 119, ... Timeout waiting for RPC from GSP!
 
-Seen by asking NVML in a process of its own, which is given up after --wait seconds.
+Detected by calling NVML in a separate process with a timeout of --wait seconds.
 
-Ask again with more patience; then look into the kernel's log. A lost GPU comes back with a reboot, often only after the
-power was off; one that is lost again has a bad slot, riser, power cable or board.",
+Try again with a longer --wait, then read the kernel log. A lost GPU comes back with a reboot, often only after a power
+cycle; one that is lost again has a bad slot, riser, power cable or board.",
     links: &[
         "https://docs.nvidia.com/deploy/xid-errors/index.html",
         "https://github.com/NVIDIA/open-gpu-kernel-modules/issues/446",
@@ -32,8 +32,8 @@ power was off; one that is lost again has a bad slot, riser, power cable or boar
         Text::new("Unable to determine the device handle for GPU*Unknown Error", "Unable to determine the device handle for GPU0000:3B:00.0: Unknown Error"),
     ],
     remedy: |seen| {
-        let mut lines: Vec<String> = host::where_the_driver_is(seen.machine()).into_iter().collect();
-        lines.extend(look_into_it());
+        let mut lines: Vec<String> = host::driver_location_remark(seen.machine()).into_iter().collect();
+        lines.extend(inspect_commands());
         lines
     },
     check: Some(check),
@@ -42,11 +42,11 @@ power was off; one that is lost again has a bad slot, riser, power cable or boar
     ..Rule::BLANK
 };
 
-fn look_into_it() -> [String; 4] {
+fn inspect_commands() -> [String; 4] {
     [
         "sudo dmesg | grep -E 'NVRM|Xid'".into(),
         "sudo fuser --verbose /dev/nvidia*".into(),
-        "# where the log tells of a lost GPU, or a process cannot be ended:".into(),
+        "# if the log reports a lost GPU, or a process cannot be ended:".into(),
         "sudo reboot".into(),
     ]
 }
@@ -67,12 +67,11 @@ fn check(context: &Context) -> Vec<Finding> {
         draft = draft.evidence(gpu::describe(gpu), gpu.name.source.clone());
     }
     let mut fix = vec!["firstlight doctor --wait 30".to_owned()];
-    fix.extend(host::where_the_driver_is(machine));
-    fix.extend(look_into_it());
-    let cause = "A GPU that is lost, firmware that stopped, or a process stuck inside the driver keeps the call from \
-                 returning; what it would have told is missing above. Waking many GPUs without persistence mode takes \
-                 long as well.";
-    vec![draft.cause(cause).fix(fix).done()]
+    fix.extend(host::driver_location_remark(machine));
+    fix.extend(inspect_commands());
+    let cause = "A lost GPU, stopped firmware, or a process stuck inside the driver blocks the call, so facts from NVML are \
+                 missing above. Initializing many GPUs without persistence mode is slow as well.";
+    vec![draft.cause(cause).fix(fix).finish()]
 }
 
 #[cfg(test)]

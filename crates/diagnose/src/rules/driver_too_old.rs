@@ -6,26 +6,26 @@ use crate::torch_build::installed;
 use crate::torch_choice::{choose, reach};
 use crate::{gpu, host};
 use facts::{Confidence, Finding, Machine, MachineKind, PyEnv, RemedyStep, Severity};
-use knowledge::cuda_drivers::{self, Reach};
+use knowledge::cuda_drivers::{self, CudaSupport};
 use knowledge::dotted;
 
 pub(super) const RULE: Rule = Rule {
     id: "driver-too-old",
     title: "the NVIDIA driver is too old for the CUDA that torch or another package was built with",
     about: "\
-A driver runs every CUDA release of its own major version and of older ones, but none of a newer major version: CUDA 13
-needs driver 580, CUDA 12 driver 525.60.13, CUDA 11 driver 450.80.02. A `pip install torch` today brings CUDA 13.
-Within a major version the minor numbers may differ: driver 550 (CUDA 12.4) runs a torch built with 12.8.
+A driver runs every CUDA release of the same or an older major version, but none of a newer major version: CUDA 13
+needs driver 580, CUDA 12 driver 525.60.13, CUDA 11 driver 450.80.02. `pip install torch` now installs a CUDA 13 build.
+Within a major version, minor versions may differ: driver 550 (CUDA 12.4) runs a torch built with 12.8.
 
 It shows as
   The NVIDIA driver on your system is too old (found version 12020).
-where 12020 stands for CUDA 12.2, and as torch.cuda.is_available() being False.
+where 12020 means CUDA 12.2, and as torch.cuda.is_available() being False.
 
-Seen by comparing the driver's CUDA limit with `cuda` in torch/version.py, and with the CUDA libraries that compiled
+Detected by comparing the driver's CUDA limit with `cuda` in torch/version.py, and with the CUDA libraries that compiled
 files of other packages need (DT_NEEDED).
 
 Install the same torch from an index of a CUDA release the driver runs, or update the driver. NVIDIA's forward
-compatibility libraries can help on data-centre GPUs; on GeForce they end in error 804.",
+compatibility libraries can help on data-centre GPUs; on GeForce they fail with error 804.",
     links: &["https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html"],
     texts: &[
         Text::new("The NVIDIA driver on your system is too old (found version {found})", "\
@@ -65,15 +65,15 @@ fn check(context: &Context) -> Vec<Finding> {
 }
 
 /// A package other than torch whose libraries need a newer CUDA than the driver runs.
-struct Newer<'a> {
+struct NewerCuda<'a> {
     native: Native<'a>,
     library: &'a str,
     cuda: u32,
 }
 
-/// The packages of an environment whose own libraries link CUDA libraries of a newer major version. A package that has a library for
-/// each CUDA release, or that works without the file, does not need it.
-fn newer_packages<'a>(machine: &Machine, env: &'a PyEnv, reach: u32) -> Vec<Newer<'a>> {
+/// The packages of an environment whose libraries are linked with CUDA libraries of a newer major version than the driver
+/// runs. Packages with one library per CUDA release, or that handle the missing file, do not count.
+fn newer_packages<'a>(machine: &Machine, env: &'a PyEnv, reach: u32) -> Vec<NewerCuda<'a>> {
     let needs = |native: &Native<'a>| {
         let needed = native.elf.needed.iter().map(|needed| needed.name.as_str());
         let releases = needed.filter_map(|name| Some((name, cuda_of_library(name)?)));
@@ -94,19 +94,19 @@ fn newer_packages<'a>(machine: &Machine, env: &'a PyEnv, reach: u32) -> Vec<Newe
             let native = *group.first()?;
             let (library, cuda) = needs(&native)?;
             native.owner()?;
-            Some(Newer { native, library, cuda })
+            Some(NewerCuda { native, library, cuda })
         })
         .collect()
 }
 
-fn judge_package(machine: &Machine, newer: &Newer<'_>) -> Option<Finding> {
+fn judge_package(machine: &Machine, newer: &NewerCuda<'_>) -> Option<Finding> {
     let driver = machine.driver.as_ref()?;
-    let floor = cuda_drivers::floor(newer.cuda)?;
+    let floor = cuda_drivers::minimum_driver(newer.cuda)?;
     let name = driver.version().map_or("the driver".to_owned(), |v| format!("driver {}", v.value));
     let title = format!(
         "{name} cannot run CUDA {}, which {} in {} needs",
         newer.cuda,
-        newer.native.what(),
+        newer.native.label(),
         newer.native.env.root
     );
     let mut draft = RULE
@@ -124,10 +124,10 @@ fn judge_package(machine: &Machine, newer: &Newer<'_>) -> Option<Finding> {
     let mut fix = host::update_driver(machine, floor.branch);
     fix.extend(other_release(&[newer.native.owner_name()?]));
     let cause = "A driver runs no CUDA major version newer than its own; the package's libraries are linked with one.";
-    Some(draft.cause(cause).fix(fix).done())
+    Some(draft.cause(cause).fix(fix).finish())
 }
 
-/// How to get releases of packages that run on the driver as it is.
+/// Commands that find releases of packages for the installed driver.
 fn other_release(packages: &[String]) -> Vec<String> {
     let packages = packages.join(" ");
     vec![
@@ -138,7 +138,7 @@ fn other_release(packages: &[String]) -> Vec<String> {
     ]
 }
 
-/// On data-centre GPUs a newer libcuda from NVIDIA's compatibility package may stand in for the driver's.
+/// Only likely on data-centre GPUs, where NVIDIA's compatibility package can replace libcuda with a newer one.
 fn confidence(machine: &Machine) -> Confidence {
     match gpu::all_geforce(machine) {
         true => Confidence::Certain,
@@ -146,7 +146,12 @@ fn confidence(machine: &Machine) -> Confidence {
     }
 }
 
-fn judge(context: &Context, env: &PyEnv, reach: Reach, newer: &[Newer<'_>]) -> Option<Finding> {
+fn judge(
+    context: &Context,
+    env: &PyEnv,
+    reach: CudaSupport,
+    newer: &[NewerCuda<'_>],
+) -> Option<Finding> {
     let machine = context.machine;
     let driver = machine.driver.as_ref()?;
     let torch = installed(env)?;
@@ -154,7 +159,7 @@ fn judge(context: &Context, env: &PyEnv, reach: Reach, newer: &[Newer<'_>]) -> O
     if cuda.0 <= reach.major {
         return None;
     }
-    let floor = cuda_drivers::floor(cuda.0)?;
+    let floor = cuda_drivers::minimum_driver(cuda.0)?;
     let name = driver.version().map_or("the driver".to_owned(), |v| format!("driver {}", v.value));
     let title = format!(
         "{name} cannot run CUDA {}, which torch {} in {} was built with",
@@ -168,12 +173,12 @@ fn judge(context: &Context, env: &PyEnv, reach: Reach, newer: &[Newer<'_>]) -> O
         }
         None => String::new(),
     };
-    // Tegra's driver comes with JetPack and has a numbering of its own.
+    // Tegra's driver is part of JetPack and has other version numbers.
     let jetson = machine.kind == MachineKind::Jetson;
     let mut fix: Vec<RemedyStep> = Vec::new();
     let driver_steps =
         || host::update_driver(machine, floor.branch).into_iter().map(RemedyStep::from);
-    // Another torch alone would leave the driver with libraries that it does not run.
+    // Replacing torch alone would leave other packages whose CUDA libraries the driver cannot run.
     let others: Vec<String> = newer.iter().filter_map(|it| it.native.owner_name()).collect();
     if !others.is_empty() && !jetson {
         fix.extend(driver_steps());
@@ -213,7 +218,7 @@ fn judge(context: &Context, env: &PyEnv, reach: Reach, newer: &[Newer<'_>]) -> O
     );
     for it in newer {
         draft = draft.evidence(
-            format!("{} needs {} too (DT_NEEDED)", it.native.what(), it.library),
+            format!("{} needs {} too (DT_NEEDED)", it.native.label(), it.library),
             it.native.file.path.clone(),
         );
     }
@@ -227,7 +232,7 @@ fn judge(context: &Context, env: &PyEnv, reach: Reach, newer: &[Newer<'_>]) -> O
             reach.major
         ))
         .fix(fix)
-        .done();
+        .finish();
     Some(finding)
 }
 
@@ -258,7 +263,7 @@ mod tests {
                     "sudo ubuntu-drivers install nvidia:580",
                 ],
             ),
-            Case::new("S02: another torch would leave vllm's libraries with the same driver", machines::a10(), {
+            Case::new("S02: vllm's libraries need the newer CUDA too", machines::a10(), {
                 let env = env("/v").torch("2.15.0+cu130", Some("13.0")).dist("vllm", "0.33.0");
                 let library = found("libcudart.so.13", "/v/nvidia/cu13/lib/libcudart.so.13", FoundBy::Loaded);
                 let needs = Elf { needed: vec![library], module: Some(true), ..elf() };
@@ -297,7 +302,7 @@ mod tests {
                         .build(),
                 ]
             }),
-            Case::new("judged by the version where no limit was read", without_limit(machines::a10()), cu13())
+            Case::new("the limit follows from the driver version", without_limit(machines::a10()), cu13())
                 .finds(Error, Likely, &["driver 570.148.08", "needs driver 580 or newer"])
                 .without(&["found version"]),
             Case::new(

@@ -10,19 +10,19 @@ pub(super) const RULE: Rule = Rule {
     id: "duplicate-dist",
     title: "one package installed twice, or the remains of an interrupted install",
     about: "\
-Each installed package has one dist-info folder. Two with different versions in one site-packages mean that an install
-wrote over another without removing it: which files are there is open, and tools disagree about the version. Folders
-that begin with `~` are what pip set aside while it replaced a package and never cleaned up, because it was interrupted
-or a file was in use.
+Each installed package has one dist-info folder. Two dist-info folders of different versions in one site-packages mean
+that an install overwrote another without removing it: it is unknown which version's files are there, and tools report
+different versions. Folders that begin with `~` are backups that pip made while it replaced a package and did not
+delete, because it was interrupted or a file was in use.
 
 It shows as
   WARNING: Ignoring invalid distribution ~orch
-from pip, or as a version that `pip list` and the imported package tell differently.
+from pip, or as different versions in `pip list` and in the imported package.
 
-Seen in the names of the dist-info folders.
+Detected in the names of the dist-info folders.
 
-Remove every copy and install the one that is wanted; delete the `~` folders. The same package in two site-packages is
-no damage: the first on the path is used.",
+Remove every copy and install the one you need; delete the `~` folders. The same package in two site-packages is not a
+fault: the first on sys.path is used.",
     links: &[],
     texts: &[Text::new("WARNING: Ignoring invalid distribution {name}", "WARNING: Ignoring invalid distribution ~orch (/home/user/.venv/lib/python3.12/site-packages)")],
     role: super::Role::Notice,
@@ -98,7 +98,7 @@ fn twice_in_one(env: &PyEnv, name: &str, copies: &[&Dist]) -> Finding {
     for dist in copies {
         draft = draft.evidence(format!("{name} {}", dist.version), dist.path.clone());
     }
-    // torch's version.py tells which files are there; for other packages the newest record is the likelier.
+    // torch's version.py shows which files are there; for other packages the newest version is more probable.
     let installed =
         env.torch.as_ref().filter(|_| name == "torch").map(|torch| torch.version.as_str());
     let newest =
@@ -118,10 +118,10 @@ fn twice_in_one(env: &PyEnv, name: &str, copies: &[&Dist]) -> Finding {
     draft
         .cause("An install wrote over another without removing it, so files of both may be mixed.")
         .fix(fix)
-        .done()
+        .finish()
 }
 
-/// Packages that pip set aside to replace them and that nothing has replaced.
+/// Packages that pip backed up to replace them and that were never replaced.
 fn never_replaced(env: &PyEnv) -> Option<Finding> {
     let gone: Vec<&Dist> = env.dists.iter().filter(|dist| is_gone(env, dist)).collect();
     let first = gone.first()?;
@@ -144,19 +144,19 @@ fn never_replaced(env: &PyEnv) -> Option<Finding> {
         .collect();
     let finding = draft
         .cause(
-            "pip was ended after it had moved the old release aside and before the new one had its dist-info. Files of \
-             either may lie there, and no tool knows the package.",
+            "pip ended after it had backed up the old release and before the dist-info of the new one was written. Files \
+             of both may be there, and no tool knows the package.",
         )
         .fix([
-            "# the release that was there; name another one where that was wanted:".into(),
+            "# the old release; name another one if you need it:".into(),
             Installer::of(env).install(&specs, None),
         ])
         .fix(gone.iter().map(|dist| removal(&dist.path)))
-        .done();
+        .finish();
     Some(finding)
 }
 
-/// Whether a package was set aside and nothing of its name is installed.
+/// Whether a package was backed up by pip and is not installed.
 fn is_gone(env: &PyEnv, dist: &Dist) -> bool {
     is_leftover(dist) && !dist.name.starts_with('~') && live_dist(env, &dist.name).is_none()
 }
@@ -172,7 +172,7 @@ fn public(version: &str) -> &str {
 fn leftovers(env: &PyEnv) -> Option<Finding> {
     let set_aside = env.dists.iter().filter(|dist| is_leftover(dist) && !is_gone(env, dist));
     let of_dists = set_aside.map(|dist| dist.path.as_str());
-    // A folder without readable METADATA is no distribution; the record then names it among the problems.
+    // A folder without readable METADATA is not a distribution; `problems` names it.
     let of_problems = env.problems.iter().filter_map(|problem| leftover_path(problem));
     let left: BTreeSet<&str> = of_dists.chain(of_problems).compact_set();
     if left.is_empty() {
@@ -188,13 +188,13 @@ fn leftovers(env: &PyEnv) -> Option<Finding> {
         draft = draft.evidence(format!("folder {}", last_part(path)), *path);
     }
     let finding = draft
-        .cause("pip set the folder aside while it replaced the package and did not come to delete it; nothing reads it.")
+        .cause("The folder is a backup that pip made while it replaced the package and did not delete; nothing reads it.")
         .fix(left.iter().map(|path| removal(path)))
-        .done();
+        .finish();
     Some(finding)
 }
 
-/// The path of a `~...dist-info` folder that a sentence names.
+/// The path of a `~...dist-info` folder in a problem's text.
 fn leftover_path(problem: &str) -> Option<&str> {
     let name = problem.find("/~")?;
     let ends = [".dist-info", ".egg-info"]
@@ -207,7 +207,7 @@ fn last_part(path: &str) -> &str {
     path.trim_end_matches('/').rsplit('/').next().unwrap_or(path)
 }
 
-/// Different versions in different folders: the first on the path is used, which is no damage but good to know.
+/// Different versions of one package in different folders: the first on sys.path is used. Information only.
 fn shadowed(env: &PyEnv, groups: &BTreeMap<String, Vec<&Dist>>) -> Option<Finding> {
     let mut lines = Vec::new();
     for (name, dists) in groups {
@@ -241,7 +241,9 @@ fn shadowed(env: &PyEnv, groups: &BTreeMap<String, Vec<&Dist>>) -> Option<Findin
         draft = draft.evidence(what, source);
     }
     Some(
-        draft.cause("Python takes a package from the first folder of its path that has it.").done(),
+        draft
+            .cause("Python imports a package from the first folder on sys.path that has it.")
+            .finish(),
     )
 }
 
@@ -262,7 +264,7 @@ mod tests {
             env("/v").dist_at("torch", "2.5.1", &format!("{site}/~orch-2.5.1.dist-info")).build();
         let mut unread = env("/v").build();
         unread.problems =
-            vec![format!("{site}/~orch-2.1.0.dist-info is what an interrupted pip left behind")];
+            vec![format!("{site}/~orch-2.1.0.dist-info is a remnant of an interrupted pip")];
         let mut two_folders = env("/usr")
             .system()
             .dist_at("numpy", "1.26.4", "/usr/lib/python3/dist-packages/numpy-1.26.4.dist-info")
@@ -291,17 +293,17 @@ mod tests {
                     "pip install torch==2.9.1 --index-url https://download.pytorch.org/whl/cu128",
                 ],
             ),
-            Case::new("what pip set aside", machines::a10(), vec![leftover]).finds(
+            Case::new("a backup folder of pip", machines::a10(), vec![leftover]).finds(
                 Info,
                 Certain,
                 &["~orch-2.5.1.dist-info", "rm -r -- '/v/lib/python3.12/site-packages/~orch-2.5.1.dist-info'"],
             ),
-            Case::new("the same, known from the problems", machines::a10(), vec![unread]).finds(
+            Case::new("a backup folder without METADATA", machines::a10(), vec![unread]).finds(
                 Info,
                 Certain,
                 &["remains of an interrupted install in /v: ~orch-2.1.0.dist-info", "site-packages/~orch-2.1.0.dist-info'"],
             )
-            .without(&["left behind'"]),
+            .without(&["interrupted pip'"]),
             Case::new("pip was killed while it replaced torch", machines::a10(), vec![killed]).finds(
                 Warning,
                 Likely,

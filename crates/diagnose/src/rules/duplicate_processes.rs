@@ -6,18 +6,18 @@ pub(super) const RULE: Rule = Rule {
     id: "duplicate-processes",
     title: "several processes of one program on one GPU",
     about: "\
-The same program runs more than once on one GPU, each copy with its own weights and its own cache. Often an earlier
-run was forgotten in another terminal or notebook, or a server was started twice; it can be meant. A model that takes
-6 to 7 GB takes that as many times as there are copies.
+The same program runs more than once on one GPU, each copy with its own weights and cache. Often an earlier run was
+forgotten in another terminal or notebook, or a server was started twice; it can also be intended. Each copy of a model
+of 6 to 7 GB takes another 6 to 7 GB.
 
-It shows as memory that is nearly gone before a run begins:
+It shows as memory that is nearly full before a run begins:
   18973MiB / 23028MiB
 with several python processes of about the same size in nvidia-smi.
 
-Seen by joining NVML's list of processes with their command lines; workers of one parent are not counted as copies.
+Detected by joining NVML's process list with the command lines; workers of one parent are not counted as copies.
 
-Look at the age of each and stop those nobody waits for, one by one, by number. It is no leak: memory of a process
-comes back when the process ends.",
+Check the age of each process and stop those that are no longer needed, one by one, by PID. This is not a memory leak:
+the memory of a process is freed when it ends.",
     links: &[
         "https://docs.nvidia.com/deploy/nvidia-smi/index.html",
     ],
@@ -50,7 +50,7 @@ fn check(context: &Context) -> Vec<Finding> {
         .collect()
 }
 
-/// Without those that another of them, or the parent of another, started: a program and its workers are one run.
+/// Removes processes that another process of the list, or its launcher, started: a program and its workers are one run.
 fn heads<'a>(machine: &Machine, processes: &[&'a GpuProcess]) -> Vec<&'a GpuProcess> {
     let parent_of = |pid: u32| {
         let process = machine.gpu_processes.iter().find(|process| process.pid == pid);
@@ -58,7 +58,7 @@ fn heads<'a>(machine: &Machine, processes: &[&'a GpuProcess]) -> Vec<&'a GpuProc
     };
     let below_another = |process: &&GpuProcess| {
         let mut pid = parent_of(process.pid);
-        // As many steps as there are processes end any loop a changing /proc could show.
+        // The step limit ends a cycle of parents, which /proc can show while it changes.
         for _ in 0..=machine.gpu_processes.len() {
             match pid {
                 Some(found) if processes.iter().any(|other| other.pid == found) => return true,
@@ -70,7 +70,7 @@ fn heads<'a>(machine: &Machine, processes: &[&'a GpuProcess]) -> Vec<&'a GpuProc
     };
     let heads: Vec<&GpuProcess> =
         processes.iter().copied().filter(|process| !below_another(process)).collect();
-    // Siblings that a launcher started together, as torchrun does.
+    // Workers that a launcher such as torchrun started together.
     let parent = |process: &GpuProcess| process.parent.as_ref().map(|fact| fact.value.clone());
     let launched = |process: &&GpuProcess| {
         let Some((pid, name)) = parent(process) else { return false };
@@ -119,13 +119,13 @@ fn judge(machine: &Machine, gpu: u32, program: &str, processes: &[&GpuProcess]) 
             used.source.clone(),
         );
     }
-    // The youngest is most likely the one somebody is looking at.
+    // The youngest process is most likely the run in use.
     let mut oldest = processes.to_vec();
     oldest.compact_sort_by_key(|process| {
         std::cmp::Reverse(process.age_seconds.as_ref().map_or(0, |age| age.value))
     });
     let mut fix =
-        vec!["# those nobody waits for, one by one; it asks before it does anything:".to_owned()];
+        vec!["# stop unneeded processes one by one; it asks before it stops a process:".to_owned()];
     fix.extend(
         oldest[..oldest.len() - 1]
             .iter()
@@ -133,9 +133,9 @@ fn judge(machine: &Machine, gpu: u32, program: &str, processes: &[&GpuProcess]) 
     );
     Some(
         draft
-            .cause("Each copy holds its own weights and cache. It may be meant; often an earlier run was forgotten.")
+            .cause("Each copy holds its own weights and cache. This may be intended; often an earlier run was forgotten.")
             .fix(fix)
-            .done(),
+            .finish(),
     )
 }
 

@@ -2,18 +2,17 @@ use super::{Role, Rule, Text};
 
 pub(super) const RULE: Rule = Rule {
     id: "engine-core-failed",
-    title: "vLLM's engine process ended; the reason stands above",
+    title: "vLLM's engine process ended; the cause is earlier in the log",
     about: "\
-vLLM runs its engine in processes of its own. When one ends while it starts, the process that waits for it knows only
-that it is gone: the words that follow are the same for a missing library, a driver that is too old, a full GPU or a
-model that is not supported. The root cause is in the engine's own lines further up, marked (EngineCore ...) or
-(Worker ...).
+vLLM runs its engine in separate processes. When one of them fails during startup, the process that waits for it knows
+only that it exited: the message is the same for a missing library, a driver that is too old, a full GPU or an
+unsupported model. The root cause is in the engine's own log lines further up, marked (EngineCore ...) or (Worker ...).
 
 It shows as
   RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {}
 
-Look for the first ERROR or Traceback of the engine, and paste the whole log: `firstlight explain` finds what it knows
-in it, wherever it stands.",
+Look for the first ERROR or Traceback of the engine, or give the whole log to `firstlight explain`, which searches it
+for known errors.",
     links: &["https://github.com/vllm-project/vllm/issues/21882"],
     texts: &[
         Text::new("Engine core initialization failed", "RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {}"),

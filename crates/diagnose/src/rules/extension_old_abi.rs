@@ -5,17 +5,17 @@ use facts::Finding;
 
 pub(super) const RULE: Rule = Rule {
     id: "extension-old-abi",
-    title: "an extension built for the old C++ ABI beside a torch with the new one",
+    title: "an extension built for the old C++ ABI with a torch of the new one",
     about: "\
 An extension was compiled with _GLIBCXX_USE_CXX11_ABI=0, and the installed torch with 1, the default of PyTorch's wheels
-from 2.7 on. The two spell std::string differently inside every function's name, so the dynamic loader finds none of
-torch's functions that take a string.
+from 2.7 on. The two ABIs mangle std::string differently, so the dynamic loader finds none of torch's functions that
+take a string.
 
 It shows, when the extension is imported, as
   undefined symbol: _ZN3c105ErrorC2ENS_14SourceLocationESs
 which reads c10::Error::Error(c10::SourceLocation, std::string): the `Ss` at the end is the old ABI.
 
-Seen by looking the extension's undefined symbols up in what the installed libc10.so exports.
+Detected by looking the extension's undefined symbols up in what the installed libc10.so exports.
 
 Install the wheel whose name has cxx11abiTRUE, or build the extension here against the installed torch.",
     links: &[
@@ -37,7 +37,7 @@ Install the wheel whose name has cxx11abiTRUE, or build the extension here again
 };
 
 fn check(context: &Context) -> Vec<Finding> {
-    const CAUSE: &str = "The two C++ ABIs spell std::string differently inside every function's name, so the loader finds none of torch's functions that take a string.";
+    const CAUSE: &str = "The two C++ ABIs mangle std::string differently, so the loader finds none of torch's functions that take a string.";
     abi::findings(&RULE, context, Mismatch::OldAbi, CAUSE)
 }
 
@@ -58,7 +58,7 @@ mod tests {
         let new = "_ZN3c105ErrorC2ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE";
         let old = "_ZN3c105ErrorC2ENS_14SourceLocationESs";
         vec![
-            Case::new("abiFALSE beside a new torch", machines::a10(), env(old, new)).finds(
+            Case::new("abiFALSE with a new torch", machines::a10(), env(old, new)).finds(
                 Error,
                 Certain,
                 &[
@@ -80,7 +80,7 @@ mod tests {
                 }
                 vec![facts::PyEnv { native_files: vec![own, sibling], ..env }]
             }),
-            Case::new("torch_c_dlpack_ext: a build for each torch, none of which an import names", machines::a10(), {
+            Case::new("torch_c_dlpack_ext: a build for each torch, chosen at run time", machines::a10(), {
                 let mut env = env(old, new).remove(0);
                 let name = "torch_c_dlpack_ext/libtorch_c_dlpack_addon_torch24-cpu.so";
                 let mut file = env.native_files.remove(0);

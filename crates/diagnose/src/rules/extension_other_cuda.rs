@@ -9,14 +9,14 @@ pub(super) const RULE: Rule = Rule {
     id: "extension-other-cuda",
     title: "an extension of torch was compiled for another CUDA major version",
     about: "\
-An extension that uses torch's interface in C++ was compiled for CUDA 12, and torch itself for CUDA 13, or the reverse.
-Where both CUDA runtimes are installed the import works, and one process has two of them: handles of cuBLAS and other
-libraries that torch passes belong to the other one, and each runtime loads kernels and reserves memory for itself.
+An extension that uses torch's C++ API was compiled for CUDA 12, and torch itself for CUDA 13, or the reverse. If both
+CUDA runtimes are installed, the import works and the process has two of them: handles of cuBLAS and other libraries
+from torch belong to the other runtime, and each runtime loads its own kernels and reserves its own memory.
 
-Seen in the names of the CUDA libraries that the compiled files need (libcudart.so.12), for extensions that need torch's
-own libraries as well; no label or version is trusted. `missing-cuda-library` reports libraries that are not installed.
+Detected in the sonames of the CUDA libraries that the compiled files need (libcudart.so.12), for extensions that also
+link torch's libraries; labels and versions are ignored. `missing-cuda-library` reports libraries that are missing.
 
-Install the extension's build for the CUDA of your torch, or a torch of that CUDA.",
+Install the extension's build for the CUDA of your torch, or a torch for that CUDA.",
     links: &["https://github.com/vllm-project/vllm/issues/52300"],
     remedy: |seen| vec![format!("{} -m pip check", seen.installer().python())],
     needs: &[Need::Environment],
@@ -30,13 +30,13 @@ fn check(context: &Context) -> Vec<Finding> {
     context.envs.iter().flat_map(judge).collect()
 }
 
-/// CUDA libraries that a file needs and finds, each with the CUDA major version of its name.
+/// CUDA libraries that a file needs and that are found, each with the CUDA major version in its soname.
 fn loaded<'a>(native: &Native<'a>) -> impl Iterator<Item = (&'a str, u32)> {
     let found = native.elf.needed.iter().filter(|needed| needed.path.is_some());
     found.filter_map(|needed| Some((needed.name.as_str(), cuda_of_library(&needed.name)?)))
 }
 
-/// The first that is of another major version than this.
+/// The first of them with another CUDA major version than `own`.
 fn of_other<'a>(native: &Native<'a>, own: u32) -> Option<(&'a str, u32)> {
     loaded(native).find(|(_, major)| *major != own)
 }
@@ -49,7 +49,7 @@ fn extends_torch(native: &Native<'_>) -> bool {
 fn judge(env: &PyEnv) -> Vec<Finding> {
     let torch: Vec<Native<'_>> = files(env).filter(Native::is_torch).collect();
     let of_torch: BTreeSet<u32> = torch.iter().flat_map(loaded).map(|(_, major)| major).collect();
-    // A torch without CUDA, and one that needs two majors itself, say nothing about extensions.
+    // A torch without CUDA, or one that itself needs two major versions, cannot be compared.
     let [own] = of_torch.into_iter().collect::<Vec<_>>()[..] else { return Vec::new() };
     let needs_own = |native: &&Native<'_>| loaded(native).any(|(_, major)| major == own);
     let Some(of_torch) = torch.iter().find(needs_own) else { return Vec::new() };
@@ -74,7 +74,7 @@ fn found(
     torch: &Native<'_>,
     own: u32,
 ) -> Finding {
-    let what = native.what();
+    let what = native.label();
     let name = native.owner().map_or("the extension", |dist| &dist.name);
     let title = format!("{what} in {} is for CUDA {major}, and its torch for CUDA {own}", env.root);
     let of_torch = loaded(torch).find(|(_, major)| *major == own).map_or("", |(name, _)| name);
@@ -82,7 +82,7 @@ fn found(
         .evidence(format!("needs {library}"), native.file.path.clone())
         .evidence(format!("needs {of_torch}"), torch.file.path.clone())
         .cause(
-            "One process loads two CUDA runtimes, and the extension uses another one than torch.",
+            "The process loads two CUDA runtimes, and the extension uses another one than torch.",
         )
         .fix([
             RemedyStep::from(format!(
@@ -90,7 +90,7 @@ fn found(
             )),
             Installer::of(env).check(),
         ])
-        .done()
+        .finish()
 }
 
 #[cfg(test)]
@@ -98,7 +98,7 @@ mod tests {
     use crate::test_support::{Case, elf, env, found, machines};
     use facts::{Confidence::*, Elf, FoundBy, Severity::*};
 
-    /// A file that finds these libraries.
+    /// A file that needs these libraries, all of which are found.
     fn needing(names: &[&str]) -> Elf {
         let needed = names.iter().map(|name| found(name, &format!("/x/{name}"), FoundBy::Runpath));
         Elf { needed: needed.collect(), ..elf() }
@@ -116,7 +116,7 @@ mod tests {
         let check =
             |what, extension: &[&str]| Case::new(what, machines::h200(), vec![pair(extension)]);
         vec![
-            check("both are there", &["libc10.so", "libcudart.so.12"]).finds(
+            check("both runtimes are installed", &["libc10.so", "libcudart.so.12"]).finds(
                 Warning,
                 Certain,
                 &[
@@ -126,13 +126,13 @@ mod tests {
                     "install its build for CUDA 13",
                 ],
             ),
-            check("by cuFFT, which counts one behind", &["libtorch.so", "libcufft.so.11"])
+            check("cuFFT 11 is of CUDA 12", &["libtorch.so", "libcufft.so.11"])
                 .finds(Warning, Certain, &["is for CUDA 12"]),
             check("of torch's CUDA", &["libc10.so", "libcudart.so.13", "libcufft.so.12"]),
             check("it does not extend torch", &["libcudart.so.12"]),
             check("no CUDA at all", &["libc10.so", "libcudnn.so.9"]),
             Case::new(
-                "it is not installed: another rule's",
+                "the library is not installed",
                 machines::h200(),
                 vec![
                     env("/v")
@@ -142,7 +142,7 @@ mod tests {
                         .compiled(
                             "sgl-kernel",
                             "sgl_kernel/common_ops.abi3.so",
-                            crate::test_support::lacking("libcudart.so.12"),
+                            crate::test_support::elf_missing_library("libcudart.so.12"),
                         )
                         .build(),
                 ],

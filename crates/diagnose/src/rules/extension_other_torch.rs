@@ -7,17 +7,17 @@ pub(super) const RULE: Rule = Rule {
     id: "extension-other-torch",
     title: "an extension compiled against another torch than the installed one",
     about: "\
-An extension calls functions of torch (c10, at, torch) that the installed torch does not have under that name: it was
-compiled against another release. That is what happens when pip builds a source package in isolation: it brings the
-newest torch into a place of its own, compiles against that, and installs the result beside an older one.
+An extension calls functions of torch (c10, at, torch) that the installed torch does not export under that name: it was
+compiled against another release. This happens when pip builds a source package with build isolation: it downloads the
+newest torch into a temporary environment, compiles against it, and installs the result next to an older torch.
 
 It shows, when the extension is imported, as for example
   undefined symbol: _ZN3c107WarningC1ESt7variantIJNS0_11UserWarningENS0_18DeprecationWarningEEE...
 or with any other name that begins _ZN3c10, _ZN2at or _ZN5torch.
 
-Seen by looking the extension's undefined symbols up in what the installed torch libraries export.
+Detected by looking the extension's undefined symbols up in what the installed torch libraries export.
 
-Build the extension here without isolation, so that it meets the torch it will run with.",
+Build the extension here without build isolation, so that it is compiled against the installed torch.",
     links: &[
         "https://github.com/state-spaces/mamba/issues/764",
         "https://github.com/state-spaces/mamba/issues/787",
@@ -40,7 +40,7 @@ Build the extension here without isolation, so that it meets the torch it will r
 };
 
 fn check(context: &Context) -> Vec<Finding> {
-    const CAUSE: &str = "torch promises no stable C++ interface between its releases: what this file asks for is not in the torch beside it.";
+    const CAUSE: &str = "torch has no stable C++ ABI between releases: the installed torch lacks a function that this file calls.";
     abi::findings(&RULE, context, Mismatch::Other, CAUSE)
 }
 
@@ -57,21 +57,29 @@ mod tests {
         };
         let gone = "_ZN3c104cuda29c10_cuda_check_implementationEiPKcS2_jb";
         vec![
-            Case::new("xformers of another torch", machines::a10(), env("xformers", gone, "xformers/_C.so"))
+            Case::new(
+                "xformers of another torch",
+                machines::a10(),
+                env("xformers", gone, "xformers/_C.so"),
+            )
+            .finds(
+                Error,
+                Certain,
+                &[
+                    "xformers 0.0.35 in /v was built for another torch than the 2.9.1+cu128",
+                    "it is in torch 2.10 to 2.13",
+                    "/v/bin/python -m pip install xformers torch==2.9.1",
+                ],
+            ),
+            Case::new("a file that no package lists", machines::a10(), env("", gone, "own.so"))
                 .finds(
                     Error,
                     Certain,
                     &[
-                        "xformers 0.0.35 in /v was built for another torch than the 2.9.1+cu128 beside it",
-                        "it is in torch 2.10 to 2.13",
-                        "/v/bin/python -m pip install xformers torch==2.9.1",
+                        "/v/lib/python3.12/site-packages/own.so in /v",
+                        "rm /v/lib/python3.12/site-packages/own.so",
                     ],
                 ),
-            Case::new("a file of nobody", machines::a10(), env("", gone, "own.so")).finds(
-                Error,
-                Certain,
-                &["/v/lib/python3.12/site-packages/own.so in /v", "rm /v/lib/python3.12/site-packages/own.so"],
-            ),
             Case::new(
                 "a library its package may never open",
                 machines::a10(),
@@ -81,7 +89,8 @@ mod tests {
             Case::new("torchtext: a library that an import names", machines::a10(), {
                 let mut envs = env("xformers", gone, "xformers/libtorchtext.so");
                 let elf = envs[0].native_files[0].elf.as_mut().expect("an ELF file");
-                elf.opened_by = Some("/v/lib/python3.12/site-packages/xformers/_extension.py".into());
+                elf.opened_by =
+                    Some("/v/lib/python3.12/site-packages/xformers/_extension.py".into());
                 envs
             })
             .finds(Error, Certain, &["libtorchtext.so"]),
@@ -91,8 +100,16 @@ mod tests {
                 env("xformers", "torch_call_dispatcher", "xformers/_C.so"),
             )
             .finds(Error, Certain, &["torch_call_dispatcher"]),
-            Case::new("not torch's symbol", machines::a10(), env("xformers", "MPI_Init", "xformers/_C.so")),
-            Case::new("a python symbol", machines::a10(), env("xformers", "PyObject_Call", "xformers/_C.so")),
+            Case::new(
+                "not torch's symbol",
+                machines::a10(),
+                env("xformers", "MPI_Init", "xformers/_C.so"),
+            ),
+            Case::new(
+                "a python symbol",
+                machines::a10(),
+                env("xformers", "PyObject_Call", "xformers/_C.so"),
+            ),
         ]
     }
 }

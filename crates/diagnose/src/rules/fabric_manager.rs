@@ -6,17 +6,17 @@ pub(super) const RULE: Rule = Rule {
     id: "fabric-manager",
     title: "the GPUs wait for the fabric manager",
     about: "\
-On machines whose GPUs are joined by NVSwitch (HGX and DGX boards with A100, H100, H200, B200) CUDA starts only after
-NVIDIA's fabric manager has set up the switches. It is a service of its own, and its version has to equal the driver's
-to the last number, so a driver upgrade without it stops every GPU. nvidia-smi works all the same.
+On machines whose GPUs are connected by NVSwitch (HGX and DGX boards with A100, H100, H200, B200), CUDA starts only
+after NVIDIA's fabric manager has configured the switches. It is a separate service whose version has to match the
+driver's exactly, so a driver upgrade without it stops CUDA on every GPU. nvidia-smi still works.
 
 It shows as torch.cuda.is_available() being False, with
   Error 802: system not yet initialized
 
-Seen by the driver listing NVSwitches while no process is the fabric manager; in a container, whose processes are its
-own, by its words alone. `nvidia-smi -q` has Fabric State: In Progress then.
+Detected by the driver listing NVSwitches while no process is named nv-fabricmanager. A container does not see the
+host's processes, so there only the message shows it. `nvidia-smi -q` then has Fabric State: In Progress.
 
-Install the fabric manager of the driver's version and start it; in a container or a virtual machine, on the host.",
+Install the fabric manager in the driver's version and start it; for a container or a virtual machine, on the host.",
     links: &[
         "https://github.com/pytorch/pytorch/issues/35710",
         "https://docs.nvidia.com/datacenter/tesla/fabric-manager-user-guide/index.html",
@@ -42,9 +42,9 @@ Install the fabric manager of the driver's version and start it; in a container 
     ..Rule::BLANK
 };
 
-/// Installs the service in the driver's own version and starts it.
+/// Installs the service in the driver's version and starts it.
 fn start(machine: &Machine) -> Vec<String> {
-    let mut lines: Vec<String> = host::where_the_driver_is(machine).into_iter().collect();
+    let mut lines: Vec<String> = host::driver_location_remark(machine).into_iter().collect();
     let driver = machine.driver.as_ref().and_then(Driver::version);
     let package = driver.and_then(|version| {
         let branch = version.value.split('.').next()?;
@@ -65,7 +65,7 @@ fn check(context: &Context) -> Vec<Finding> {
 fn judge(machine: &Machine) -> Option<Finding> {
     let driver = machine.driver.as_ref()?;
     let switches = driver.nvswitches.as_ref()?;
-    // A container sees its own processes alone: the host's service is none of them.
+    // A container sees only its own processes, not the host's service.
     if driver.fabric_manager.is_some() || host::container(machine).is_some() {
         return None;
     }
@@ -79,7 +79,7 @@ fn judge(machine: &Machine) -> Option<Finding> {
         .evidence(gpu::describe(gpu), gpu.name.source.clone())
         .cause("CUDA starts on these GPUs only after the fabric manager has set up the switches between them.")
         .fix(start(machine))
-        .done();
+        .finish();
     Some(finding)
 }
 
@@ -99,13 +99,13 @@ mod tests {
         let words = ["4 NVSwitches are here", "sudo systemctl enable --now nvidia-fabricmanager"];
         vec![
             Case::new(
-                "switches that nobody sets up",
+                "switches without a fabric manager",
                 with_switches(machines::h200(), None),
                 Vec::new(),
             )
             .finds(Severity::Error, Confidence::Likely, &words),
             Case::new(
-                "switches that are set up",
+                "switches with a fabric manager",
                 with_switches(machines::h200(), Some(2841)),
                 Vec::new(),
             ),
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn where_no_switch_is_seen_nothing_can_be_told() {
+    fn message_is_unconfirmed_without_nvswitches() {
         let text = "Error 802: system not yet initialized";
         let confirmed = |machine: &Machine| crate::explain(text, machine, &[])[0].confirmed_here;
         assert_eq!(confirmed(&with_switches(machines::h200(), None)), Some(true));

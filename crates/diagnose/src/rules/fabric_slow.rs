@@ -4,17 +4,17 @@ use facts::{CollectiveKind, Confidence, FabricReport, Finding, GpusReport, PeerC
 
 pub(super) const RULE: Rule = Rule {
     id: "fabric-slow",
-    title: "GPUs are slower between each other than their links or their siblings",
+    title: "peer-to-peer copies are slower than the links or the other GPU pairs",
     about: "\
-A model that is split over GPUs waits for the slowest way between two of them at every layer. A way is slow where an
-NVLink is down, a PCIe slot gives fewer lanes, copies go up to the processor and down again (ACS, IOMMU), the two GPUs
-hang on different sockets, or the link runs with errors and sends again.
+A tensor-parallel model waits for the slowest GPU pair at every layer. A pair is slow if an NVLink is down, a PCIe slot
+has fewer lanes, copies are routed through the CPU (ACS, IOMMU), the two GPUs are attached to different sockets, or the
+link has errors and retransmits.
 
-Seen by copies of 256 MiB between each two GPUs, verified: one way is more than 10 % below the median of the ways with
-the same links, or below 60 % of what NVLinks or 40 % of what PCIe carries by number and rate; or NCCL's large
-all-reduce is below half of it over NVLinks.
+Detected by verified copies of 256 MiB between each pair of GPUs, in each direction: one direction is more than 10 %
+below the median of those with the same links, or below 60 % of the nominal NVLink bandwidth or 40 % of the nominal PCIe
+bandwidth; or the bus bandwidth of NCCL's large all-reduce is below half of the nominal NVLink bandwidth.
 
-Compare the links with nvidia-smi, count their errors, and look at what lies between the two.",
+Compare the links with nvidia-smi, check their error counters, and check the topology between the two GPUs.",
     links: &[
         "https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md",
         "https://github.com/NVIDIA/nvbandwidth",
@@ -27,14 +27,15 @@ Compare the links with nvidia-smi, count their errors, and look at what lies bet
     ..Rule::BLANK
 };
 
-/// Of the median of ways with the same links.
+/// Lowest accepted fraction of the median rate of GPU pairs with the same links.
 const OF_SIBLINGS: f64 = 0.9;
-/// Of what the links carry: copy engines reach four fifths of NVLinks, and seven eighths of PCIe where no bridge is between.
+/// Lowest accepted fraction of the nominal link bandwidth. Peer copies reach 4/5 of NVLink, and 7/8 of PCIe without a
+/// bridge in between.
 const OF_NVLINKS: f64 = 0.6;
 const OF_PCIE: f64 = 0.4;
-/// NCCL's bus bandwidth of what NVLinks carry.
+/// Lowest accepted fraction of the nominal NVLink bandwidth for NCCL's bus bandwidth.
 const OF_SUMS: f64 = 0.5;
-/// Sizes from which a rate is the links' and not the start's.
+/// Transfer sizes in bytes from which bandwidth, not latency, dominates.
 const LARGE_COPY: u64 = 16 << 20;
 const LARGE_SUM: u64 = 128 << 20;
 const SOURCE: &str = "gpus.json";
@@ -57,7 +58,7 @@ fn pairs(fabric: &FabricReport) -> Option<Finding> {
             gbps < least * links.gbps
         });
         let (of, words) = match (below, limit) {
-            (Some(usual), _) => (usual, format!("the ways like it have {usual:.0} GB/s")),
+            (Some(usual), _) => (usual, format!("the same links elsewhere reach {usual:.0} GB/s")),
             (None, Some(links)) => {
                 (links.gbps, format!("{} carry {:.0} GB/s", links.words, links.gbps))
             }
@@ -68,7 +69,7 @@ fn pairs(fabric: &FabricReport) -> Option<Finding> {
     slow.compact_sort_by(|a, b| a.0.total_cmp(&b.0));
     let (share, worst, _) = slow.first()?;
     let title = format!(
-        "copies from GPU {} to GPU {} are slow: {:.0} % of what they should be",
+        "copies from GPU {} to GPU {} are slow: {:.0} % of the expected rate",
         worst.from,
         worst.to,
         100.0 * share
@@ -77,13 +78,13 @@ fn pairs(fabric: &FabricReport) -> Option<Finding> {
     for (_, copy, words) in &slow {
         draft = draft.evidence(format!("GPU {} to GPU {}: {words}", copy.from, copy.to), SOURCE);
     }
-    let cause = "A link between the two is down, narrow or sends again, or copies take a longer way than the others'.";
-    Some(draft.cause(cause).fix(commands()).done())
+    let cause = "A link between the two is down, narrow or retransmits, or their copies take a longer route than others.";
+    Some(draft.cause(cause).fix(commands()).finish())
 }
 
 fn sums(fabric: &FabricReport) -> Option<Finding> {
     let links = fabric.links.as_ref().filter(|links| links.words.contains("NVLink"))?;
-    // A good pair of H200s has 63 % of its links in this one, and 50 to 60 in the others, with torch as here.
+    // Measured with torch on a healthy pair of H200s: all-reduce 63 % of the links, other collectives 50 to 60 %.
     let large = fabric
         .collectives
         .iter()
@@ -100,8 +101,8 @@ fn sums(fabric: &FabricReport) -> Option<Finding> {
     if let Some(nccl) = &fabric.nccl {
         draft = draft.evidence(nccl, SOURCE);
     }
-    let cause = "NCCL does not use all links: a setting of its environment keeps it from them, or one of the GPUs is slow.";
-    Some(draft.cause(cause).fix(commands()).done())
+    let cause = "NCCL does not use all links (an NCCL_ variable can disable them), or one of the GPUs is slow.";
+    Some(draft.cause(cause).fix(commands()).finish())
 }
 
 fn median(mut values: Vec<f64>) -> Option<f64> {
@@ -126,7 +127,7 @@ mod tests {
     use facts::FabricReport;
 
     #[test]
-    fn a_way_that_is_slow_is_named() {
+    fn names_slow_gpu_pairs() {
         let check = |count, gbps, change: &dyn Fn(&mut FabricReport), expect: &[&str]| {
             let mut fabric = fabric(count, gbps);
             change(&mut fabric);
@@ -137,14 +138,16 @@ mod tests {
         };
         check(2, 390.0, &|_| (), &[]);
         check(8, 390.0, &|fabric| fabric.copies[9].gbps = Some(360.0), &[]);
-        let one =
-            ["from GPU 1 to GPU 3 are slow: 77 %", "300 GB/s, the ways like it have 390 GB/s"];
+        let one = [
+            "from GPU 1 to GPU 3 are slow: 77 %",
+            "300 GB/s, the same links elsewhere reach 390 GB/s",
+        ];
         check(8, 390.0, &|fabric| fabric.copies[9].gbps = Some(300.0), &one);
         check(2, 390.0, &|fabric| fabric.copies[1].gbps = Some(300.0), &["from GPU 1 to GPU 0"]);
-        // All of them alike, and below what the links carry.
+        // All pairs are equally slow, below the nominal bandwidth.
         let all = ["are slow: 42 % of", "18 NVLinks of 26.6 GB/s carry 478 GB/s"];
         check(2, 200.0, &|_| (), &all);
-        // What goes through the host, or is small, is no measure of the links.
+        // Small copies, and copies through the host, do not measure the links.
         check(2, 20.0, &|fabric| fabric.copies.iter_mut().for_each(|copy| copy.bytes = 1024), &[]);
         let pcie = |fabric: &mut FabricReport| {
             for copy in &mut fabric.copies {

@@ -3,18 +3,18 @@ use facts::{Confidence, FabricReport, Finding, GpusReport, Severity};
 
 pub(super) const RULE: Rule = Rule {
     id: "fabric-wrong",
-    title: "what GPUs send each other does not arrive as it was sent",
+    title: "transfers between GPUs deliver wrong data",
     about: "\
-`firstlight check` copies known words from each GPU to each other one, and has NCCL sum and move known values between
-all of them, into memory that holds NaN before. What differs, or was not written, is listed with the GPUs between which
-it happened. No program that runs on several GPUs can be right there: losses turn into NaN, or a model answers nonsense
-on two GPUs and not on one. Transfers that never end are of the same kind.
+`firstlight check` copies known words from each GPU to every other GPU, and runs NCCL collectives over known values,
+into buffers filled with NaN. Values that differ or were not written are listed with the two GPUs or the collective. No
+multi-GPU program can be correct on such a machine: losses become NaN, or a model generates noise on two GPUs but not on
+one. Transfers that never end have the same causes.
 
-Known causes: PCIe access control (ACS) or an IOMMU that redirects direct copies, a virtual machine without support for
-them, a broken bridge or switch, a riser cable.
+Known causes: PCIe access control (ACS) or an IOMMU that redirects peer-to-peer copies, a virtual machine without
+support for them, a faulty bridge or switch, a riser cable.
 
-Let programs copy through the host meanwhile (NCCL_P2P_DISABLE=1), look for errors in the kernel's log, and switch ACS
-and the IOMMU off for the GPUs, or take the pair out.",
+Copy through the host until it is fixed (NCCL_P2P_DISABLE=1), check the kernel log for errors, and disable ACS and the
+IOMMU for the GPUs, or stop using the pair.",
     links: &[
         "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html",
         "https://github.com/NVIDIA/nccl-tests",
@@ -47,7 +47,7 @@ fn wrong(fabric: &FabricReport) -> Option<Finding> {
     let all: Vec<(String, String)> = copies.chain(sums).chain(recorded).collect();
     let (first, _) = all.first()?;
     let more = if all.len() > 1 { format!(" and {} more", all.len() - 1) } else { String::new() };
-    let title = format!("what GPUs send each other does not arrive: {first}{more}");
+    let title = format!("transfers between GPUs deliver wrong data: {first}{more}");
     let mut draft = RULE.finding(Severity::Error, Confidence::Certain, title);
     for (where_, what) in &all {
         draft = draft.evidence(format!("{where_}: {what}"), SOURCE);
@@ -55,8 +55,9 @@ fn wrong(fabric: &FabricReport) -> Option<Finding> {
     if let Some(nccl) = &fabric.nccl {
         draft = draft.evidence(nccl, SOURCE);
     }
-    let cause = "The way between these GPUs changes or loses data, or leads elsewhere.";
-    Some(draft.cause(cause).fix(commands()).done())
+    let cause =
+        "The path between these GPUs corrupts or loses data, or writes it to another address.";
+    Some(draft.cause(cause).fix(commands()).finish())
 }
 
 fn ended(fabric: &FabricReport) -> Option<Finding> {
@@ -72,8 +73,8 @@ fn ended(fabric: &FabricReport) -> Option<Finding> {
     if let Some(nccl) = &fabric.nccl {
         draft = draft.evidence(nccl, SOURCE);
     }
-    let cause = "A transfer did not end or was refused, or the process lost a GPU.";
-    Some(draft.cause(cause).fix(commands()).done())
+    let cause = "A transfer hung or was refused, or the process lost a GPU.";
+    Some(draft.cause(cause).fix(commands()).finish())
 }
 
 fn commands() -> Vec<String> {
@@ -81,7 +82,7 @@ fn commands() -> Vec<String> {
         "sudo dmesg | grep -E 'NVRM|Xid|DMAR|AER'".to_owned(),
         "nvidia-smi topo -p2p rw".to_owned(),
         "NCCL_DEBUG=INFO NCCL_DEBUG_FILE=nccl.log firstlight bench fabric".to_owned(),
-        "# until it is mended, through the host:".to_owned(),
+        "# until it is fixed, copy through the host:".to_owned(),
         "export NCCL_P2P_DISABLE=1".to_owned(),
     ]
 }
@@ -93,7 +94,7 @@ mod tests {
     use facts::{FabricReport, RecordedSum, Severity};
 
     #[test]
-    fn what_does_not_arrive_is_an_error_with_its_place() {
+    fn wrong_transfers_are_errors_with_their_gpus() {
         let check = |change: &dyn Fn(&mut FabricReport), expect: &[&str]| {
             let mut fabric = fabric(2, 390.0);
             change(&mut fabric);
@@ -108,7 +109,10 @@ mod tests {
             fabric.copies[1].wrong = 7;
             fabric.copies[1].gbps = None;
         };
-        check(&copy, &["does not arrive: from GPU 1 to GPU 0\"", "7 words of copies of 268435456"]);
+        check(
+            &copy,
+            &["deliver wrong data: from GPU 1 to GPU 0\"", "7 words of copies of 268435456"],
+        );
         let sum = |fabric: &mut FabricReport| {
             fabric.collectives[0].wrong = 1;
             fabric.collectives[0].bus_gbps = None;
@@ -117,6 +121,6 @@ mod tests {
         };
         check(&sum, &["in NCCL's all-reduce and 1 more", "sums by decoder.join_peers: 3 values"]);
         let hung = |fabric: &mut FabricReport| fabric.broke = Some("did not answer".into());
-        check(&hung, &["did not come to its end", "2 copies and 1 collectives"]);
+        check(&hung, &["the measurement between the GPUs did not", "2 copies and 1 collectives"]);
     }
 }

@@ -8,16 +8,16 @@ pub(super) const RULE: Rule = Rule {
     id: "flash-attention-needs-ampere",
     title: "flash-attn on a GPU older than Ampere",
     about: "\
-FlashAttention 2 uses instructions that begin with compute capability 8.0 (Ampere): on Turing (7.5: T4, RTX 20) and
-Volta (7.0: V100) it installs, imports, and refuses at the first call. No build of it changes that.
+FlashAttention 2 uses instructions of compute capability 8.0 (Ampere) and later: on Turing (7.5: T4, RTX 20) and Volta
+(7.0: V100) it installs and imports, and raises an error at the first call. No build of it supports them.
 
 It shows as
   RuntimeError: FlashAttention only supports Ampere GPUs or newer.
 
-Seen by comparing the GPU's compute capability with 8.0 where flash-attn is installed.
+Detected by comparing the GPU's compute capability with 8.0 where flash-attn is installed.
 
 Use PyTorch's own attention (attn_implementation=\"sdpa\" in transformers), whose memory-efficient kernel runs on these
-GPUs; vLLM takes its Triton or xFormers backend there.",
+GPUs; vLLM uses its Triton or xFormers backend there.",
     links: &[
         "https://github.com/Dao-AILab/flash-attention/issues/762",
     ],
@@ -27,7 +27,7 @@ GPUs; vLLM takes its Triton or xFormers backend there.",
     remedy: |seen| {
         let python = seen.installer().python();
         vec![
-            "# load the model with attn_implementation=\"sdpa\"; flash-attn can go:".into(),
+            "# load the model with attn_implementation=\"sdpa\"; flash-attn can be removed:".into(),
             seen.installer().uninstall(&["flash-attn"]).into(),
             format!("{python} -m pip check"),
         ]
@@ -47,7 +47,7 @@ fn judge(machine: &Machine, env: &PyEnv) -> Option<Finding> {
     let dist = live_dist(env, "flash-attn")?;
     let gpus = gpu::capabilities(machine);
     let (old, sm) = gpus.iter().find(|(_, sm)| *sm < (8, 0))?;
-    // With a newer GPU beside it the package has its use, and which one a program takes is not known here.
+    // With an Ampere or newer GPU in the machine too, the package is useful, and which GPU a program uses is unknown.
     let severity =
         if gpus.iter().all(|(_, sm)| *sm < (8, 0)) { Severity::Error } else { Severity::Warning };
     let finding = RULE
@@ -64,12 +64,12 @@ fn judge(machine: &Machine, env: &PyEnv) -> Option<Finding> {
         )
         .evidence(gpu::describe(old), old.name.source.clone())
         .evidence(format!("flash-attn {}", dist.version), dist.path.clone())
-        .cause("FlashAttention 2 begins with compute capability 8.0.")
+        .cause("FlashAttention 2 requires compute capability 8.0 or higher.")
         .fix([
-            "# load models with attn_implementation=\"sdpa\"; flash-attn can go:".into(),
+            "# load models with attn_implementation=\"sdpa\"; flash-attn can be removed:".into(),
             Installer::of(env).uninstall(&["flash-attn"]),
         ])
-        .done();
+        .finish();
     Some(finding)
 }
 
@@ -93,7 +93,7 @@ mod tests {
                     "pip uninstall --yes flash-attn",
                 ],
             ),
-            Case::new("a T4 beside an A10", both, flash()).finds(Warning, Certain, &["Tesla T4"]),
+            Case::new("a T4 and an A10", both, flash()).finds(Warning, Certain, &["Tesla T4"]),
             Case::new("an A10", machines::a10(), flash()),
             Case::new("a T4 without flash-attn", t4(), vec![env("/v").build()]),
         ]

@@ -1,4 +1,4 @@
-use super::{Context, Look, Need, Rule, Seen, Text};
+use super::{Context, Need, Observation, PastedError, Rule, Text};
 use crate::{gpu, host};
 use facts::{Confidence, Finding, Machine, Severity};
 use knowledge::Version;
@@ -6,20 +6,20 @@ use std::cmp::Ordering;
 
 pub(super) const RULE: Rule = Rule {
     id: "forward-compatibility",
-    title: "a compatibility libcuda that this GPU does not take",
+    title: "a forward-compatibility libcuda that this GPU does not support",
     about: "\
-NVIDIA's forward compatibility package (cuda-compat) puts a newer libcuda in front of the driver's own, so that a
-newer CUDA runs on an older driver. Only data-centre GPUs take it; on GeForce and workstation cards CUDA refuses to
-start. CUDA containers have it built in, and it stays in front when the host's driver is upgraded.
+NVIDIA's forward compatibility package (cuda-compat) puts a newer libcuda on the library path before the driver's own,
+so that a newer CUDA runs on an older driver. Only data-centre GPUs support it; on GeForce and workstation cards CUDA
+refuses to start. CUDA container images include it, and it stays first when the host's driver is upgraded.
 
 It shows as torch.cuda.is_available() being False, with
   Error 804: forward compatibility was attempted on non supported HW
 and, where the package does not fit the driver, with
   Error 803: system has unsupported display driver / cuda driver combination
 
-Seen by the libcuda that the loader finds first lying in a compat folder and being of another version than the module.
+Detected by the first libcuda on the loader's path being in a compat folder and of another version than the module.
 
-Take the compat folder off the library path, or bring the driver to the CUDA release the program wants.",
+Remove the compat folder from the library path, or update the driver to the CUDA release the program needs.",
     links: &[
         "https://docs.nvidia.com/deploy/cuda-compatibility/forward-compatibility.html",
     ],
@@ -31,7 +31,7 @@ Take the compat folder off the library path, or bring the driver to the CUDA rel
         Text::new("system has unsupported display driver / cuda driver combination", "CUDA: Check failed: e == cudaSuccess (803 vs. 0) : system has unsupported display driver / cuda driver combination"),
     ],
     role: super::Role::Cause,
-    remedy: |seen| take_away(seen.machine()),
+    remedy: |seen| remove_compat(seen.machine()),
     needs: &[Need::CudaLibrary],
     check: Some(check),
     check_gpus: None,
@@ -41,13 +41,13 @@ Take the compat folder off the library path, or bring the driver to the CUDA rel
     cases: tests::cases,
 };
 
-fn take_away(machine: &Machine) -> Vec<String> {
+fn remove_compat(machine: &Machine) -> Vec<String> {
     let mut lines = vec![
         "ldconfig -p | grep libcuda.so".to_owned(),
-        "# take its compat folder off LD_LIBRARY_PATH and out of /etc/ld.so.conf.d:".to_owned(),
+        "# remove its compat folder from LD_LIBRARY_PATH and /etc/ld.so.conf.d:".to_owned(),
         "unset LD_LIBRARY_PATH".to_owned(),
         "sudo rm -f /etc/ld.so.conf.d/*compat*.conf && sudo ldconfig".to_owned(),
-        "# or, with a driver as new as the program's CUDA, none of it is needed:".to_owned(),
+        "# or update the driver to the program's CUDA, which needs no compat package:".to_owned(),
     ];
     lines.extend(host::update_driver(machine, 580));
     lines
@@ -57,7 +57,7 @@ fn check(context: &Context) -> Vec<Finding> {
     judge(context.machine).into_iter().collect()
 }
 
-/// A libcuda from a compatibility package in front of the driver's own, of another version than the loaded module.
+/// A compatibility libcuda before the driver's own on the library path, of another version than the loaded module.
 fn judge(machine: &Machine) -> Option<Finding> {
     let driver = machine.driver.as_ref()?;
     let library = driver.cuda_library.as_ref()?;
@@ -75,19 +75,19 @@ fn judge(machine: &Machine) -> Option<Finding> {
         Ordering::Less => (
             Severity::Error,
             Confidence::Likely,
-            "A libcuda older than the loaded module does not start on it (error 803): it stayed in front when the driver \
-             was upgraded.",
+            "A libcuda older than the loaded module fails with error 803: it stayed first on the library path when the \
+             driver was upgraded.",
         ),
         Ordering::Greater if gpu::all_geforce(machine) => (
             Severity::Error,
             Confidence::Certain,
             "A libcuda newer than the loaded module starts on data-centre GPUs only (error 804 on others).",
         ),
-        // On a data-centre GPU that is what the package is for.
+        // The package's purpose on a data-centre GPU.
         Ordering::Greater => return None,
     };
     let title = format!(
-        "programs get NVIDIA's compatibility libcuda {} in front of driver {}'s own",
+        "programs load NVIDIA's compatibility libcuda {} instead of driver {}'s own",
         name.trim_start_matches("libcuda.so."),
         module.value
     );
@@ -97,18 +97,18 @@ fn judge(machine: &Machine) -> Option<Finding> {
         .fact("kernel module", Some(module))
         .evidence(gpu::describe(gpu), gpu.name.source.clone())
         .cause(cause)
-        .fix(take_away(machine))
-        .done();
+        .fix(remove_compat(machine))
+        .finish();
     Some(finding)
 }
 
-/// GeForce cards take no forward compatibility whatever its version; about others the GPU's name tells nothing. Where
-/// the libcuda that programs get is known, that one tells.
-fn look(seen: &Seen) -> Option<Look> {
+/// A GeForce GPU confirms the error, since it never supports forward compatibility; other GPUs do not decide it. A known
+/// libcuda is left to `check`.
+fn look(seen: &PastedError) -> Option<Observation> {
     let gpu = gpu::nvidia(seen.machine()).next()?;
     let known = seen.context.driver().is_some_and(|driver| driver.cuda_library.is_some());
     (!known && gpu::all_geforce(seen.machine()))
-        .then(|| Look::new(true, gpu::describe(gpu), gpu.name.source.clone()))
+        .then(|| Observation::new(true, gpu::describe(gpu), gpu.name.source.clone()))
 }
 
 #[cfg(test)]
@@ -129,7 +129,7 @@ mod tests {
         let older = "/usr/local/cuda-12.0/compat/libcuda.so.525.60.13";
         let case = |what, machine, path| Case::new(what, with_library(machine, path), Vec::new());
         vec![
-            case("a newer libcuda in front, on GeForce", machines::rtx4090(), newer).finds(
+            case("a newer libcuda first, on GeForce", machines::rtx4090(), newer).finds(
                 Severity::Error,
                 Confidence::Certain,
                 &[
@@ -139,12 +139,11 @@ mod tests {
                     "unset LD_LIBRARY_PATH",
                 ],
             ),
-            case("an older libcuda in front, left from before an upgrade", machines::h200(), older)
-                .finds(
-                    Severity::Error,
-                    Confidence::Likely,
-                    &["compatibility libcuda 525.60.13", "error 803"],
-                ),
+            case("an older libcuda first, from before an upgrade", machines::h200(), older).finds(
+                Severity::Error,
+                Confidence::Likely,
+                &["compatibility libcuda 525.60.13", "error 803"],
+            ),
             case("the driver's own", machines::rtx4090(), own),
             case(
                 "a newer libcuda on a data-centre GPU",
@@ -156,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_geforce_confirms_and_others_cannot_tell() {
+    fn only_geforce_confirms_the_error() {
         let text = "Error 804: forward compatibility was attempted on non supported HW";
         assert_eq!(crate::explain(text, &machines::rtx4090(), &[])[0].confirmed_here, Some(true));
         assert_eq!(crate::explain(text, &machines::h200(), &[])[0].confirmed_here, None);

@@ -5,14 +5,15 @@ pub(super) const RULE: Rule = Rule {
     id: "gcc-too-new",
     title: "nvcc refuses a C++ compiler that is newer than itself",
     about: "\
-nvcc compiles host code with the g++ of the system and accepts those that existed when its CUDA release was made: 12.0
-takes GCC up to 12, 12.4 up to 13, 12.8 up to 14. A distribution upgrade brings a newer g++ while the toolkit stays.
+nvcc compiles host code with the system's g++ and accepts only releases that existed when its CUDA release was made:
+12.0 accepts GCC up to 12, 12.4 up to 13, 12.8 up to 14. A distribution upgrade installs a newer g++ for the same
+toolkit.
 
 It shows as
   error: #error -- unsupported GNU version! gcc versions later than 12 are not supported!
 
-Install the older g++ beside the new one and name it to nvcc, or take a newer toolkit. -allow-unsupported-compiler turns
-the check off and often only moves the failure into the C++ headers.",
+Install an older g++ next to the new one and pass it to nvcc, or use a newer toolkit. -allow-unsupported-compiler
+disables the check and often only moves the failure into the C++ headers.",
     links: &[
         "https://docs.nvidia.com/cuda/cuda-installation-guide-linux/index.html#host-compiler-support-policy",
         "https://github.com/NVIDIA/cuda-samples/issues/250",

@@ -8,16 +8,17 @@ pub(super) const RULE: Rule = Rule {
     id: "glibc-too-old",
     title: "a compiled file needs a newer C library than this system has",
     about: "\
-A wheel was built on a newer distribution than the one it runs on and is tagged linux_x86_64, which promises nothing, in
-place of manylinux_2_28, which pip would have refused here. The C library of a system cannot be exchanged by itself.
+A wheel was built on a newer distribution than the one it runs on, and is tagged linux_x86_64, which names no glibc
+version, instead of manylinux_2_X, which pip would have refused here. The C library of a system cannot be replaced
+separately from the distribution.
 
 It shows, when the extension is imported, as
   ImportError: /lib/x86_64-linux-gnu/libc.so.6: version `GLIBC_2.32' not found (required by .../flash_attn_2_cuda...so)
 
-Seen by comparing the versions the file requires (.gnu.version_r) with the C library here; Ubuntu 20.04 has 2.31, 22.04
-has 2.35, Debian 12 has 2.36, Ubuntu 24.04 has 2.39.
+Detected by comparing the versions the file requires (.gnu.version_r) with the C library here; Ubuntu 20.04 has 2.31,
+22.04 has 2.35, Debian 12 has 2.36, Ubuntu 24.04 has 2.39.
 
-Take an older wheel or one tagged manylinux, build the extension here, or use a newer distribution or container.",
+Install an older wheel or one tagged manylinux, build the extension here, or use a newer distribution or container.",
     links: &[
         "https://github.com/Dao-AILab/flash-attention/issues/1762",
         "https://github.com/Dao-AILab/flash-attention/issues/1708",
@@ -44,7 +45,7 @@ fn check(context: &Context) -> Vec<Finding> {
     groups.filter_map(|group| judge(context, &group)).collect()
 }
 
-/// The newest missing version of the C library that a file asks for.
+/// The newest GLIBC_ symbol version that a file requires and the C library lacks.
 fn missing<'a>(native: &Native<'a>) -> Option<&'a facts::MissingVersion> {
     let versions = native.elf.missing_versions.iter();
     let glibc = versions.filter(|missing| missing.version.starts_with("GLIBC_"));
@@ -61,7 +62,7 @@ fn judge(context: &Context, group: &[Native<'_>]) -> Option<Finding> {
             Confidence::Certain,
             format!(
                 "{} in {} needs {}; the C library here ends at {here}",
-                first.what(),
+                first.label(),
                 first.env.root,
                 wanted.version
             ),
@@ -89,8 +90,8 @@ fn judge(context: &Context, group: &[Native<'_>]) -> Option<Finding> {
         None => match_torch(context.machine, first),
     };
     let cause = "The file was compiled on a newer distribution than this one; the loader refuses it before looking at \
-                 any symbol. The C library of a system cannot be exchanged by itself.";
-    Some(draft.cause(cause).fix(fix).done())
+                 any symbol. The C library cannot be replaced separately from the distribution.";
+    Some(draft.cause(cause).fix(fix).finish())
 }
 
 #[cfg(test)]

@@ -8,18 +8,18 @@ use std::collections::{BTreeMap, BTreeSet};
 
 pub(super) const RULE: Rule = Rule {
     id: "gpu-bits-differ",
-    title: "one GPU computes other bits than its siblings",
+    title: "one GPU's results differ bitwise from its siblings",
     about: "\
-The kernels that `firstlight check` compares sum in one order, so that the same binary with the same inputs gives the
-same bits on every GPU of a kind. Each is run twice on each GPU, and one that gives other bits the second time on all of
-them is not compared. What is left can differ for one reason alone: a GPU computes, moves or keeps something wrongly and
-does not notice. Such a GPU may pass every test with a tolerance, and spoils a training run or an answer now and then.
+The kernels that `firstlight check` compares are deterministic: the same binary with the same inputs gives the same bits
+on every GPU of the same model. Each kernel runs twice on each GPU, and a kernel whose two runs differ on all GPUs is
+not compared. Any other difference is silent data corruption: a GPU computes, transfers or stores a value wrongly
+without an error. Such a GPU can pass every test with a tolerance and still ruin a training run or a generated answer.
 
-Seen by comparing SHA-256 of the outputs of each check between GPUs of one name. Where most agree the odd one is named;
-where two differ, neither is believed more than the other.
+Detected by comparing the SHA-256 of each check's outputs between GPUs of one name. If a majority agrees, the GPUs that
+differ are named; if only two GPUs differ from each other, both are named.
 
-Test the memory of the GPU for longer, look at its error counts and the kernel's log, run the check again, and give it
-back to its maker if it differs again. Until then keep it out of the pool.",
+Run a longer memory test on the GPU, read its ECC error counts and the kernel log, and run the check again. If it
+differs again, return the GPU to its vendor (RMA). Until then do not schedule work on it.",
     links: &["https://docs.nvidia.com/deploy/rma-process/index.html"],
     remedy: |_| commands(&[0]),
     check_gpus: Some(check),
@@ -27,7 +27,7 @@ back to its maker if it differs again. Until then keep it out of the pool.",
     ..Rule::BLANK
 };
 
-/// Checks that are listed.
+/// Maximum number of checks in a finding.
 const LISTED: usize = 6;
 
 fn check(gpus: &GpusReport) -> Vec<Finding> {
@@ -37,13 +37,13 @@ fn check(gpus: &GpusReport) -> Vec<Finding> {
 
 fn in_fleet(fleet: &FleetReport) -> Vec<Finding> {
     let name = |at: u32| device(fleet, at);
-    // The commands are for the host, where a GPU has the number that its driver gives it.
+    // The commands run on the GPU's host and need the driver's index there.
     let index =
         |at: u32| fleet.devices.get(at as usize).and_then(|device| device.gpu).unwrap_or(at);
     fleet.kinds.iter().flat_map(|kind| of_kind(kind, &name, &index)).collect()
 }
 
-/// What a GPU is called, by its number in the comparison.
+/// The display name of a GPU, by its number in the comparison.
 type Name<'a> = &'a dyn Fn(u32) -> String;
 
 fn of_kind(kind: &GpuKind, name: Name<'_>, index: &dyn Fn(u32) -> u32) -> Vec<Finding> {
@@ -91,20 +91,20 @@ fn finding(
             "SHA-256 of the outputs in parity.csv of each",
         );
     }
-    let cause = "The same binary with the same inputs gave other bits, though it gave the same ones twice elsewhere: \
-                 something is computed, moved or kept wrongly there, and not noticed.";
+    let cause = "The same binary with the same inputs gave other bits on this GPU, though it is deterministic on others: \
+                 the GPU computes, transfers or stores a value wrongly without an error.";
     let named: Vec<u32> = named.iter().map(|gpu| index(*gpu)).collect();
-    draft.cause(cause).fix(commands(&named)).done()
+    draft.cause(cause).fix(commands(&named)).finish()
 }
 
-/// What to do about these GPUs.
+/// Commands to diagnose these GPUs, by driver index.
 fn commands(gpus: &[u32]) -> Vec<String> {
     let each: Vec<String> = gpus.iter().map(u32::to_string).collect();
     let each = each.join(",");
     vec![
         format!("nvidia-smi --query --display=ECC,ROW_REMAPPER,PAGE_RETIREMENT --id={each}"),
         "sudo dmesg | grep -E 'NVRM|Xid'".to_owned(),
-        "# a longer test of the memory; if it differs again, keep it out of the pool and return it:".to_owned(),
+        "# a longer memory test; if the GPU differs again, take it out of service and return it (RMA):".to_owned(),
         format!("firstlight check --gpu {each} --memory-budget 300"),
     ]
 }
@@ -115,7 +115,7 @@ mod tests {
     use crate::{GpuRows, gpus, run_on_gpus};
 
     #[test]
-    fn the_odd_gpu_is_named_with_its_checks() {
+    fn names_gpus_with_minority_hashes() {
         let check = |bits: &[&str], expect: &[&str]| {
             let parity: Vec<_> = bits
                 .iter()

@@ -3,17 +3,17 @@ use facts::{Confidence, Finding, GpuPart, GpusReport, Severity};
 
 pub(super) const RULE: Rule = Rule {
     id: "gpu-check-ended",
-    title: "the check of one GPU did not come to its end",
+    title: "the check of one GPU did not finish",
     about: "\
-`firstlight check` runs each GPU beside the first in a process of its own, so that one that hangs, loses its context or
-is taken by another program spoils nothing but its own part. Why it ended is in the words of that process, or that it
-did not answer while the others had long ended.
+`firstlight check` checks each GPU after the first in a separate process, so that a GPU that hangs, loses its context or
+is used by another program affects only its own results. The evidence is the error of that process, or that it timed
+out while the others had finished.
 
-A GPU that hangs where its siblings work is often on its way to fall off the bus (Xid 79), or held by a program that
-died. Its exclusive compute mode, another program that has all its memory, and a driver that waits for the fabric
-manager show in the same way.
+A GPU that hangs while its siblings work is often about to fall off the bus (Xid 79), or is still used by a crashed
+program. Exclusive compute mode, another program that uses all its memory, and a driver that waits for the fabric
+manager have the same symptom.
 
-Look at the kernel's log and at who uses the GPU, then check it alone.",
+Read the kernel log and list the processes on the GPU, then check it alone.",
     links: &["https://docs.nvidia.com/deploy/xid-errors/index.html"],
     remedy: |_| commands(0),
     check_gpus: Some(|gpus: &GpusReport| gpus.gpus.iter().filter_map(judge).collect()),
@@ -28,13 +28,13 @@ fn judge(gpu: &GpuPart) -> Option<Finding> {
     let draft = draft.evidence(why, format!("the process of GPU {index}"));
     Some(
         draft
-            .cause("Its process ended, or did not answer, before its part was done.")
+            .cause("Its process ended, or stopped answering, before the check was complete.")
             .fix(commands(*index))
-            .done(),
+            .finish(),
     )
 }
 
-/// What to do about the GPU with this number.
+/// Commands to diagnose the GPU with this index.
 fn commands(gpu: u32) -> Vec<String> {
     vec![
         "firstlight ps".to_owned(),
@@ -50,7 +50,7 @@ mod tests {
     use facts::GpuPart;
 
     #[test]
-    fn a_process_that_ended_is_named_with_its_words() {
+    fn reports_an_ended_process_with_its_error() {
         let broke = Some("killed by signal 6".to_owned());
         let parts = [part(0), GpuPart { broke, ..part(1) }];
         let rows = parts.map(|part| GpuRows {

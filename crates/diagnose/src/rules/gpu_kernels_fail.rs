@@ -3,13 +3,13 @@ use facts::{Confidence, Finding, GpuPart, GpusReport, Severity};
 
 pub(super) const RULE: Rule = Rule {
     id: "gpu-kernels-fail",
-    title: "kernels fail on a GPU beside the first",
+    title: "kernels fail on a GPU other than the first",
     about: "\
-The tables of a check are those of its first GPU; each further one has a folder of its own with the same tables. A
-kernel that fails its check against the float64 reference there is as wrong as on the first. One that fails on a single
-GPU of several of a kind is that GPU's fault: the binary and the inputs are the same.
+The tables of a check are those of its first GPU; each further GPU has a separate folder with the same tables. A kernel
+that fails its check against the float64 reference there is as wrong as on the first GPU. If it fails on only one of
+several GPUs of the same model, that GPU is faulty: the binary and the inputs are the same.
 
-Look at the rows that failed in the GPU's own parity.csv, test its memory, and read the kernel's log.",
+Read the failed rows in the GPU's own parity.csv, test its memory, and read the kernel log.",
     links: &["https://docs.nvidia.com/deploy/rma-process/index.html"],
     remedy: |_| commands(0, "gpu-0"),
     check_gpus: Some(|gpus: &GpusReport| gpus.gpus.iter().filter_map(judge).collect()),
@@ -18,7 +18,7 @@ Look at the rows that failed in the GPU's own parity.csv, test its memory, and r
 
 fn judge(gpu: &GpuPart) -> Option<Finding> {
     let GpuPart { index, name, folder, passed, failed, .. } = gpu;
-    // Those of the first GPU are the run's own rows, which are counted where they stand.
+    // Failures on the first GPU are rows of the run itself, which are counted there.
     if folder.is_empty() || *failed == 0 {
         return None;
     }
@@ -29,13 +29,13 @@ fn judge(gpu: &GpuPart) -> Option<Finding> {
         draft.evidence(format!("{failed} rows that failed"), format!("{folder}/parity.csv"));
     Some(
         draft
-            .cause("What kernels compute there is not what the float64 reference says.")
+            .cause("The kernels' results on this GPU differ from the float64 reference.")
             .fix(commands(*index, folder))
-            .done(),
+            .finish(),
     )
 }
 
-/// What to do about the GPU with this number.
+/// Commands to diagnose the GPU with this index, whose tables are in `folder`.
 fn commands(gpu: u32, folder: &str) -> Vec<String> {
     vec![
         format!("grep -E ',(FAIL|FALLBACK),' {folder}/parity.csv"),
@@ -51,7 +51,7 @@ mod tests {
     use facts::{GpuPart, Status};
 
     #[test]
-    fn what_fails_on_a_further_gpu_is_a_finding() {
+    fn failures_on_a_further_gpu_are_a_finding() {
         let failed = facts::ParityRow { status: Status::Fail, ..checked("b", None) };
         let rows = [checked("a", None), failed];
         let check = |folder: &str, expect: usize| {

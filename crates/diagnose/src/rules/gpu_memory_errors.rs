@@ -5,19 +5,19 @@ use facts::{Confidence, Finding, Gpu, GpuHealth, Machine, Severity};
 
 pub(super) const RULE: Rule = Rule {
     id: "gpu-memory-errors",
-    title: "a GPU's memory has errors that it could not correct, or waits to replace a row",
+    title: "a GPU's memory has uncorrectable errors, or a row waits to be remapped",
     about: "\
-Memory with error correction corrects single wrong bits and finds double ones. A program that reads a double one is
-ended (Xid 48, 94 or 95). The driver then marks the page (before Ampere) or the row (since) to be replaced by a spare
-one, which happens at the next reset of the GPU. Until then programs go on without that memory; when no spare row is
-left for a bank the GPU has to be replaced.
+ECC memory corrects single-bit errors and detects double-bit errors. A program that reads a double-bit error is ended
+(Xid 48, 94 or 95). The driver then retires the page (before Ampere) or marks the row to be remapped to a spare row
+(since Ampere), which takes effect at the next reset of the GPU. Until then programs run without that memory; when a
+bank has no spare row left, the GPU has to be replaced.
 
 It shows as
   RuntimeError: CUDA error: uncorrectable ECC error encountered
 
-Seen by asking NVML for error counts, pending pages and remapped rows.
+Detected by asking NVML for error counts, pending pages and remapped rows.
 
-Stop the programs on the GPU and reset it. A GPU whose row could not be replaced goes back to its maker.",
+Stop the programs on the GPU and reset it. Return a GPU whose row could not be remapped to its vendor (RMA).",
     links: &["https://docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt/index.html"],
     texts: &[Text::new("uncorrectable ECC error encountered", "RuntimeError: CUDA error: uncorrectable ECC error encountered")],
     remedy: |seen| commands(seen.machine(), "0"),
@@ -28,7 +28,7 @@ Stop the programs on the GPU and reset it. A GPU whose row could not be replaced
 };
 
 fn commands(machine: &Machine, gpu: &str) -> Vec<String> {
-    let mut lines: Vec<String> = host::where_the_driver_is(machine).into_iter().collect();
+    let mut lines: Vec<String> = host::driver_location_remark(machine).into_iter().collect();
     lines.push("nvidia-smi --query --display=ECC,ROW_REMAPPER,PAGE_RETIREMENT".into());
     lines.push("# with no program on it:".into());
     lines.push(format!("sudo nvidia-smi --gpu-reset --id={gpu}"));
@@ -49,20 +49,20 @@ fn judge(machine: &Machine, gpu: &Gpu) -> Option<Finding> {
     let (severity, title, cause) = if failed.is_some() {
         (
             Severity::Error,
-            format!("{name} has a row of memory that could not be replaced"),
+            format!("{name} has a row of memory that could not be remapped"),
             "A row of its memory has errors and there is no spare row left for it: the GPU has to be replaced.",
         )
     } else if pending.is_some() || page.is_some() {
         (
             Severity::Warning,
-            format!("{name} waits for a reset to replace memory with errors"),
-            "A row or page of its memory had errors; the spare one takes its place at the next reset.",
+            format!("{name} needs a reset to replace memory with errors"),
+            "A row or page of its memory had errors; the next reset replaces it by a spare one.",
         )
     } else if errors.is_some() {
         (
             Severity::Warning,
-            format!("{name} had memory errors that it could not correct"),
-            "Programs that read this memory were ended. The counts begin anew at a reset; one that rises again is a failing board.",
+            format!("{name} had uncorrectable memory errors"),
+            "Programs that read this memory were ended. A reset sets the counts to 0; a count that rises again means a failing board.",
         )
     } else {
         return None;
@@ -84,7 +84,7 @@ fn judge(machine: &Machine, gpu: &Gpu) -> Option<Finding> {
             format!("{} uncorrected errors since the driver was loaded", counts.value.uncorrected);
         draft = draft.evidence(what, counts.source.clone());
     }
-    Some(draft.cause(cause).fix(commands(machine, &gpu.index.to_string())).done())
+    Some(draft.cause(cause).fix(commands(machine, &gpu.index.to_string())).finish())
 }
 
 #[cfg(test)]
@@ -113,7 +113,7 @@ mod tests {
             case("no spare row", rows(true, true)).finds(
                 Error,
                 Certain,
-                &["could not be replaced"],
+                &["could not be remapped"],
             ),
             case("a row that waits", rows(true, false)).finds(
                 Warning,
@@ -121,10 +121,14 @@ mod tests {
                 &["GPU 0 (NVIDIA H200) waits", "2 for uncorrected", "--gpu-reset --id=0"],
             ),
             case("a page that waits", page).finds(Warning, Certain, &["a page waits"]),
-            case("a double error", counts(0, 3)).finds(Warning, Certain, &["3 uncorrected errors"]),
-            case("single errors, which are corrected", counts(12, 0)),
-            case("rows that were replaced", rows(false, false)),
-            case("nothing told", machines::h200()),
+            case("double-bit errors", counts(0, 3)).finds(
+                Warning,
+                Certain,
+                &["3 uncorrected errors"],
+            ),
+            case("corrected single-bit errors", counts(12, 0)),
+            case("remapped rows", rows(false, false)),
+            case("no counts were read", machines::h200()),
         ]
     }
 }

@@ -3,25 +3,25 @@ use facts::{Confidence, Finding, GpuPart, GpusReport, Severity};
 
 pub(super) const RULE: Rule = Rule {
     id: "gpu-memory-test",
-    title: "a GPU's memory does not hold what is written to it",
+    title: "a GPU's memory does not retain written data",
     about: "\
-`firstlight check` writes patterns over all memory of a GPU that is free and reads them back: each word's own address
-and its inverse, which show where two addresses lead to one word, and 0x00, 0xff, 0xaa and 0x55, which show bits that
-are stuck or follow their neighbours. No program can rely on memory that does not hold them. Error correction hides
-single bits and ends a program at double ones; what is seen here came past it, from memory, caches or the way between.
+`firstlight check` writes patterns to all free memory of a GPU and reads them back: each word's address and its inverse,
+which detect aliased addresses, and 0x00, 0xff, 0xaa and 0x55, which detect stuck and coupled bits. No program can rely
+on memory that fails this test. ECC corrects single-bit errors and ends a program at double-bit errors; the errors
+reported here passed ECC and come from memory, caches or the path between them.
 
-The address is the process's own: which chip it is, the driver alone knows.
+The address is a virtual address of the process; only the driver can map it to a memory chip.
 
-Stop the programs on the GPU, reset it, and test it for longer. If words are wrong again it goes back to its maker.",
+Stop the programs on the GPU, reset it, and run a longer test. If words are wrong again, return it to its vendor (RMA).",
     links: &["https://docs.nvidia.com/deploy/rma-process/index.html"],
     remedy: |_| commands(0),
     check_gpus: Some(|gpus: &GpusReport| gpus.gpus.iter().filter_map(judge).collect()),
     ..Rule::BLANK
 };
 
-/// Words that are listed.
+/// Maximum number of words in a finding.
 const LISTED: usize = 4;
-/// Where a test is recorded.
+/// The file of the recorded test.
 const SOURCE: &str = "gpus.json";
 
 fn judge(gpu: &GpuPart) -> Option<Finding> {
@@ -42,17 +42,17 @@ fn judge(gpu: &GpuPart) -> Option<Finding> {
             );
             draft = draft.evidence(what, SOURCE);
         }
-        let cause = "The memory, or the way to it, changes bits, and no error correction noticed.";
-        return Some(draft.cause(cause).fix(commands(*index)).done());
+        let cause = "The memory, or the path to it, changes bits, and ECC did not detect it.";
+        return Some(draft.cause(cause).fix(commands(*index)).finish());
     }
     let why = test.broke.as_ref()?;
     let title = format!("the memory test of GPU {index} ({name}) ended early");
     let draft = RULE.finding(Severity::Warning, Confidence::Possible, title).evidence(why, SOURCE);
-    let cause = "Something else took the memory, or the GPU gave up in the middle of the test.";
-    Some(draft.cause(cause).fix(commands(*index)).done())
+    let cause = "Another process took the memory, or the GPU failed during the test.";
+    Some(draft.cause(cause).fix(commands(*index)).finish())
 }
 
-/// What to do about the GPU with this number.
+/// Commands to diagnose the GPU with this index.
 fn commands(gpu: u32) -> Vec<String> {
     vec![
         format!("nvidia-smi --query --display=ECC,ROW_REMAPPER,PAGE_RETIREMENT --id={gpu}"),
@@ -69,7 +69,7 @@ mod tests {
     use facts::{GpuPart, MemoryError, MemoryTest, Severity};
 
     #[test]
-    fn wrong_words_are_an_error_with_address_and_bits() {
+    fn reports_wrong_words_with_address_and_bits() {
         let check = |test: MemoryTest, expect: Option<(Severity, &str)>| {
             let part = GpuPart { memory: Some(test), ..part(3) };
             let found = run_on_gpus(&gpus(&[GpuRows {

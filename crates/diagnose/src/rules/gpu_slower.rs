@@ -1,6 +1,6 @@
 use super::Rule;
 use crate::draft::Draft;
-use crate::fleet::{device, of_what};
+use crate::fleet::{backend_of_kind, device};
 use facts::{
     BackendKind, CeilingRatio, Confidence, Finding, FleetReport, GpuKind, GpuSpeed, GpusReport,
     Severity,
@@ -10,14 +10,14 @@ pub(super) const RULE: Rule = Rule {
     id: "gpu-slower",
     title: "one GPU is slower than its siblings",
     about: "\
-Programs that split their work over GPUs wait for the slowest one. A GPU may pass every check and run hotter, at lower
-clocks, with worse memory or behind a worse cooler than the others, and nothing says so but the time of each step.
+Programs that split their work over GPUs wait for the slowest one. A GPU can pass every check and still run hotter, at
+lower clocks, with slower memory or a worse cooler than the others; only the time of each step shows it.
 
-Seen by timing the same verified kernels on GPUs of one name: the median over all of them is more than 5 % above the
-siblings', or a ceiling (memory copy, memory read, matrix product) more than 3 % below.
+Detected by timing the same verified kernels on GPUs of one name: the median time ratio to the siblings is more than 5 %
+above 1, or a measured ceiling (memory copy, memory read, matrix product) is more than 3 % below the siblings'.
 
-Look at its clocks, power, temperature and what holds the clocks down while it works. If it is not another program, the
-cooling or a power cap, it may be the board: those who rent it can ask for another one.",
+Check its clocks, power, temperature and throttle reasons under load. If neither another program, the cooling nor a
+power cap explains it, the board may be at fault: ask the provider of a rented machine for another one.",
     links: &["https://docs.nvidia.com/deploy/nvidia-smi/index.html"],
     remedy: |_| commands(0),
     check_gpus: Some(|gpus: &GpusReport| {
@@ -27,7 +27,7 @@ cooling or a power cap, it may be the board: those who rent it can ask for anoth
             .collect()
     }),
     check_fleet: Some(|fleet: &FleetReport| {
-        let on_gpus = fleet.kinds.iter().filter(|kind| of_what(fleet, kind) == BackendKind::Cuda);
+        let on_gpus = fleet.kinds.iter().filter(|kind| backend_of_kind(fleet, kind) == BackendKind::Cuda);
         on_gpus
             .flat_map(|kind| kind.speed.iter().filter_map(|speed| in_fleet(fleet, kind, speed)))
             .collect()
@@ -35,28 +35,33 @@ cooling or a power cap, it may be the board: those who rent it can ask for anoth
     ..Rule::BLANK
 };
 
-/// How much longer kernels may take, as the median of all.
+/// Highest accepted median ratio of kernel times to the siblings'.
 const MEDIAN: f64 = 1.05;
-/// How much lower a ceiling may be.
+/// Highest accepted ratio of the siblings' ceiling to this GPU's.
 const CEILING: f64 = 1.03;
-/// Kernels that are listed.
+/// Maximum number of kernels in a finding.
 const LISTED: usize = 5;
 const SOURCE: &str = "bench.csv of each";
 
 fn judge(kind: &GpuKind, speed: &GpuSpeed) -> Option<Finding> {
     let gpu = format!("GPU {} ({})", speed.gpu, kind.name);
-    Some(draft(&RULE, &gpu, speed, (MEDIAN, CEILING))?.cause(CAUSE).fix(commands(speed.gpu)).done())
+    Some(
+        draft(&RULE, &gpu, speed, (MEDIAN, CEILING))?
+            .cause(CAUSE)
+            .fix(commands(speed.gpu))
+            .finish(),
+    )
 }
 
 fn in_fleet(fleet: &FleetReport, kind: &GpuKind, speed: &GpuSpeed) -> Option<Finding> {
     let gpu = format!("{} ({})", device(fleet, speed.gpu), kind.name);
     let index = fleet.devices.get(speed.gpu as usize).and_then(|device| device.gpu).unwrap_or(0);
-    Some(draft(&RULE, &gpu, speed, (MEDIAN, CEILING))?.cause(CAUSE).fix(commands(index)).done())
+    Some(draft(&RULE, &gpu, speed, (MEDIAN, CEILING))?.cause(CAUSE).fix(commands(index)).finish())
 }
 
-const CAUSE: &str = "Its clocks are held down, something else uses it, or the board or its cooling is worse than the others'.";
+const CAUSE: &str = "Its clocks are throttled, another program uses it, or its board or cooling is worse than the others'.";
 
-/// A finding about a device that is slower than the limits of times and of ceilings allow; without its cause and its remedy.
+/// The finding, without cause and fix, about a device that is slower than the limits for kernel times and ceilings allow.
 pub(super) fn draft(
     rule: &Rule,
     gpu: &str,
@@ -103,7 +108,7 @@ pub(super) fn draft(
     Some(draft)
 }
 
-/// What to do about the GPU with this number.
+/// Commands to diagnose the GPU with this index.
 fn commands(gpu: u32) -> Vec<String> {
     vec![
         format!("nvidia-smi --query --display=CLOCK,PERFORMANCE,POWER,TEMPERATURE --id={gpu}"),
@@ -117,8 +122,8 @@ mod tests {
     use crate::{GpuRows, gpus, run_on_gpus};
 
     #[test]
-    fn a_slow_gpu_is_named_with_its_kernels() {
-        // Times of three kernels on the last GPU, and its ceiling, beside siblings at 1 ms and 4000 GB/s.
+    fn names_slow_gpus_and_their_kernels() {
+        // Times of three kernels on the last GPU, and its ceiling; the siblings have 1 ms and 4000 GB/s.
         let check = |count: u32, millis: [f64; 3], copy: f64, expect: &[&str]| {
             let rows = |millis: [f64; 3]| {
                 [("ssd", "a", millis[0]), ("ssd", "b", millis[1]), ("kda", "a", millis[2])]
@@ -139,12 +144,12 @@ mod tests {
             let name = format!("GPU {} (NVIDIA H200) is slower than its siblings", count - 1);
             check(count, [1.0; 3], 4000.0, &[]);
             check(count, [1.04; 3], 3900.0, &[]);
-            // One slow kernel is a matter of that kernel.
+            // One slow kernel does not make a slow GPU.
             check(count, [2.0, 1.0, 1.0], 4000.0, &[]);
             let slow = "ssd a bf16 chunk: 1.2000 ms, the siblings 1.0000 ms (1.200 times)";
             check(count, [1.2, 1.06, 1.06], 4000.0, &[&name, "kernels take 6.0 % longer", slow]);
             let low = "memory copy: 3800 GB/s, the siblings 4000 GB/s";
-            check(count, [1.0; 3], 3800.0, &[&name, "its memory copy is 5.3 % behind", low]);
+            check(count, [1.0; 3], 3800.0, &[&name, "its memory copy is 5.3 %", low]);
         }
         check(1, [2.0; 3], 1.0, &[]);
     }

@@ -9,17 +9,17 @@ pub(super) const RULE: Rule = Rule {
     id: "gpu-too-new",
     title: "the installed torch has no code for this newer GPU",
     about: "\
-Each CUDA build of torch carries code for the architectures that existed when it was made. Machine code runs on later
-GPUs of the same major capability only (8.6 code on 8.9, 12.0 code on 12.1), and the published builds seldom embed PTX
-that a driver could compile for others. Blackwell (10.0, 12.0) needs a cu128 or newer build, that is torch 2.7 or
-newer; Jetson Thor (11.0) needs cu130.
+Each CUDA build of torch contains code for the architectures that existed when it was made. Machine code (SASS) also
+runs on later GPUs of the same major compute capability (8.6 code on 8.9, 12.0 code on 12.1), but on no others, and the
+published builds rarely contain PTX that the driver could compile for a newer GPU. Blackwell (10.0, 12.0) needs a cu128
+or newer build, that is torch 2.7 or newer; Jetson Thor (11.0) needs cu130.
 
 It shows as
   NVIDIA GeForce RTX 5090 with CUDA capability sm_120 is not compatible with the current PyTorch installation.
 and then as
   CUDA error: no kernel image is available for execution on the device
 
-Seen by reading the images in libtorch_cuda.so; where that cannot be read, from the published list of the build.
+Detected by reading the images in libtorch_cuda.so, or, if that cannot be read, in the published list of the build.
 
 Install a build whose list has the architecture.",
     links: &[
@@ -52,7 +52,7 @@ fn judge(machine: &Machine, env: &PyEnv) -> Option<Finding> {
     let (gpu, sm) = unserved(machine, &code).into_iter().find(|(_, sm)| *sm >= code.oldest())?;
     let cause = match code.ptx() {
         Some(ptx) => format!(
-            "This build has no machine code for {}, and its PTX for {} serves only newer GPUs.",
+            "This build has no machine code for {}, and its PTX for {} runs only on newer GPUs.",
             dotted(sm),
             dotted(ptx)
         ),
@@ -114,7 +114,7 @@ mod tests {
                     &["sm_110", "torch==2.9.1 --index-url https://download.pytorch.org/whl/cu130"],
                 ),
             Case::new(
-                "GB200 on the wheel for Hopper alone",
+                "GB200 on the wheel only for Hopper",
                 machines::with_gpu(
                     machines::gh200(),
                     machines::gpu("NVIDIA GB200", (10, 0), 189_000),
@@ -124,12 +124,12 @@ mod tests {
                 torch("2.6.0+cu126", "12.6"),
             )
             .finds(Error, Likely, &["NVIDIA GB200 (sm_100) is too new", "whl/cu128"]),
-            Case::new("by the bytes", rtx5090(), built(&["sm_80", "sm_90"])).finds(
+            Case::new("from the file's images", rtx5090(), built(&["sm_80", "sm_90"])).finds(
                 Error,
                 Certain,
                 &["that build has sm_80 sm_90 [/v/lib/python3.12/site-packages/torch/lib/libtorch_cuda.so]"],
             ),
-            Case::new("by the bytes it has PTX", rtx5090(), built(&["sm_80", "compute_80 8.5"])),
+            Case::new("the file has PTX", rtx5090(), built(&["sm_80", "compute_80 8.5"])),
             Case::new("RTX 5090 on cu128", rtx5090(), torch("2.9.1+cu128", "12.8")),
             Case::new(
                 "RTX 4090 runs the code of 8.6",

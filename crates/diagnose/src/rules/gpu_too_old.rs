@@ -11,9 +11,9 @@ pub(super) const RULE: Rule = Rule {
     id: "gpu-too-old",
     title: "the installed torch has dropped this GPU's architecture",
     about: "\
-Each CUDA build of torch carries code for a list of architectures, and newer builds leave old ones out: Maxwell and
-Pascal are in no cu128 or newer build, Volta left cu128 with torch 2.11, CUDA 13 begins at Turing (7.5), and with torch
-2.15 the cu126 builds, the last to carry the older ones, ended.
+Each CUDA build of torch contains code for a list of architectures, and newer builds drop old ones: no cu128 or newer
+build has Maxwell and Pascal, torch 2.11 dropped Volta from cu128, CUDA 13 begins at Turing (7.5), and torch 2.15 ended
+the cu126 builds, the last ones with these architectures.
 
 It shows as a warning when CUDA starts,
   PyTorch no longer supports this GPU because it is too old.
@@ -21,7 +21,7 @@ It shows as a warning when CUDA starts,
 and then as
   CUDA error: no kernel image is available for execution on the device
 
-Seen by reading the images in libtorch_cuda.so; where that cannot be read, from the published list of the build.
+Detected by reading the images in libtorch_cuda.so, or, if that cannot be read, in the published list of the build.
 
 Install the cu126 build of torch 2.14 or older.",
     links: &[
@@ -60,14 +60,14 @@ fn judge(machine: &Machine, env: &PyEnv) -> Option<Finding> {
     Some(finding(&RULE, machine, env, &code, (gpu, sm), "too old for", cause))
 }
 
-/// The GPUs a build has no code for. A Jetson older than Thor is another rule's matter.
+/// The GPUs a build has no code for. `jetson-server-wheel` covers a Jetson older than Thor.
 pub(super) fn unserved<'a>(machine: &Machine, code: &TorchCode<'a>) -> Vec<(&'a Gpu, Sm)> {
     let mut gpus = code.unserved();
     gpus.retain(|(_, sm)| machine.kind != MachineKind::Jetson || sm.0 >= 11);
     gpus
 }
 
-/// What both architecture rules say: the GPU, the build's list, and a build that fits.
+/// The finding of both architecture rules: the GPU, the build's architectures, and a build that fits.
 pub(super) fn finding(
     rule: &Rule,
     machine: &Machine,
@@ -104,7 +104,7 @@ pub(super) fn finding(
     .evidence(list.what, list.source)
     .cause(cause)
     .fix(fix)
-    .done()
+    .finish()
 }
 
 #[cfg(test)]
@@ -155,7 +155,7 @@ mod tests {
                 Likely,
                 &["no published CUDA build", "whl/cpu"],
             ),
-            Case::new("Pascal, by the bytes of a build nobody published", p100(), built(&["sm_75", "sm_80"]))
+            Case::new("Pascal, from the images of an unpublished build", p100(), built(&["sm_75", "sm_80"]))
                 .finds(
                     Error,
                     Certain,
@@ -164,7 +164,7 @@ mod tests {
                         "that build has sm_75 sm_80 [/v/lib/python3.12/site-packages/torch/lib/libtorch_cuda.so]",
                     ],
                 ),
-            Case::new("the label says no, the bytes say yes", p100(), built(&["sm_60", "sm_80"])),
+            Case::new("the file's images override the label", p100(), built(&["sm_60", "sm_80"])),
             Case::new("Pascal on cu126", p100(), torch("2.14.0+cu126", "12.6")),
             Case::new("Volta on cu128 of 2.10", v100(), torch("2.10.0+cu128", "12.8")),
             Case::new("too new is another rule", machines::gb10(), torch("2.9.1+cu126", "12.6")),
@@ -173,7 +173,7 @@ mod tests {
                 machines::jetson_thor(),
                 torch("2.9.1+cu128", "12.8"),
             ),
-            Case::new("a build the table does not know", v100(), torch("2.11.0", "13.0")),
+            Case::new("a build missing from the table", v100(), torch("2.11.0", "13.0")),
             Case::new("a nightly", v100(), torch("2.12.0.dev20260101+cu130", "13.0")),
             Case::new(
                 "conda's build has its own list",

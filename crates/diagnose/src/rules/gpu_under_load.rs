@@ -5,17 +5,17 @@ use facts::{Confidence, Finding, GpuLoad, GpusReport, Severity, SustainedReport}
 
 pub(super) const RULE: Rule = Rule {
     id: "gpu-under-load",
-    title: "a GPU does not keep its speed, or its results, under load",
+    title: "a GPU slows down, or computes wrongly, under load",
     about: "\
-A GPU that is fast for a second may be slow for an hour: it heats up, its power supply gives in, or it shares a cooler
-with a hotter neighbour. Bits that flip only when it is hot end as a wrong loss days later.
+A GPU that is fast for a second can be slow for an hour: it heats up, its power supply is too weak, or it shares a
+cooler with a hotter GPU. Bits that flip only when it is hot become a wrong loss days later.
 
-`firstlight check` has all GPUs compute a large product at the same time for some seconds, reads power, clocks,
-temperatures and what holds the clocks down twice a second, and verifies the product before and behind it. A GPU is
-named where its rate in the second half is more than 3 % below the median of its siblings, where its clocks are held
-down for another reason than its power cap, or where the product is wrong.
+`firstlight check` runs a large matrix product on all GPUs at the same time for some seconds, samples power, clocks,
+temperatures and throttle reasons twice a second, and verifies the product before and after. A GPU is reported if its
+rate in the second half is more than 3 % below the median of its siblings, if its clocks are throttled for another
+reason than the power cap, or if the product is wrong.
 
-Check fans, airflow and power cables; a GPU whose product is wrong must not be used.",
+Check fans, airflow and power cables; do not use a GPU whose product is wrong.",
     links: &["https://docs.nvidia.com/deploy/nvidia-smi/index.html"],
     remedy: |_| commands(0),
     check_gpus: Some(|gpus: &GpusReport| {
@@ -28,7 +28,7 @@ Check fans, airflow and power cables; a GPU whose product is wrong must not be u
     ..Rule::BLANK
 };
 
-/// Of the median of its siblings.
+/// Lowest accepted fraction of the siblings' median rate.
 const OF_SIBLINGS: f64 = 0.97;
 const SOURCE: &str = "gpus.json";
 
@@ -38,8 +38,8 @@ fn judge(report: &SustainedReport, gpu: &GpuLoad) -> Option<Finding> {
         let title = format!("a product on {who} is wrong, or could not be computed");
         let draft = RULE.finding(Severity::Error, Confidence::Certain, title);
         let draft = draft.evidence(why, SOURCE).evidence(report.product.clone(), SOURCE);
-        let cause = "The GPU computes wrongly or gave up: at once, or when it was warm.";
-        return Some(draft.cause(cause).fix(commands(gpu.gpu)).done());
+        let cause = "The GPU computed a wrong result or failed, from the start or when it was hot.";
+        return Some(draft.cause(cause).fix(commands(gpu.gpu)).finish());
     }
     let rate = gpu.warm_tflops()?;
     let others = report.gpus.iter().filter(|other| other.gpu != gpu.gpu && other.name == gpu.name);
@@ -54,7 +54,7 @@ fn judge(report: &SustainedReport, gpu: &GpuLoad) -> Option<Finding> {
     });
     let title = match (slow, alarm) {
         (Some(usual), _) => format!(
-            "{who} falls behind its siblings under load: {rate:.0} TFLOP/s, they keep {usual:.0}"
+            "{who} is slower than its siblings under load: {rate:.0} TFLOP/s, theirs is {usual:.0}"
         ),
         (None, Some((_, why, _))) => format!("the clocks of {who} are held down under load: {why}"),
         (None, None) => return None,
@@ -65,7 +65,8 @@ fn judge(report: &SustainedReport, gpu: &GpuLoad) -> Option<Finding> {
         draft = draft.evidence(what, SOURCE);
     }
     if let Some((name, _, times)) = alarm {
-        draft = draft.evidence(format!("{name} in {times} of {} looks", gpu.states.len()), SOURCE);
+        draft =
+            draft.evidence(format!("{name} in {times} of {} samples", gpu.states.len()), SOURCE);
     }
     let hottest = gpu.states.iter().filter_map(|state| state.celsius).max();
     let slowest = gpu.states.iter().filter_map(|state| state.sm_mhz).min();
@@ -74,19 +75,19 @@ fn judge(report: &SustainedReport, gpu: &GpuLoad) -> Option<Finding> {
             draft = draft.evidence(format!("{value} {unit}"), SOURCE);
         }
     }
-    let cause = "It is too hot, has too little power, or is a worse board than the others.";
-    Some(draft.cause(cause).fix(commands(gpu.gpu)).done())
+    let cause = "It is too hot, gets too little power, or its board is worse than the others'.";
+    Some(draft.cause(cause).fix(commands(gpu.gpu)).finish())
 }
 
 fn ended(report: &SustainedReport) -> Option<Finding> {
     let why = report.broke.as_ref()?;
-    let title = "the product on all GPUs at once did not come to its end";
+    let title = "the matrix product on all GPUs at once did not finish";
     let draft = RULE.finding(Severity::Error, Confidence::Certain, title);
-    let cause = "A GPU did not answer under load, or its process was ended.";
-    Some(draft.evidence(why, "the process that computes").cause(cause).fix(commands(0)).done())
+    let cause = "A GPU stopped answering under load, or its process was ended.";
+    Some(draft.evidence(why, "the process that computes").cause(cause).fix(commands(0)).finish())
 }
 
-/// What to do about the GPU with this number.
+/// Commands to diagnose the GPU with this index.
 fn commands(gpu: u32) -> Vec<String> {
     vec![
         format!("nvidia-smi --query --display=CLOCK,PERFORMANCE,POWER,TEMPERATURE --id={gpu}"),
@@ -101,7 +102,7 @@ mod tests {
     use facts::{GpuLoad, GpusReport, LoadRate, LoadState, SCHEMA, Severity, SustainedReport};
 
     #[test]
-    fn a_gpu_that_does_not_keep_up_is_named() {
+    fn names_gpus_that_slow_down_under_load() {
         let load = |gpu: u32| {
             let rate = |at: u32| LoadRate { seconds: f64::from(at), tflops: 650.0 };
             let state = |at: u32| LoadState {
@@ -132,22 +133,21 @@ mod tests {
             }
         };
         check(&|_| (), None);
-        // Slow at first, when all of them warm up, is not slow.
+        // The first half, in which the GPUs warm up, does not count.
         check(&|report| report.gpus[1].rates[..9].iter_mut().for_each(|it| it.tflops = 99.0), None);
-        let behind = |report: &mut SustainedReport| {
+        let slow = |report: &mut SustainedReport| {
             report.gpus[1].rates[8..].iter_mut().for_each(|it| it.tflops = 600.0);
         };
-        let words =
-            "GPU 1 (NVIDIA H100) falls behind its siblings under load: 600 TFLOP/s, they keep 650";
-        check(&behind, Some((Severity::Warning, words)));
+        let words = "GPU 1 (NVIDIA H100) is slower than its siblings under load: 600 TFLOP/s, theirs is 650";
+        check(&slow, Some((Severity::Warning, words)));
         let hot = |report: &mut SustainedReport| {
             report.gpus[0].states[19].held_down_by.push("HW_THERMAL_SLOWDOWN".into());
         };
-        check(&hot, Some((Severity::Warning, "HW_THERMAL_SLOWDOWN in 1 of 20 looks")));
+        check(&hot, Some((Severity::Warning, "HW_THERMAL_SLOWDOWN in 1 of 20 samples")));
         check(&hot, Some((Severity::Warning, "80 °C at most")));
         let wrong = |report: &mut SustainedReport| report.gpus[0].wrong = Some("NaN".into());
         check(&wrong, Some((Severity::Error, "a product on GPU 0 (NVIDIA H100) is wrong")));
         let broke = |report: &mut SustainedReport| report.broke = Some("signal: 9".into());
-        check(&broke, Some((Severity::Error, "did not come to its end")));
+        check(&broke, Some((Severity::Error, "did not finish")));
     }
 }

@@ -5,18 +5,18 @@ use facts::{Confidence, Fact, Finding, Gpu, Severity};
 
 pub(super) const RULE: Rule = Rule {
     id: "gpu-unlike-siblings",
-    title: "one GPU is not set or attached as its siblings are",
+    title: "one GPU's configuration differs from its siblings",
     about: "\
-Programs that split their work over the GPUs of a machine wait for the slowest one. A GPU of the same name that has
-another power cap, another highest clock, less memory, error correction switched off, MIG switched on, a narrower slot
-or fewer NVLinks than the others makes each step as slow as its own, or fails where the others do not.
+Programs that split their work over the GPUs of a machine wait for the slowest one. A GPU of the same name with another
+power cap, another maximum clock, less memory, ECC off, MIG on, a narrower slot or fewer NVLinks than the others slows
+down every step, or fails where the others do not.
 
-Nothing says so: all-reduce takes longer than it should, or one rank runs out of memory.
+No message reports it: all-reduce takes longer than expected, or one rank runs out of memory.
 
-Seen by comparing what NVML tells of all GPUs of one name. Where most agree the odd one is named; where two differ,
-both are shown.
+Detected by comparing NVML's values of all GPUs of one name. If a majority agrees, the GPUs that differ are named; if
+only two GPUs differ from each other, both are named.
 
-Set the odd one as the others are, or find out why it differs: it may be a board of another revision.",
+Configure the GPU as the others, or find out why it differs: it may be a board of another revision.",
     links: &["https://docs.nvidia.com/deploy/nvidia-smi/index.html"],
     remedy: |_| inspect(),
     check: Some(check),
@@ -29,7 +29,7 @@ fn inspect() -> Vec<String> {
     vec!["nvidia-smi --query-gpu=index,name,memory.total,power.limit,clocks.max.sm,ecc.mode.current,mig.mode.current,pcie.link.width.max --format=csv".into()]
 }
 
-/// What is compared: its name, and the value of a GPU with where it was read.
+/// A compared property: its name, and a function that returns a GPU's value and its source.
 type Trait = (&'static str, fn(&Gpu) -> Option<(String, String)>);
 
 fn fact<T>(fact: &Option<Fact<T>>, words: impl Fn(&T) -> String) -> Option<(String, String)> {
@@ -101,8 +101,8 @@ fn compare(name: &str, gpus: &[&Gpu], (what, of): &Trait) -> Option<Finding> {
     for (index, value, source) in &values {
         draft = draft.evidence(format!("GPU {index}: {what} {value}"), source.clone());
     }
-    let cause = "What splits its work over these GPUs waits for the slowest of them, or fails on one alone.";
-    Some(draft.cause(cause).fix(inspect()).done())
+    let cause = "A program that splits its work over these GPUs waits for the slowest of them, or fails on one of them.";
+    Some(draft.cause(cause).fix(inspect()).finish())
 }
 
 #[cfg(test)]
@@ -141,10 +141,10 @@ mod tests {
                 &["GPU 0, GPU 1 (NVIDIA H200) differ: power cap", "GPU 0: power cap 700 W"],
             ),
             case("one with MIG", mig).finds(Warning, Certain, &["GPU 3", "GPU 3: MIG on"]),
-            case("all alike", capped(&[700, 700])),
+            case("equal caps", capped(&[700, 700])),
             case("two kinds of card", mixed),
-            case("one that does not tell", silent),
-            case("one alone", machines::h200()),
+            case("one without a value", silent),
+            case("a single GPU", machines::h200()),
         ]
     }
 }

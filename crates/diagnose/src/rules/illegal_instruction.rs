@@ -4,16 +4,16 @@ pub(super) const RULE: Rule = Rule {
     id: "illegal-instruction",
     title: "a program uses instructions that this processor does not have",
     about: "\
-A compiled file was built for a newer processor than this one: TensorFlow's wheels need AVX, others AVX2 or AVX-512,
-and what was compiled with -march=native runs on its own kind alone. Virtual machines often hide instructions that the
-processor has (a CPU type of `kvm64` or `qemu64`), and an emulator on a Mac has no AVX.
+A compiled file was built for a newer CPU than this one: TensorFlow's wheels need AVX, others AVX2 or AVX-512, and code
+compiled with -march=native may run only on the CPU model it was built on. Virtual machines often hide instructions that
+the CPU has (a CPU type of `kvm64` or `qemu64`), and x86-64 emulation on a Mac may have no AVX.
 
 It shows as
   Illegal instruction (core dumped)
 while a package is imported, with no Python error.
 
-Look whether the flag is there; in a virtual machine pass the host's CPU through. Else take a build for this
-processor: an older release, conda-forge's, or one's own.",
+Check whether /proc/cpuinfo has the flag; in a virtual machine pass the host's CPU through. Otherwise use a build for
+this CPU: an older release, a conda-forge build, or a build from source.",
     links: &[],
     texts: &[
         Text::new("^Illegal instruction (core dumped)", "Illegal instruction (core dumped)"),

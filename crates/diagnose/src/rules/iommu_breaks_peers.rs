@@ -4,19 +4,19 @@ use facts::{Confidence, Finding, Severity};
 
 pub(super) const RULE: Rule = Rule {
     id: "iommu-breaks-peers",
-    title: "the IOMMU or ACS stands between GPUs without NVLink",
+    title: "the IOMMU or ACS interferes with PCIe P2P between GPUs without NVLink",
     about: "\
 GPUs without NVLink reach each other's memory over PCIe (peer-to-peer, P2P). On bare metal, an IOMMU that translates
-addresses, or PCIe bridges whose Access Control Services (ACS) send every request up to the root complex, make such
-transfers slow, let them hang, or deliver wrong data; NCCL then hangs in its first collective or computes garbage. In
-a virtual machine the hypervisor owns both, and NVIDIA's driver handles them.
+addresses, or PCIe bridges whose Access Control Services (ACS) redirect every request to the root complex, can make such
+transfers slow, hang, or deliver wrong data; NCCL then hangs in its first collective or computes wrong values. In a
+virtual machine the hypervisor controls both, and NVIDIA's driver handles them.
 
-It shows as nothing in a log, or as
+It shows without any log message, or as
   NCCL hangs after `Init COMPLETE`
 or as wrong values in p2pBandwidthLatencyTest and simpleP2P.
 
-Seen by the type of the IOMMU groups of the GPUs (DMA: it translates; identity: it passes through) and by the ACS
-control registers of the bridges above them. `firstlight check` proves it by writing through P2P and reading back.
+Detected by the type of the GPUs' IOMMU groups (DMA: translated; identity: passthrough) and by the ACS control registers
+of the bridges above them. `firstlight check` proves it by writing through P2P and reading back.
 
 Turn ACS off on the bridges and pass the IOMMU through (iommu=pt, or off); until then NCCL_P2P_DISABLE=1 keeps NCCL
 correct.",
@@ -34,7 +34,7 @@ correct.",
 
 fn commands() -> Vec<String> {
     [
-        "# correct at once, slower:",
+        "# correct immediately, but slower:",
         "export NCCL_P2P_DISABLE=1",
         "# the cause: pass the IOMMU through (kernel command line), then reboot:",
         "sudo grubby --update-kernel=ALL --args=iommu=pt  # Debian and Ubuntu: GRUB_CMDLINE_LINUX, then update-grub",
@@ -71,7 +71,7 @@ fn check(context: &Context) -> Vec<Finding> {
     if translating.is_none() && acs.is_none() {
         return Vec::new();
     }
-    // The driver allows no P2P between GeForce boards, so that nothing goes that way.
+    // The driver allows no P2P between GeForce boards, so no transfer takes this path.
     let geforce = gpu::all_geforce(machine);
     let severity = if geforce { Severity::Info } else { Severity::Warning };
     let what = match (translating, acs) {
@@ -109,7 +109,7 @@ fn check(context: &Context) -> Vec<Finding> {
         draft
             .cause("Requests between the GPUs go through the root complex and the IOMMU, where they are slow, can hang, or deliver wrong data.")
             .fix(commands())
-            .done(),
+            .finish(),
     ]
 }
 

@@ -2,16 +2,16 @@ use super::{Rule, Text};
 
 pub(super) const RULE: Rule = Rule {
     id: "jetson-missing-library",
-    title: "torch for Jetson lacks a library that JetPack does not bring",
+    title: "torch for Jetson needs a library that JetPack does not include",
     about: "\
-Wheels of torch for Jetson take the CUDA libraries from JetPack instead of bringing them. Newer ones also want libraries
-that JetPack does not have: cuDSS from torch 2.7 on, cuSPARSELt from 2.4 on. They are packages of their own.
+torch wheels for Jetson use JetPack's CUDA libraries instead of bundling them. Newer wheels also need libraries that
+JetPack does not include and that are separate packages: cuSPARSELt from torch 2.4 on, cuDSS from 2.7 on.
 
 It shows as
   ImportError: libcudss.so.0: cannot open shared object file: No such file or directory
 
-Install the library for aarch64-jetson from NVIDIA, or from the index that the wheel came from, and let the loader find
-it.",
+Install the library for aarch64-jetson from NVIDIA, or from the index that the wheel came from, and update the loader's
+cache with ldconfig.",
     links: &[
         "https://developer.nvidia.com/cudss-downloads",
         "https://docs.nvidia.com/deeplearning/frameworks/install-pytorch-jetson-platform/index.html",

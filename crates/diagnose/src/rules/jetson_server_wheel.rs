@@ -9,14 +9,14 @@ pub(super) const RULE: Rule = Rule {
     id: "jetson-server-wheel",
     title: "a torch wheel for server Arm on a Jetson",
     about: "\
-Jetson (Tegra) and Arm servers share the name aarch64, but not their GPU code. PyTorch's aarch64 CUDA wheels carry code
-for sm_80, sm_90 and newer server parts. On desktop and server GPUs code for 8.0 runs on 8.7; on Tegra NVIDIA does not
-support that, so an Orin (8.7) finds nothing to run. A Thor (11.0) is served by the cu130 wheels.
+Jetson (Tegra) and Arm servers are both aarch64, but need different GPU code. PyTorch's aarch64 CUDA wheels contain code
+for sm_80, sm_90 and newer server GPUs. Code for 8.0 runs on later 8.x desktop and server GPUs, but NVIDIA does not
+support this on Tegra, so an Orin (8.7) has no code it can run. The cu130 wheels support Thor (11.0).
 
 It shows as torch.cuda.is_available() being True and then, at the first kernel,
   CUDA error: no kernel image is available for execution on the device
 
-Seen by the machine being a Tegra and the images in libtorch_cuda.so; where that cannot be read, by the wheel's label.
+Detected on a Tegra by the images in libtorch_cuda.so, or, if that cannot be read, by the wheel's label.
 
 Install the wheel NVIDIA builds for the JetPack release, or build torch with TORCH_CUDA_ARCH_LIST=8.7.",
     links: &[
@@ -56,7 +56,7 @@ fn judge(context: &Context, env: &PyEnv) -> Option<Finding> {
     let code = TorchCode::of(context.machine, env)?;
     let list = code.evidence();
     let torch = env.torch.as_ref()?;
-    // From Thor on, a Jetson takes the server wheels: an architecture missing there is `gpu-too-new`'s matter.
+    // From Thor on, a Jetson uses the server wheels, and `gpu-too-new` reports a missing architecture.
     let (gpu, sm) = code.unserved().into_iter().find(|(_, sm)| sm.0 < 11)?;
     let installer = Installer::of(env);
     let finding = RULE
@@ -81,7 +81,7 @@ fn judge(context: &Context, env: &PyEnv) -> Option<Finding> {
             "# then install NVIDIA's torch wheel for this JetPack release, or build torch with:".into(),
             format!("export TORCH_CUDA_ARCH_LIST={}", dotted(sm)).into(),
         ])
-        .done();
+        .finish();
     Some(finding)
 }
 
@@ -118,7 +118,7 @@ mod tests {
                 torch("2.8.0", "12.6"),
             ),
             Case::new(
-                "Thor takes the server wheel",
+                "Thor uses the server wheel",
                 machines::jetson_thor(),
                 torch("2.9.1+cu130", "13.0"),
             ),

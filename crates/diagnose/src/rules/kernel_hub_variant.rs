@@ -1,22 +1,22 @@
-use super::{Look, Rule, Seen, Text};
+use super::{Observation, PastedError, Rule, Text};
 use crate::torch_build::installed;
 use facts::{Machine, Platform, PyEnv};
 pub(super) const RULE: Rule = Rule {
     id: "kernel-hub-variant",
     title: "the kernel hub has no build for this torch",
     about: "\
-The kernels package downloads compiled kernels, one build for each torch release, CUDA release, C++ ABI and processor
-(torch29-cxx11-cu128-x86_64-linux). A torch that is newer or older than every build of that kernel finds none, and so
-does a processor or system nobody built for.
+The kernels package downloads compiled kernels, with one build for each torch release, CUDA release, C++ ABI and CPU
+architecture (torch29-cxx11-cu128-x86_64-linux). There is no matching build if torch is newer or older than every build
+of that kernel, or if the kernel was not built for this CPU architecture or operating system.
 
 It shows as
   FileNotFoundError: Cannot find a build variant for this system in kernels-community/flash-attn
 
-Seen by comparing the torch, CUDA and processor here with the names of the folders under build/ in that repository;
-newer releases of the package list why each does not fit.
+Detected by comparing the installed torch, its CUDA and the CPU architecture with the folder names under build/ in that
+repository; newer releases of the package report why each build does not fit.
 
-Take a revision of the kernel whose builds use the stable ABI (they fit every later torch), upgrade the kernels
-package, or install a torch that is among its builds.",
+Use a revision of the kernel whose builds use torch's stable ABI (they fit every later torch), upgrade the kernels
+package, or install a torch that has a build.",
     links: &[
         "https://github.com/huggingface/kernels/pull/25",
         "https://github.com/huggingface/kernels/issues/436",
@@ -35,7 +35,7 @@ package, or install a torch that is among its builds.",
     ..Rule::BLANK
 };
 
-/// The folder of a build that fits: `torch29-cxx11-cu128-x86_64-linux`.
+/// The folder name of the matching build: `torch29-cxx11-cu128-x86_64-linux`.
 fn variant(machine: &Machine, env: &PyEnv) -> Option<String> {
     let torch = installed(env)?;
     let (cuda, minor) = (torch.cuda?, torch.version.minor());
@@ -47,15 +47,15 @@ fn variant(machine: &Machine, env: &PyEnv) -> Option<String> {
     Some(format!("torch{}{}-cxx11-cu{}{}-{arch}-linux", minor.0, minor.1, cuda.0, cuda.1))
 }
 
-/// Where the message lists the variants there are, the one for this torch is among them or not.
-fn look(seen: &Seen) -> Option<Look> {
+/// Whether the variant of the installed torch is missing from the variants that the message lists.
+fn look(seen: &PastedError) -> Option<Observation> {
     let env = seen.env()?;
     let wanted = variant(seen.machine(), env)?;
     let torch = env.torch.as_ref()?;
     let listed = seen.text.contains("-linux");
     listed.then(|| {
         let there = seen.text.contains(&wanted);
-        Look::new(!there, format!("this torch wants {wanted}"), torch.source.clone())
+        Observation::new(!there, format!("this torch needs {wanted}"), torch.source.clone())
     })
 }
 
@@ -64,7 +64,7 @@ mod tests {
     use crate::test_support::{env, machines};
 
     #[test]
-    fn the_listed_variants_are_held_against_the_torch_here() {
+    fn listed_variants_are_compared_with_the_installed_torch() {
         let explain = |torch: &str, cuda: &str| {
             let text = "FileNotFoundError: Cannot find a build variant for this system in k/a. \
                         Available: torch28-cxx11-cu128-x86_64-linux";

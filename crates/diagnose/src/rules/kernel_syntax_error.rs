@@ -4,15 +4,15 @@ pub(super) const RULE: Rule = Rule {
     id: "kernel-syntax-error",
     title: "a syntax error in a Python module",
     about: "\
-Python refuses a whole module for one syntax error, when it is first imported: a test run that imports it late fails
-late, and a package that catches ImportError around it goes on without its kernels. A missing `except` after `try`, an
-unclosed bracket or a half-resolved merge are the usual ones.
+Python rejects a whole module because of one syntax error, at its first import: a test run that imports it late fails
+late, and a package that catches the error around the import continues without its kernels. Usual causes are a missing
+`except` after `try`, an unclosed bracket or a half-resolved merge.
 
 It shows as
   File \"nsa/kernels.py\", line 212
   SyntaxError: expected 'except' or 'finally' block
 
-The two lines above it name the file and the line; nothing of the module has run.
+The lines above it name the file and the line; no code of the module has run.
 
 Compile every module before any test runs: `python -m compileall -q` reports each file and line and imports nothing.",
     links: &[
@@ -37,7 +37,7 @@ SyntaxError: '(' was never closed"),
     ],
     also: &[
         Also {
-            cause: "The Python that runs is older than the syntax of the package (`match`, `:=`, `X | Y` in types, f-strings of 3.12).",
+            cause: "The running Python is older than the package's syntax (`match`, `:=`, f-strings of 3.12).",
             check: &["python --version; # Requires-Python on the package's page"],
         },
     ],
@@ -55,9 +55,9 @@ SyntaxError: '(' was never closed"),
     ..Rule::BLANK
 };
 
-/// The file and line that the traceback names last before the error.
+/// The last file and line that the traceback names before the error.
 fn place(text: &str) -> Option<(&str, u32)> {
-    // Quotes were made equal when the text was read.
+    // `seen.text` has only single quotes.
     let before = &text[..text.find("SyntaxError:").or_else(|| text.find("IndentationError:"))?];
     let (_, last) = before.rsplit_once("File '")?;
     let (file, rest) = last.split_once("', line ")?;
@@ -70,7 +70,7 @@ mod tests {
     use crate::test_support::machines;
 
     #[test]
-    fn the_file_and_line_are_named() {
+    fn names_file_and_line() {
         let text = "Traceback (most recent call last):\n  File \"run.py\", line 3, in <module>\n    import kernels\n  \
                     File \"nsa/kernels.py\", line 212\n    return out\nSyntaxError: expected 'except' or 'finally' block";
         let found = crate::explain(text, &machines::x86(), &[]).remove(0);

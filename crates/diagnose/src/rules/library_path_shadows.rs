@@ -8,18 +8,19 @@ pub(super) const RULE: Rule = Rule {
     id: "library-path-shadows",
     title: "LD_LIBRARY_PATH puts another CUDA in front of torch's own libraries",
     about: "\
-torch's wheels bring their CUDA libraries and find them by a path inside each file, but LD_LIBRARY_PATH is searched
-before that path, unless it is an RPATH. A system CUDA named there takes the place of single libraries, and two that
-were never built for each other meet in one process.
+torch's wheels find their CUDA libraries by a search path inside each file. LD_LIBRARY_PATH comes after an RPATH but
+before a RUNPATH, so a system CUDA on LD_LIBRARY_PATH replaces some of the libraries, and the process mixes libraries of
+different CUDA releases.
 
 It shows as
   libcusparse.so.12: undefined symbol: __nvJitLinkComplete_12_4, version libnvJitLink.so.12
-from `import torch`: libcusparse is the wheel's, libnvJitLink the system's older one; and from JAX's plugin as
+from `import torch`, with the wheel's libcusparse and the system's older libnvJitLink; and from JAX's plugin as
   RuntimeError: Unable to load cuSPARSE. Is it installed?
 
-Seen by following the loader's search order for each library torch asks for.
+Detected by following the loader's search order for each library torch needs.
 
-Unset LD_LIBRARY_PATH, in the shell and in its start-up files; programs that need the system CUDA find it without.",
+Unset LD_LIBRARY_PATH, in the shell and in its start-up files; programs that need the system CUDA usually find it
+without.",
     links: &[
         "https://github.com/pytorch/pytorch/issues/134929",
         "https://github.com/pytorch/pytorch/issues/111469",
@@ -29,7 +30,7 @@ Unset LD_LIBRARY_PATH, in the shell and in its start-up files; programs that nee
     texts: &[
         Text::new("undefined symbol: __nvJitLink*", "ImportError: /v/lib/python3.12/site-packages/torch/lib/../../nvidia/cusparse/lib/libcusparse.so.12: undefined symbol: __nvJitLinkComplete_12_4, version libnvJitLink.so.12"),
         Text::new("undefined symbol: cublasLt*, version libcublasLt.so", "ImportError: /v/lib/python3.11/site-packages/torch/lib/../../nvidia/cublas/lib/libcublas.so.12: undefined symbol: cublasLtGetEnvironmentMode, version libcublasLt.so.12"),
-        // Either a copy in front of the right one, or there is no right one: the files tell which.
+        // Another copy hides the right one, or the right one is missing; `check` distinguishes them.
         Text::new("undefined symbol: {symbol}, version libcudart.so", "ImportError: /v/lib/python3.12/site-packages/deep_gemm_cpp.cpython-312-x86_64-linux-gnu.so: undefined symbol: cudaLibraryGetKernel, version libcudart.so.12"),
         Text::new("undefined symbol: {symbol}, version libcupti.so", "ImportError: /home/user/.local/lib/python3.10/site-packages/torch/lib/libtorch_cpu.so: undefined symbol: cuptiActivityEnableDriverApi, version libcupti.so.12"),
         Text::new("undefined symbol: nccl*", "ImportError: /usr/local/lib/python3.12/site-packages/torch/lib/libtorch_cuda.so: undefined symbol: ncclAlltoAll"),
@@ -41,7 +42,7 @@ Unset LD_LIBRARY_PATH, in the shell and in its start-up files; programs that nee
         Text::new("cuDNN version incompatibility: PyTorch was compiled against", "RuntimeError: cuDNN version incompatibility: PyTorch was compiled  against (8, 7, 0) but found runtime version (8, 2, 4). PyTorch already comes bundled with cuDNN."),
         Text::new("cuDNN version mismatch: PyTorch was compiled against", "RuntimeError: cuDNN version mismatch: PyTorch was compiled against 7102 but linked against 7600"),
         Text::new("CUDNN_STATUS_SUBLIBRARY_VERSION_MISMATCH", "RuntimeError: cuDNN error: CUDNN_STATUS_SUBLIBRARY_VERSION_MISMATCH"),
-        // One of cuDNN's nine libraries is of another release than the one that opens it.
+        // One of cuDNN's nine libraries is of another release than the library that loads it.
         Text::new("libcudnn_*: undefined symbol: cudnn*", "symbol cudnnGetLibConfig. Error: /usr/local/cuda/lib64/libcudnn_graph.so.9: undefined symbol: cudnnGetLibConfig"),
     ],
     remedy: |_| vec!["unset LD_LIBRARY_PATH".into(), "grep -n LD_LIBRARY_PATH ~/.bashrc ~/.profile /etc/environment".into()],
@@ -56,10 +57,10 @@ fn check(context: &Context) -> Vec<Finding> {
     context.envs.iter().filter_map(judge).collect()
 }
 
-/// A library taken from LD_LIBRARY_PATH although the file that asks would find another copy without.
+/// Libraries found through LD_LIBRARY_PATH that the file would otherwise find as another copy.
 fn shadowed<'a>(native: &Native<'a>) -> Vec<&'a Needed> {
     let needed = native.elf.needed.iter();
-    // The C++ library has a rule of its own.
+    // `libstdcxx-too-old` covers the C++ library.
     let cxx = |needed: &Needed| {
         ["libstdc++.so", "libgcc_s.so"].iter().any(|stem| needed.name.starts_with(stem))
     };
@@ -73,7 +74,7 @@ fn judge(env: &PyEnv) -> Option<Finding> {
     let all: Vec<(Native<'_>, &Needed)> = files(env)
         .flat_map(|native| shadowed(&native).into_iter().map(move |needed| (native, needed)))
         .collect();
-    // A symbol asked of the very library that was exchanged settles it; any other missing one makes it likely.
+    // A symbol missing from the replaced library proves it; another missing symbol makes it likely.
     let asked = |(native, needed): &(Native<'_>, &Needed)| -> Option<MissingSymbol> {
         let mut symbols = native.elf.missing_symbols.iter();
         symbols.find(|symbol| symbol.library.as_ref() == Some(&needed.name)).cloned()
@@ -96,14 +97,14 @@ fn judge(env: &PyEnv) -> Option<Finding> {
     let title = match severity {
         Severity::Error => format!(
             "LD_LIBRARY_PATH breaks {} in {}: another {} is loaded",
-            native.what(),
+            native.label(),
             env.root,
             needed.name
         ),
         _ => format!(
             "LD_LIBRARY_PATH puts another {} in front of the one {} in {} brings",
             needed.name,
-            native.what(),
+            native.label(),
             env.root
         ),
     };
@@ -127,20 +128,20 @@ fn judge(env: &PyEnv) -> Option<Finding> {
     names.compact_sort();
     names.dedup();
     if names.len() > 1 {
-        draft =
-            draft.evidence(format!("exchanged in all: {}", names.join(", ")), "LD_LIBRARY_PATH");
+        draft = draft
+            .evidence(format!("all replaced libraries: {}", names.join(", ")), "LD_LIBRARY_PATH");
     }
     let cause = match severity {
         Severity::Error => {
-            "LD_LIBRARY_PATH is searched before the paths inside the files, so libraries that were never built for each other meet in one process."
+            "LD_LIBRARY_PATH is searched before the RUNPATH of the files, so the process mixes libraries of different releases."
         }
         _ => {
-            "LD_LIBRARY_PATH is searched before the paths inside the files. These two copies get on today; after the next upgrade of either they may not."
+            "LD_LIBRARY_PATH is searched before the RUNPATH of the files. The two copies are compatible now, but may not be after the next upgrade of either."
         }
     };
     let fix =
         ["unset LD_LIBRARY_PATH", "grep -n LD_LIBRARY_PATH ~/.bashrc ~/.profile /etc/environment"];
-    Some(draft.cause(cause).fix(fix).done())
+    Some(draft.cause(cause).fix(fix).finish())
 }
 
 #[cfg(test)]
@@ -200,14 +201,14 @@ mod tests {
                 env(FoundBy::LdLibraryPath, own, Some((gone, None))),
             )
             .finds(Error, Likely, &[gone]),
-            Case::new("they get on", machines::a10(), env(FoundBy::LdLibraryPath, own, None)).finds(
+            Case::new("compatible copies", machines::a10(), env(FoundBy::LdLibraryPath, own, None)).finds(
                 Warning,
                 Likely,
-                &["puts another libnvJitLink.so.12 in front", "get on today"],
+                &["puts another libnvJitLink.so.12 in front", "compatible now"],
             ),
             Case::new("there is no other copy", machines::a10(), env(FoundBy::LdLibraryPath, None, None)),
             Case::new("an RPATH comes before the variable", machines::a10(), env(FoundBy::Rpath, own, None)),
-            Case::new("by its own path", machines::a10(), env(FoundBy::Runpath, None, None)),
+            Case::new("found by RUNPATH", machines::a10(), env(FoundBy::Runpath, None, None)),
         ]
     }
 }

@@ -7,16 +7,16 @@ pub(super) const RULE: Rule = Rule {
     id: "libstdcxx-too-old",
     title: "a compiled file needs a newer C++ library than the one that is found first",
     about: "\
-A file was compiled with a newer g++ than the one whose libstdc++.so.6 the loader finds. Most often the system's library
-is new enough and an older copy in front of it is not: conda's, or one on LD_LIBRARY_PATH. The loader takes the first.
+A file was compiled with a newer g++ than the one whose libstdc++.so.6 the loader finds first. Most often the system's
+library is new enough, but the loader finds an older copy before it: conda's, or one on LD_LIBRARY_PATH.
 
 It shows, when the extension is imported, as
   ImportError: .../lib/libstdc++.so.6: version `GLIBCXX_3.4.32' not found (required by .../x.so)
-or with CXXABI_1.3.15 in place of GLIBCXX; the path in front tells which copy was found.
+or with CXXABI_1.3.15 instead of GLIBCXX; the path before it is the copy that was found.
 
-Seen by comparing the versions the file requires with those the found libstdc++ defines.
+Detected by comparing the versions the file requires with those the found libstdc++ defines.
 
-In a conda environment install its newer libstdcxx-ng; elsewhere take the old copy off LD_LIBRARY_PATH.",
+In a conda environment install a newer libstdcxx-ng; elsewhere remove the old copy from LD_LIBRARY_PATH.",
     links: &[
         "https://github.com/pytorch/pytorch/issues/111469",
     ],
@@ -24,7 +24,7 @@ In a conda environment install its newer libstdcxx-ng; elsewhere take the old co
         Text::new("version `GLIBCXX_{wanted}' not found", "ImportError: /opt/conda/bin/../lib/libstdc++.so.6: version `GLIBCXX_3.4.32' not found (required by /opt/conda/lib/python3.11/site-packages/own_ops.so)"),
         Text::new("version `CXXABI_{wanted}' not found", "ImportError: /lib/x86_64-linux-gnu/libstdc++.so.6: version `CXXABI_1.3.15' not found (required by /opt/conda/lib/python3.11/lib-dynload/../../libicui18n.so.78)"),
         Text::new("version GLIBCXX_{wanted}' not found", "error info /lib/x86_64-linux-gnu/libstdc++.so.6: version GLIBCXX_3.4.32' not found (required by libxyber_controller.so)"),
-        // A function of the C++ library itself. https://github.com/vllm-project/vllm/issues/1758
+        // A function of libstdc++ itself. https://github.com/vllm-project/vllm/issues/1758
         Text::new("undefined symbol: _ZNSt15__exception_ptr13exception_ptr*", "cuda_utils.cpython-39-x86_64-linux-gnu.so: undefined symbol: _ZNSt15__exception_ptr13exception_ptr10_M_releaseEv"),
     ],
     remedy: |seen| {
@@ -47,7 +47,7 @@ fn check(context: &Context) -> Vec<Finding> {
     groups.filter_map(|group| judge(&group)).collect()
 }
 
-/// The newest missing version of the C++ library that a file asks for.
+/// The newest GLIBCXX_ or CXXABI_ symbol version that a file requires and the C++ library lacks.
 fn missing<'a>(native: &Native<'a>) -> Option<&'a facts::MissingVersion> {
     let versions = native.elf.missing_versions.iter();
     let ours = versions.filter(|missing| {
@@ -72,7 +72,7 @@ fn judge(group: &[Native<'_>]) -> Option<Finding> {
             Confidence::Certain,
             format!(
                 "{} in {} needs {}; the {} found first ends at {here}",
-                first.what(),
+                first.label(),
                 first.env.root,
                 wanted.version,
                 wanted.library
@@ -99,12 +99,11 @@ fn judge(group: &[Native<'_>]) -> Option<Finding> {
     } else if first.env.kind == EnvKind::Conda {
         fix.push(installer.conda(&["libstdcxx-ng".into()]));
     } else {
-        fix.push("# take a wheel tagged manylinux for this system, or build it here:".into());
+        fix.push("# install a wheel tagged manylinux for this system, or build it here:".into());
         fix.extend(crate::abi::build_here(first));
     }
-    let cause = "The file was compiled with a newer g++ than the C++ library that the loader finds first, and the \
-                 loader takes the first it finds.";
-    Some(draft.cause(cause).fix(fix).done())
+    let cause = "The file was compiled with a newer g++ than that of the C++ library that the loader finds first.";
+    Some(draft.cause(cause).fix(fix).finish())
 }
 
 #[cfg(test)]

@@ -5,20 +5,20 @@ use facts::{Confidence, Finding, Severity};
 
 pub(super) const RULE: Rule = Rule {
     id: "mig-device",
-    title: "a program that does not understand a MIG partition",
+    title: "a program that does not support a MIG partition",
     about: "\
-A GPU in MIG mode is split into partitions that programs name by UUID (MIG-...) instead of by number. Programs that turn
-CUDA_VISIBLE_DEVICES into numbers fail on it, and inside a container NVML may not tell about the GPU around the
-partition: PyTorch's allocator then stops at an assertion, most often just where memory runs out.
+A GPU in MIG mode is split into partitions that programs name by UUID (MIG-...) instead of by index. Programs that parse
+CUDA_VISIBLE_DEVICES as numbers fail on it, and inside a container NVML may not report the parent GPU of the partition:
+PyTorch's allocator then fails an assertion, most often when memory runs out.
 
 It shows as one of
   ValueError: invalid literal for int() with base 10: 'MIG-377e0049-554c-540b-93c6-d0976f8426cb'
   RuntimeError: NVML_SUCCESS == r INTERNAL ASSERT FAILED at \"/pytorch/c10/cuda/CUDACachingAllocator.cpp\":1154
 
-Seen by CUDA_VISIBLE_DEVICES naming a partition, or by MIG mode without any partition.
+Detected by CUDA_VISIBLE_DEVICES naming a partition, or by MIG mode without any partition.
 
-Give such a program the partition alone by the container's flag and leave CUDA_VISIBLE_DEVICES unset; keep PyTorch's
-allocator from asking NVML, and take a smaller batch or model.",
+Pass only the partition to such a program with the container's flag and leave CUDA_VISIBLE_DEVICES unset; stop PyTorch's
+allocator from querying NVML, and use a smaller batch or model.",
     links: &[
         "https://github.com/vllm-project/vllm/issues/41848",
         "https://github.com/pytorch/pytorch/issues/112377",
@@ -30,7 +30,7 @@ allocator from asking NVML, and take a smaller batch or model.",
     ],
     also: &[
         Also {
-            cause: "GPU memory ran out, and the driver did not answer while the message was written: a container without the utility capability, a Jetson, a driver in trouble.",
+            cause: "GPU memory ran out, and NVML did not answer while PyTorch wrote the message: a container without the utility capability, a Jetson, a faulty driver.",
             check: &["nvidia-smi -L; firstlight ps"],
         },
     ],
@@ -64,23 +64,21 @@ fn check(context: &Context) -> Vec<Finding> {
             )
             .evidence(format!("{} is in MIG mode", gpu::describe(gpu)), gpu.name.source.clone())
             .evidence("0 GPU instances", none.source.clone())
-            .cause(
-                "In MIG mode programs run on partitions alone; without one CUDA finds no device.",
-            )
+            .cause("In MIG mode programs run only on partitions; without one CUDA finds no device.")
             .fix([
-                "sudo nvidia-smi mig -lgip  # the sizes there are",
+                "sudo nvidia-smi mig -lgip  # the available sizes",
                 "sudo nvidia-smi mig -cgi 0 -C  # one partition of the whole GPU",
                 "# or without partitions:",
                 "sudo nvidia-smi -mig 0",
             ])
-            .done(),
+            .finish(),
         );
     }
     let named = machine.access.visible_devices.as_ref().filter(|v| v.value.starts_with("MIG-"));
     let vllm = context.envs.iter().find_map(|env| Some((env, live_dist(env, "vllm")?)));
     if let (Some(variable), Some((env, vllm))) = (named, vllm) {
         let title = format!(
-            "vllm {} reads numbers from CUDA_VISIBLE_DEVICES, which names a partition",
+            "vllm {} parses numbers from CUDA_VISIBLE_DEVICES, which names a partition",
             vllm.version
         );
         found.push(
@@ -90,13 +88,13 @@ fn check(context: &Context) -> Vec<Finding> {
                     variable.source.clone(),
                 )
                 .evidence(format!("vllm {}", vllm.version), env.root.clone())
-                .cause("It turns each entry into a number, and a partition's UUID is none.")
+                .cause("It parses each entry as a number, but a partition is named by its UUID.")
                 .fix([
-                    "# give the container the partition, and leave the variable unset inside:",
+                    "# pass the partition to the container, and leave the variable unset inside:",
                     "docker run --gpus '\"device=0:0\"' ...",
                     "unset CUDA_VISIBLE_DEVICES",
                 ])
-                .done(),
+                .finish(),
         );
     }
     found

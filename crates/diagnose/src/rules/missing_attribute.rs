@@ -3,23 +3,23 @@ use crate::remedy::Installer;
 
 pub(super) const RULE: Rule = Rule {
     id: "missing-attribute",
-    title: "a package asks another one for a name that this release of it does not have",
+    title: "a package uses a name that the installed release of another package does not have",
     about: "\
-torch gets new types and functions in each release, and drops old modules, as NumPy did. A package that names one of
-them when it is imported fails with a release that does not have it yet, or no longer, although its METADATA often
-asks for no more than `torch`. One of the two was upgraded and the other was not: torch is held back by the CUDA of
-its index, by a pin, or by conda; an old package is not maintained any more.
+Each torch release adds types and functions and removes old modules, as NumPy's do. A package that uses such a name at
+import fails with a release that does not have it yet, or has removed it, although its METADATA often requires only
+`torch` without a version. One of the two was upgraded without the other: an index for an older CUDA, a pin or conda
+keeps torch at an old release, or the other package is unmaintained.
 
 It shows as one of
   AttributeError: module 'torch' has no attribute 'float8_e8m0fnu'
   ModuleNotFoundError: No module named 'torchvision.transforms.functional_tensor'
   AttributeError: module 'numpy' has no attribute 'bool'
 
-It also shows where a file or folder of one's own is called torch and is found before the package, or where torch's
-files are damaged: then every name is missing, even `torch.Tensor`.
+The same error appears if your own file or folder named torch is found before the package, or if torch's files are
+damaged: then every name is missing, even `torch.Tensor`.
 
-Where the name is new, install a newer torch with the companions that fit it; where it is gone, a newer release of the
-package that asks, which is the last one above the error, or the older release of the other.",
+For a new name, install a newer torch with matching torchvision and torchaudio. For a removed name, install a newer
+release of the package that uses it (the last one in the traceback), or an older release of the other package.",
     links: &["https://github.com/huggingface/transformers/issues/46515"],
     texts: &[
         Text::new("AttributeError: module 'torch' has no attribute '{name}'", "AttributeError: module 'torch' has no attribute 'float8_e8m0fnu'"),
@@ -30,7 +30,7 @@ package that asks, which is the last one above the error, or the older release o
     ],
     remedy: |seen| {
         let installer = seen.installer();
-        // The last release that has it, by the release notes of each.
+        // The last release with the name, from the release notes of each package.
         let older = [
             ("torch._six", "torch<2.0"),
             ("functional_tensor", "torchvision<0.17"),
@@ -39,7 +39,7 @@ package that asks, which is the last one above the error, or the older release o
         ];
         match older.iter().find(|(words, _)| seen.text.contains(words)) {
             Some((_, older)) => vec![
-                "# a newer release of the package that asks; where there is none, the last one that has the name:".into(),
+                "# a newer release of the package that uses the name, or the last release that has it:".into(),
                 installer.install(&[(*older).to_owned()], None).into(),
             ],
             None => commands(&installer, seen.word("name").unwrap_or("Tensor")),
@@ -51,9 +51,9 @@ package that asks, which is the last one above the error, or the older release o
 fn commands(installer: &Installer, name: &str) -> Vec<String> {
     let python = installer.python();
     vec![
-        "# whether it is the torch that is meant, and its release:".to_owned(),
+        "# which torch is imported, and its release:".to_owned(),
         format!("{python} -c 'import torch; print(torch.__file__, torch.__version__, hasattr(torch, \"{name}\"))'"),
-        "# a newer one, with the companions that are installed; or an older release of the package that asks:".to_owned(),
+        "# a newer torch (with its torchvision and torchaudio), or an older release of the package that uses the name:".to_owned(),
         installer.install(&["torch".to_owned()], None).upgraded().into(),
     ]
 }

@@ -1,4 +1,4 @@
-use super::{Context, Need, Rule, Seen, Text};
+use super::{Context, Need, PastedError, Rule, Text};
 use crate::cuda_library::{
     cuda_of_library, distribution, is_for_torch, is_preloaded, known, library, looks_into_packages,
     major, own_extras, soname,
@@ -8,7 +8,7 @@ use crate::remedy::{Installer, quote, text};
 use crate::torch_build::installed;
 use facts::{Confidence, Finding, Needed, PyEnv, RemedyStep, Severity};
 
-/// The loader's words for a library, and a sample of them with a release.
+/// The loader's error for a missing library, and a sample with a release number.
 macro_rules! not_there {
     ($library:literal, $release:literal) => {
         Text::new(
@@ -26,26 +26,26 @@ macro_rules! not_there {
 
 pub(super) const RULE: Rule = Rule {
     id: "missing-cuda-library",
-    title: "a CUDA library that a package loads is not there",
+    title: "a CUDA library that a package loads is missing",
     about: "\
-A compiled file asks the dynamic loader for a CUDA library by name, and none of the places it looks in has it. torch's
-wheels bring these libraries as packages named nvidia-...; one of them was removed, not installed (--no-deps), or is
-of another major version than the file asks for.
+A compiled file needs a CUDA library by its soname, and none of the dynamic loader's search paths has it. torch's wheels
+require these libraries as packages named nvidia-...; one of them was removed, not installed (--no-deps), or is of
+another major version than the file needs.
 
 It shows as
   ImportError: libcublas.so.12: cannot open shared object file: No such file or directory
-with the number of the major version that is asked for. (libcuda.so.1 is the driver's own, and another matter.)
+with the major version that is needed. (libcuda.so.1 is part of the driver: see `no-driver`.)
 
-Seen by looking each needed name (DT_NEEDED) up where the loader would: RPATH, LD_LIBRARY_PATH, RUNPATH, the system.
+Detected by resolving each needed soname (DT_NEEDED) as the loader does: RPATH, LD_LIBRARY_PATH, RUNPATH, the system.
 
-Install the package that brings the library, or torch again with its dependencies.",
+Install the package with the library, or reinstall torch with its dependencies.",
     links: &[
         "https://github.com/vllm-project/vllm/issues/36099",
         "https://github.com/vllm-project/vllm/issues/52300",
     ],
     texts: &[
         Text::new("libcudart.so.{major}: cannot open shared object file", "ImportError: libcudart.so.12: cannot open shared object file: No such file or directory"),
-        // cuDNN opens its own parts by name, and finds none of them or those of another release.
+        // cuDNN loads its sublibraries by soname, and finds none or those of another release.
         Text::new("Unable to load any of *libcudnn_", "Unable to load any of {libcudnn_graph.so.9.1.0, libcudnn_graph.so.9.1, libcudnn_graph.so.9, libcudnn_graph.so} Invalid handle. Cannot load symbol cudnnCreate"),
         not_there!("libcublas", "12"),
         Text::new("failed to open libnvrtc-builtins.so", "nvrtc: error: failed to open libnvrtc-builtins.so.13.0"),
@@ -83,18 +83,18 @@ fn cuda_of_torch(env: &PyEnv) -> Option<u32> {
     installed(env).and_then(|torch| torch.cuda).map(|cuda| cuda.0)
 }
 
-/// The major version in the soname decides which CUDA the library is of; torch's decides where the name has none of CUDA's.
-fn for_text(seen: &Seen, name: &str) -> Vec<RemedyStep> {
+/// The CUDA major version in the soname decides the package; torch's decides if the soname has none.
+fn for_text(seen: &PastedError, name: &str) -> Vec<RemedyStep> {
     let installer = seen.installer();
     let of_torch = seen.env().and_then(cuda_of_torch);
     let soname = soname(seen.text).filter(|soname| known(soname) == Some(name));
     let Some(wanted) = soname.and_then(cuda_of_library) else {
         let cuda = of_torch.unwrap_or(12);
-        let head = format!("# the package that brings it for CUDA {cuda}, which torch uses:");
+        let head = format!("# the package that has it for CUDA {cuda}, which torch uses:");
         let mut lines = vec![RemedyStep::from(head)];
         let release = soname.filter(|_| name == "cudnn").and_then(major);
         lines.push(match release {
-            // cuDNN counts its own majors: a program built with cuDNN 8 does not load cuDNN 9.
+            // cuDNN has its own major versions: a program built with cuDNN 8 does not load cuDNN 9.
             Some(release) => {
                 installer.install(&[format!("{}=={release}.*", distribution(name, cuda))], None)
             }
@@ -105,15 +105,15 @@ fn for_text(seen: &Seen, name: &str) -> Vec<RemedyStep> {
     let library = soname.unwrap_or(name);
     let head = match of_torch.filter(|of_torch| *of_torch != wanted) {
         Some(of_torch) => format!(
-            "# {library} is of CUDA {wanted}, and torch here uses CUDA {of_torch}: take the build of the package that loads it for \
+            "# {library} is of CUDA {wanted}, and torch here uses CUDA {of_torch}: install the build of the package that loads it for \
              CUDA {of_torch}, or install that library too:"
         ),
-        None => format!("# the package that brings {library} of CUDA {wanted}:"),
+        None => format!("# the package that has {library} of CUDA {wanted}:"),
     };
     // PyPI has NVIDIA's libraries from CUDA 11 on.
     if wanted < 11 {
         return vec![
-            format!("# {library} is of CUDA {wanted}: take the build of the package that loads it for the CUDA of this system (Jetson: for its JetPack), or install the toolkit of CUDA {wanted}")
+            format!("# {library} is of CUDA {wanted}: install the build of the package that loads it for the CUDA of this system (Jetson: for its JetPack), or install the toolkit of CUDA {wanted}")
                 .into(),
         ];
     }
@@ -124,7 +124,7 @@ fn commands(installer: &Installer<'_>, name: &str, cuda: u32) -> Vec<RemedyStep>
     let mut lines = install(installer, name, cuda);
     lines.insert(
         0,
-        format!("# the package that brings it for the CUDA {cuda} of the torch here:").into(),
+        format!("# the package that has it for the CUDA {cuda} of the torch here:").into(),
     );
     lines
 }
@@ -133,9 +133,9 @@ fn install(installer: &Installer<'_>, name: &str, cuda: u32) -> Vec<RemedyStep> 
     vec![installer.install(&[distribution(name, cuda)], None)]
 }
 
-/// Whether its package cannot do without it: the import opens it, or it was made for torch, whose libraries it shares. A module
-/// deep in a package that brings its own way to CUDA (CuPy), or one that users import by its name (`cupyx.cusolver`), is opened
-/// when it is first used; a private one right in the package's folder is what its import opens.
+/// Whether the package needs the file at import: the import opens it, or it is an extension of torch. A module deep in a
+/// package that loads CUDA in its own way (CuPy), or one that users import by name (`cupyx.cusolver`), is opened at first
+/// use; a private module directly in the package's folder is opened by the import.
 fn is_loaded(native: &Native<'_>) -> bool {
     let direct = native.env.site_packages.iter().any(|site| {
         let inside = native.file.path.strip_prefix(site.as_str());
@@ -164,8 +164,8 @@ fn check(context: &Context) -> Vec<Finding> {
         .collect()
 }
 
-/// A CUDA library that an extension needs and that lies in the environment, but not where the loader looks. Its package
-/// may load it by itself before (JAX's and ONNX Runtime's do), which no file shows; torch does so with its own.
+/// A CUDA library that an extension needs and that is in the environment, but not on the loader's search path. The package
+/// may load it by path before (JAX and ONNX Runtime do), which no file shows; torch does this for its own libraries.
 fn out_of_reach<'a>(native: &Native<'a>) -> Option<(&'a Needed, &'a str)> {
     if native.is_nvidia() || native.is_torch() || !native.is_opened() || native.is_one_of_several()
     {
@@ -178,7 +178,7 @@ fn out_of_reach<'a>(native: &Native<'a>) -> Option<(&'a Needed, &'a str)> {
 fn tell(group: &[Native<'_>]) -> Option<Finding> {
     let first = group.first()?;
     let (needed, other) = out_of_reach(first)?;
-    // The loader looks for a file of the needed name. A copy that a wheel renamed only answers once it is loaded.
+    // The loader searches for a file with the needed name. A copy that a wheel renamed has to be preloaded.
     let reach = match other.rsplit_once('/') {
         Some((folder, file)) if file == needed.name => {
             format!("export LD_LIBRARY_PATH={}", quote(folder))
@@ -186,37 +186,37 @@ fn tell(group: &[Native<'_>]) -> Option<Finding> {
         _ => format!("export LD_PRELOAD={}", quote(other)),
     };
     let title = format!(
-        "{} in {} finds {} only if its package loads it by itself",
-        first.what(),
+        "{} in {} finds {} only if its package loads it by path",
+        first.label(),
         first.env.root,
         needed.name
     );
     let search = match first.elf.search.is_empty() {
-        true => "it has no search path of its own".to_owned(),
+        true => "it has no RPATH or RUNPATH".to_owned(),
         false => format!("its own search path is {}", first.elf.search.join(":")),
     };
     let finding = RULE
         .finding(Severity::Info, Confidence::Possible, title)
         .evidence(format!("needs {} (DT_NEEDED); {search}", needed.name), first.file.path.clone())
-        .evidence("it lies here, where the loader does not look", other)
+        .evidence("a copy outside the loader's search path", other)
         .cause(
-            "The loader looks in the file's own search path and in the system's folders. Some packages open the library \
-             by its path before they import the file; where this one does not, its import fails.",
+            "The loader searches the file's own search path and the system's folders. Some packages open the library by \
+             its path before they import the file; if this one does not, its import fails.",
         )
-        .fix(["# only where the import fails:".to_owned(), reach])
-        .done();
+        .fix(["# only if the import fails:".to_owned(), reach])
+        .finish();
     Some(finding)
 }
 
-/// The first CUDA library a file needs that lies neither where the loader looks nor where its package would load it from.
+/// The first CUDA library a file needs that is neither on the loader's search path nor where its package loads it from.
 fn missing<'a>(native: &Native<'a>) -> Option<&'a Needed> {
     let mut needed = native.elf.needed.iter().filter(|needed| needed.path.is_none());
     needed.find(|needed| {
         let elsewhere = match needed.other.as_deref() {
             None => false,
-            // torch loads by their paths what lies in the folders of NVIDIA's packages, and no other copy.
+            // torch preloads libraries from the folders of NVIDIA's packages, and no other copy.
             Some(other) if native.is_torch() || native.is_nvidia() => is_preloaded(other),
-            // What other packages open by themselves no file shows.
+            // Other packages may open the copy by path, which no file shows.
             Some(_) => true,
         };
         !elsewhere && known(&needed.name).is_some()
@@ -244,7 +244,7 @@ fn judge(group: &[Native<'_>]) -> Option<Finding> {
         .finding(
             severity,
             Confidence::Certain,
-            format!("{} in {} needs {}, {gone}", first.what(), env.root, needed.name),
+            format!("{} in {} needs {}, {gone}", first.label(), env.root, needed.name),
         )
         .evidence(format!("needs {} (DT_NEEDED)", needed.name), shown.file.path.clone());
     if !first.elf.search.is_empty() {
@@ -254,13 +254,13 @@ fn judge(group: &[Native<'_>]) -> Option<Finding> {
         );
     }
     if let Some(other) = &needed.other {
-        draft = draft.evidence("a copy lies where nothing looks for it", other.clone());
+        draft = draft.evidence("a copy outside every search path", other.clone());
     }
     if let (Severity::Info, Some(by)) = (severity, &first.elf.optional_in) {
-        let cause = "The package tries to load this file, handles the failure and works without it; what the file does is not \
-                     available until the library is installed.";
+        let cause = "The package tries to load this file, handles the failure and works without it; the file's features are \
+                     not available until the library is installed.";
         let draft = draft.evidence("loads it and handles the failure", by.clone());
-        return Some(draft.cause(cause).done());
+        return Some(draft.cause(cause).finish());
     }
     let wanted = major(&needed.name);
     let cuda = cuda_of_torch(env);
@@ -270,7 +270,7 @@ fn judge(group: &[Native<'_>]) -> Option<Finding> {
         draft = draft
             .evidence(format!("torch {} was built {built}", torch.version), torch.source.clone());
     }
-    // The number behind `.so` is the CUDA release's major version only in these; others count for themselves.
+    // Only these libraries have the CUDA major version after `.so`; others have their own versions.
     let follows_cuda =
         ["cublas", "cuda-runtime", "cuda-nvrtc", "nvjitlink", "cuda-cupti"].contains(&package);
     let other_major = match (follows_cuda, wanted, cuda) {
@@ -290,18 +290,19 @@ fn judge(group: &[Native<'_>]) -> Option<Finding> {
         ),
         None => {
             let release = cuda.or_else(|| cuda_of_library(&needed.name)).unwrap_or(12);
-            let cause = "None of the places the loader looks in has it: RPATH, LD_LIBRARY_PATH, RUNPATH, the system's cache \
-                         and folders. The package that brings it was removed, or never installed.";
+            let cause = "The library is on none of the loader's search paths: RPATH, LD_LIBRARY_PATH, RUNPATH, the system's \
+                         cache and folders. The package that has it was removed, or never installed.";
             let fix = match (cuda, is_for_torch(first) || looks_into_packages(first)) {
                 (Some(cuda), true) => commands(&installer, package, cuda),
                 (None, true) => install(&installer, package, release),
-                (_, false) if own_extras(first).is_some() => {
-                    own_extras(first).map(|spec| installer.install(&[spec], None)).into_iter().collect()
-                }
-                // NVIDIA's packages from a Python index would lie where this file does not look.
+                (_, false) if own_extras(first).is_some() => own_extras(first)
+                    .map(|spec| installer.install(&[spec], None))
+                    .into_iter()
+                    .collect(),
+                // This file's search path does not include the folders of NVIDIA's packages from PyPI.
                 (_, false) => vec![
                     format!(
-                        "# it uses the libraries of a CUDA {release} toolkit; where one is installed:"
+                        "# it uses the libraries of a CUDA {release} toolkit; if one is installed:"
                     )
                     .into(),
                     format!("export LD_LIBRARY_PATH=/usr/local/cuda-{release}/lib64").into(),
@@ -310,10 +311,10 @@ fn judge(group: &[Native<'_>]) -> Option<Finding> {
             (cause.to_owned(), fix)
         }
     };
-    Some(draft.cause(cause).fix(fix).done())
+    Some(draft.cause(cause).fix(fix).finish())
 }
 
-/// Gets the package's build for torch's CUDA.
+/// Installs the package's build for torch's CUDA.
 fn replace(native: &Native<'_>, cuda: u32) -> Vec<RemedyStep> {
     let name = native.owner_name().unwrap_or_default();
     let what = format!(

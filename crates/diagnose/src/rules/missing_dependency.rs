@@ -2,7 +2,7 @@ use super::{Context, Need, Rule, Text};
 use crate::data::undeclared::{self, UNDECLARED};
 use crate::remedy::Installer;
 use crate::torch_build::{by_conda, live_dist};
-use crate::wants::{Want, wants};
+use crate::wants::{DistRequirement, wants};
 use facts::{Confidence, Dist, EnvKind, Finding, Machine, PyEnv, Severity, UnmetImport};
 
 pub(super) const RULE: Rule = Rule {
@@ -16,10 +16,11 @@ It shows as
   ModuleNotFoundError: No module named 'filelock'
 when the package that requires it is imported, or later, when the part that needs it is used.
 
-Seen by reading the requirements of every installed package, their markers held against this machine and this Python.
-That the import fails for certain is seen by following the package's own import statements from its first file.
+Detected by reading the requirements of every installed package, with their markers evaluated for this machine and
+Python. The finding is an error if the package's import statements, followed from its first file, import the missing
+package.
 
-Install what is missing, with the version that is asked for.",
+Install the missing package in the required version.",
     links: &["https://packaging.python.org/en/latest/specifications/dependency-specifiers/"],
     texts: &[
         Text::new("requires {wanted}, which is not installed", "torch 2.8.0 requires filelock, which is not installed."),
@@ -37,7 +38,7 @@ Install what is missing, with the version that is asked for.",
     ..Rule::BLANK
 };
 
-/// Modules of packages whose name does not say them.
+/// Distributions and their import names, where the two differ.
 const MODULES: [(&str, &str); 34] = [
     ("absl-py", "absl"),
     ("antlr4-python3-runtime", "antlr4"),
@@ -75,41 +76,46 @@ const MODULES: [(&str, &str); 34] = [
     ("z3-solver", "z3"),
 ];
 
-/// The distribution that a module of this name comes from, where its name does not say it.
+/// The distribution of a module, if its name differs from the module's.
 pub(crate) fn module_of(module: &str) -> Option<&'static str> {
     MODULES.iter().find(|(_, name)| *name == module).map(|(package, _)| *package)
 }
 
-/// A requirement that is not installed, and the modules that it would bring.
+/// A requirement that is not installed, and the modules it would provide.
 #[derive(Debug)]
-pub struct Unmet {
-    /// The environment, by its place in the list.
+pub struct UnmetRequirement {
+    /// The index of the environment in the list.
     pub env: usize,
     /// The distribution that requires it.
     pub dist: String,
-    /// What it requires, as PEP 503 normalises names.
+    /// The name of the requirement, normalised as in PEP 503.
     pub requirement: String,
-    /// Names it is imported by.
+    /// Its import names.
     pub modules: Vec<String>,
 }
 
-/// Every requirement that is not installed, for whoever can look whether its import runs.
-pub fn unmet(machine: &Machine, envs: &[PyEnv]) -> Vec<Unmet> {
+/// Every requirement that is not installed, for a caller that checks whether an import statement for it runs.
+pub fn unmet(machine: &Machine, envs: &[PyEnv]) -> Vec<UnmetRequirement> {
     let of = |(index, env)| {
         missing(machine, env).into_iter().map(move |want| {
             let requirement = want.wanted.name.clone();
             let known = MODULES.iter().find(|(package, _)| *package == requirement);
             let own = requirement.replace('-', "_");
             let modules = known.map_or(own, |(_, module)| (*module).to_owned());
-            Unmet { env: index, dist: want.dist.name.clone(), requirement, modules: vec![modules] }
+            UnmetRequirement {
+                env: index,
+                dist: want.dist.name.clone(),
+                requirement,
+                modules: vec![modules],
+            }
         })
     };
     envs.iter().enumerate().flat_map(of).collect()
 }
 
-fn missing<'a>(machine: &Machine, env: &'a PyEnv) -> Vec<Want<'a>> {
+fn missing<'a>(machine: &Machine, env: &'a PyEnv) -> Vec<DistRequirement<'a>> {
     let mut all = wants(machine, env);
-    // conda and a system's own tool have names of their own for what METADATA requires.
+    // conda and system package managers use other package names than METADATA.
     all.retain(|want| {
         let by_pip = matches!(want.dist.installer.as_deref().map(str::trim), Some("pip" | "uv"));
         by_pip && !by_conda(want.dist) && live_dist(env, &want.wanted.name).is_none()
@@ -120,7 +126,7 @@ fn missing<'a>(machine: &Machine, env: &'a PyEnv) -> Vec<Want<'a>> {
     all
 }
 
-fn is_of(import: &UnmetImport, want: &Want<'_>) -> bool {
+fn is_of(import: &UnmetImport, want: &DistRequirement<'_>) -> bool {
     import.requirement == want.wanted.name && import.dist == want.dist.name
 }
 
@@ -128,13 +134,13 @@ fn check(context: &Context) -> Vec<Finding> {
     context.envs.iter().flat_map(|env| judge(context.machine, env)).collect()
 }
 
-/// What the import of one package runs of another one that does not run by its own: who requires it, what, and whose import it is.
-/// torch 2.1 and later import sympy where an operator's shapes are described (torch/fx/experimental/symbolic_shapes.py), which
-/// torchvision does of its operators (torchvision/_meta_registrations.py), and torch itself only when something is compiled.
+/// Imports that a third package triggers: the package with the requirement, the requirement, and the triggering package.
+/// torch 2.1 and later import sympy in torch/fx/experimental/symbolic_shapes.py. `import torch` does not load that file, but
+/// torchvision's import does (torchvision/_meta_registrations.py).
 const RUN_BY: [(&str, &str, &str); 1] = [("torch", "sympy", "torchvision")];
 
-/// The installed package whose import runs what needs this.
-fn run_by<'a>(env: &'a PyEnv, want: &Want<'_>) -> Option<&'a Dist> {
+/// The installed package whose import triggers the import of a missing requirement.
+fn run_by<'a>(env: &'a PyEnv, want: &DistRequirement<'_>) -> Option<&'a Dist> {
     let is_it = |(owner, needs, _): &&(&str, &str, &str)| {
         Dist::normalise(&want.dist.name) == *owner && want.wanted.name == *needs
     };
@@ -143,8 +149,9 @@ fn run_by<'a>(env: &'a PyEnv, want: &Want<'_>) -> Option<&'a Dist> {
 
 fn judge(machine: &Machine, env: &PyEnv) -> Vec<Finding> {
     let missing = missing(machine, env);
-    let import = |want: &Want<'_>| env.unmet_imports.iter().find(|import| is_of(import, want));
-    let (run, may): (Vec<&Want<'_>>, Vec<&Want<'_>>) =
+    let import =
+        |want: &DistRequirement<'_>| env.unmet_imports.iter().find(|import| is_of(import, want));
+    let (run, may): (Vec<&DistRequirement<'_>>, Vec<&DistRequirement<'_>>) =
         missing.iter().partition(|want| import(want).is_some() || run_by(env, want).is_some());
     let found = [
         finding(env, Severity::Error, &run, &import),
@@ -153,7 +160,7 @@ fn judge(machine: &Machine, env: &PyEnv) -> Vec<Finding> {
     found.into_iter().flatten().chain(undeclared(env)).collect()
 }
 
-/// What a package's import needs and its METADATA does not name: no installer brings it.
+/// A package that imports another one without requiring it in METADATA, so that no installer installs it.
 fn undeclared(env: &PyEnv) -> Option<Finding> {
     let (dist, row) = UNDECLARED.iter().find_map(|row| {
         let dist = live_dist(env, row.package).filter(|dist| !by_conda(dist))?;
@@ -171,19 +178,17 @@ fn undeclared(env: &PyEnv) -> Option<Finding> {
             format!("{} names no requirement for it", row.package),
             undeclared::SOURCE.to_string(),
         )
-        .cause(
-            "The package is a part of another one, which brings it; its import asks for that one.",
-        )
+        .cause("The package is a component of another package, which it imports.")
         .fix([Installer::of(env).install(&[format!("{}=={}", row.needs, dist.version)], None)])
-        .done();
+        .finish();
     Some(finding)
 }
 
 fn finding<'a>(
     env: &PyEnv,
     severity: Severity,
-    wants: &[&Want<'_>],
-    import: &dyn Fn(&Want<'_>) -> Option<&'a UnmetImport>,
+    wants: &[&DistRequirement<'_>],
+    import: &dyn Fn(&DistRequirement<'_>) -> Option<&'a UnmetImport>,
 ) -> Option<Finding> {
     let first = wants.first()?;
     let more = match wants.len() {
@@ -213,7 +218,7 @@ fn finding<'a>(
             );
         } else if let Some(runner) = run_by(env, want) {
             draft = draft.evidence(
-                format!("the import of {} runs what needs it", runner.name),
+                format!("the import of {} runs code that needs it", runner.name),
                 runner.path.clone(),
             );
         }
@@ -225,14 +230,10 @@ fn finding<'a>(
         }
     }
     let cause = match severity {
-        Severity::Error => {
-            "The import statement runs whenever the package is imported, and finds nothing."
-        }
-        _ => {
-            "What the package requires is not there; the parts of it that need it fail when they are used."
-        }
+        Severity::Error => "The import statement runs whenever the package is imported, and fails.",
+        _ => "A required package is missing; the features that need it fail when they are used.",
     };
-    Some(draft.cause(cause).fix([Installer::of(env).install(&specs, None)]).done())
+    Some(draft.cause(cause).fix([Installer::of(env).install(&specs, None)]).finish())
 }
 
 #[cfg(test)]
@@ -273,15 +274,15 @@ mod tests {
             Case::new("torch's sympy, which torchvision's import runs", machines::a10(), vec![
                 torch().dist("filelock", "3.20").requires("torch", "sympy>=1.13.3").dist("torchvision", "0.23.0").build(),
             ])
-            .finds(Error, Certain, &["requires sympy, which is not installed", "the import of torchvision runs what needs it"]),
-            Case::new("torch's sympy, which nobody runs", machines::a10(), vec![
+            .finds(Error, Certain, &["requires sympy, which is not installed", "the import of torchvision runs code that needs it"]),
+            Case::new("torch's sympy, which no import runs", machines::a10(), vec![
                 torch().dist("filelock", "3.20").requires("torch", "sympy>=1.13.3").build(),
             ])
             .finds(Warning, Likely, &["requires sympy, which is not installed"]),
             Case::new("one that no import needs", machines::a10(), vec![torch().build()])
                 .finds(Warning, Likely, &["requires filelock, which is not installed"]),
-            Case::new("all are there", machines::a10(), vec![torch().dist("FileLock", "3.20").build()]),
-            Case::new("a part without the whole, and one with it", machines::a10(), vec![
+            Case::new("all are installed", machines::a10(), vec![torch().dist("FileLock", "3.20").build()]),
+            Case::new("a component without its main package, and one with it", machines::a10(), vec![
                 env("/v").dist("transformer_engine_cu12", "2.6.0.post1").build(),
                 env("/w").dist("transformer_engine_cu12", "2.6.0").dist("transformer-engine", "2.6.0").build(),
             ])
@@ -293,7 +294,7 @@ mod tests {
                     "pip install transformer-engine==2.6.0.post1",
                 ],
             ),
-            Case::new("conda has other names for them", machines::a10(), vec![
+            Case::new("conda uses other names", machines::a10(), vec![
                 torch().installer("torch", "conda").build(),
             ]),
         ]

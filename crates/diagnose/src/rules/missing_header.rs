@@ -1,19 +1,19 @@
-use super::{Look, Rule, Seen, Text};
+use super::{Observation, PastedError, Rule, Text};
 use crate::host;
 use crate::torch_build::{installed, live_dist};
 pub(super) const RULE: Rule = Rule {
     id: "missing-header",
     title: "a build that lacks a header",
     about: "\
-A compiler stops at the first header it does not find, and each belongs to a package: pybind11/pybind11.h to pybind11,
-Python.h to the interpreter's development files, cuda_runtime.h, cublas_v2.h and the like to the CUDA toolkit (not to
-its runtime packages), cudnn.h and nccl.h to their own, cutlass headers to a git submodule that was not checked out.
+A compiler stops at the first header it does not find. Each header belongs to a package: pybind11/pybind11.h to
+pybind11; Python.h to the interpreter's development files; cuda_runtime.h, cublas_v2.h and the like to the CUDA toolkit
+(not its runtime packages); cudnn.h and nccl.h to separate packages; CUTLASS headers to a git submodule.
 
 It shows as
   fatal error: pybind11/pybind11.h: No such file or directory
 
-Install the package that has the header where the build runs: into the environment for pybind11 (and build without
-isolation), from the system for the others; fetch submodules with `git submodule update --init --recursive`.",
+Install the package of the header where the build runs: pybind11 in the environment (and build without isolation), the
+others with the system's package manager; fetch submodules with `git submodule update --init --recursive`.",
     links: &[
         "https://pybind11.readthedocs.io/en/stable/installing.html",
     ],
@@ -43,7 +43,7 @@ compilation terminated."),
     ..Rule::BLANK
 };
 
-fn wants(seen: &Seen, header: &str) -> bool {
+fn wants(seen: &PastedError, header: &str) -> bool {
     seen.text.contains(&format!("fatal error: {header}"))
 }
 
@@ -61,7 +61,7 @@ const TOOLKIT: [&str; 10] = [
     "cuda_fp16.h",
 ];
 
-fn commands(seen: &Seen) -> Vec<String> {
+fn commands(seen: &PastedError) -> Vec<String> {
     let installer = seen.installer();
     let cuda = seen.env().and_then(installed).and_then(|torch| torch.cuda).unwrap_or((12, 8));
     if wants(seen, "Python.h") {
@@ -99,26 +99,28 @@ fn commands(seen: &Seen) -> Vec<String> {
     ]
 }
 
-/// Only pybind11 is a package of the environment; of the system's headers no fact tells.
-fn look(seen: &Seen) -> Option<Look> {
+/// Only pybind11 and the toolkit's headers can be checked; no fact records other system headers.
+fn look(seen: &PastedError) -> Option<Observation> {
     let env = seen.env()?;
     if TOOLKIT.iter().any(|header| wants(seen, header)) {
         let nvcc = seen.machine().toolkits.iter().find(|toolkit| toolkit.has_nvcc);
         let places = "CUDA_HOME, CUDA_PATH, PATH, /usr/local/cuda*";
         return Some(match nvcc {
-            None => Look::new(true, "no CUDA toolkit with nvcc", places),
-            Some(toolkit) => Look::new(false, format!("a toolkit is in {}", toolkit.root), places),
+            None => Observation::new(true, "no CUDA toolkit with nvcc", places),
+            Some(toolkit) => {
+                Observation::new(false, format!("a toolkit is in {}", toolkit.root), places)
+            }
         });
     }
     wants(seen, "pybind11/").then(|| {
         let place = env.site_packages.join(", ");
         match live_dist(env, "pybind11") {
-            Some(dist) => Look::new(
+            Some(dist) => Observation::new(
                 false,
                 format!("pybind11 {} is installed", dist.version),
                 dist.path.clone(),
             ),
-            None => Look::new(true, "pybind11 is not installed", place),
+            None => Observation::new(true, "pybind11 is not installed", place),
         }
     })
 }
@@ -128,7 +130,7 @@ mod tests {
     use crate::test_support::{env, machines};
 
     #[test]
-    fn each_header_leads_to_its_package() {
+    fn each_header_names_its_package() {
         let check = |header: &str, expect: &str, confirmed: Option<bool>| {
             let text = format!("x.cc:1:10: fatal error: {header}: No such file or directory");
             let envs = [env("/v").uv().torch("2.9.1+cu128", Some("12.8")).build()];

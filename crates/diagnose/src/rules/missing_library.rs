@@ -6,21 +6,21 @@ use facts::{Confidence, Finding, Machine, Needed, Severity};
 
 pub(super) const RULE: Rule = Rule {
     id: "missing-library",
-    title: "a system library that a package loads is not there",
+    title: "a system library that a package loads is missing",
     about: "\
-A compiled file asks the dynamic loader for a library that its wheel does not bring and this system does not have. Small
-container images lack many: OpenCV wants libGL.so.1, torchcodec wants FFmpeg's libavutil, tensorrt_llm and others built
-with MPI want libmpi.so.40, audio packages want libsndfile.
+A compiled file needs a library that its wheel does not contain and this system does not have. Small container images
+lack many: OpenCV needs libGL.so.1, torchcodec needs FFmpeg's libavutil, tensorrt_llm and others built with MPI need
+libmpi.so.40, audio packages need libsndfile.
 
 It shows as
   ImportError: libGL.so.1: cannot open shared object file: No such file or directory
 or, from torchcodec, as
   RuntimeError: Could not load libtorchcodec.
 
-Seen by looking each needed name (DT_NEEDED) up where the loader would. A file counts only where Python code that runs
-at the import of its package takes it; one of several builds counts only where none of them loads. Where the package
-itself chooses among modules (mpi4py has one for each MPI) and none of them loads, that is a warning: the package is
-imported all the same, and the module is not.
+Detected by resolving each needed soname (DT_NEEDED) as the loader does. A file counts only if the import of its package
+loads it; one of several builds counts only if none of them loads. If the package chooses among modules at run time
+(mpi4py has one for each MPI) and none of them loads, the finding is a warning: the package can be imported, but the
+module cannot.
 
 Install the library with the system's packages.",
     links: &["https://github.com/pytorch/torchcodec/issues/570"],
@@ -43,7 +43,7 @@ Install the library with the system's packages.",
     ..Rule::BLANK
 };
 
-/// Libraries, with the packages of Debian and Ubuntu and of Fedora and its kin that bring them.
+/// Library prefixes, with their packages on Debian and Ubuntu, and on Fedora and RHEL.
 const PACKAGES: [(&str, &str, &str); 19] = [
     ("libGL.", "libgl1", "mesa-libGL"),
     ("libEGL.", "libegl1", "mesa-libEGL"),
@@ -51,7 +51,7 @@ const PACKAGES: [(&str, &str, &str); 19] = [
     ("libglib-2.0", "libglib2.0-0", "glib2"),
     ("libgomp.", "libgomp1", "libgomp"),
     ("libmpi.so.12", "libmpich12", "mpich"),
-    // Open MPI's library changes its package's name with each release; what depends on it does not.
+    // The package name of Open MPI's library changes with each release; openmpi-bin depends on it and keeps its name.
     ("libmpi.", "openmpi-bin", "openmpi"),
     ("libavutil", "ffmpeg", "ffmpeg-free"),
     ("libavcodec", "ffmpeg", "ffmpeg-free"),
@@ -84,8 +84,8 @@ fn check(context: &Context) -> Vec<Finding> {
     taken.filter_map(|group| judge(machine, &group)).chain(chosen).collect()
 }
 
-/// Whether it is not one of several builds of a module, or one of these finds all that it needs: MPI.mpich.*.so beside
-/// MPI.openmpi.*.so.
+/// Whether the file is the only build of its module, or one of several builds (MPI.mpich.*.so, MPI.openmpi.*.so) finds all
+/// its libraries.
 fn finds_any(native: &Native<'_>) -> bool {
     let Some((module, _)) = native.file.stem().split_once('.') else { return true };
     let folder = |native: &Native<'_>| native.file.path.len() - native.file.name().len();
@@ -101,7 +101,7 @@ fn finds_any(native: &Native<'_>) -> bool {
     module.starts_with("lib") || builds.len() < 2 || builds.iter().any(whole)
 }
 
-/// No build of a module that a package chooses among finds its library.
+/// A finding about a module with several builds, none of which finds its library.
 fn judge_choice(machine: &Machine, group: &[Native<'_>]) -> Option<Finding> {
     let first = group.first()?;
     let (module, _) = first.file.stem().split_once('.')?;
@@ -111,7 +111,7 @@ fn judge_choice(machine: &Machine, group: &[Native<'_>]) -> Option<Finding> {
     names.dedup();
     let title = format!(
         "{} in {} needs {} for its module {module}, which this system does not have",
-        first.what(),
+        first.label(),
         first.env.root,
         names.join(" or ")
     );
@@ -123,17 +123,17 @@ fn judge_choice(machine: &Machine, group: &[Native<'_>]) -> Option<Finding> {
         }
     }
     let cause = format!(
-        "The package has a build of {module} for each of several libraries and takes the one whose library is here. None is: \
+        "The package has a build of {module} for each of several libraries and loads the one whose library is installed. None is: \
          the package is imported, and {module} is not."
     );
     let mut fix = commands(machine, names.first()?);
     for other in &names[1..] {
         fix.extend(commands(machine, other).iter().map(|line| format!("# or: {line}")));
     }
-    Some(draft.cause(cause).fix(fix).done())
+    Some(draft.cause(cause).fix(fix).finish())
 }
 
-/// The first library that is nowhere here, of those that are neither CUDA's, the driver's nor torch's.
+/// The first missing library that is not one of CUDA, the driver or torch.
 fn missing<'a>(native: &Native<'a>) -> Option<&'a Needed> {
     let of_others = |name: &str| {
         known(name).is_some()
@@ -148,7 +148,7 @@ fn missing<'a>(native: &Native<'a>) -> Option<&'a Needed> {
         .find(|needed| needed.path.is_none() && needed.other.is_none() && !of_others(&needed.name))
 }
 
-/// Whether an import opens it for certain: Python code that runs then names it, or it is a module beside all packages.
+/// Whether an import certainly opens the file: Python code that runs then names it, or it is a top-level module.
 fn is_taken(native: &Native<'_>) -> bool {
     let site = |site: &String| {
         let rest = native.file.path.strip_prefix(site.as_str());
@@ -158,11 +158,11 @@ fn is_taken(native: &Native<'_>) -> bool {
     native.elf.opened_by.is_some() || alone
 }
 
-/// Whether another of several builds finds all that it needs: libtorchcodec_core7.so beside libtorchcodec_core4.so.
+/// Whether another of several builds (libtorchcodec_core4.so, libtorchcodec_core7.so) finds all its libraries.
 fn has_twin(native: &Native<'_>) -> bool {
     native.is_one_of_several() && {
         let whole = |other: &Native<'_>| other.elf.needed.iter().all(|it| it.path.is_some());
-        native.has_build_beside(whole)
+        native.has_alternative_build(whole)
     }
 }
 
@@ -180,14 +180,14 @@ fn judge(machine: &Machine, group: &[Native<'_>]) -> Option<Finding> {
             Confidence::Certain,
             format!(
                 "{} in {} needs {}, which this system does not have{or_others}",
-                first.what(),
+                first.label(),
                 first.env.root,
                 needed.name
             ),
         )
         .evidence(format!("needs {} (DT_NEEDED)", needed.name), first.file.path.clone());
     if let Some(opened_by) = &first.elf.opened_by {
-        draft = draft.evidence("takes it when the package is imported", opened_by.clone());
+        draft = draft.evidence("loads it when the package is imported", opened_by.clone());
     }
     if names.len() > 1 {
         draft = draft.evidence(
@@ -195,9 +195,9 @@ fn judge(machine: &Machine, group: &[Native<'_>]) -> Option<Finding> {
             first.file.path.clone(),
         );
     }
-    let cause = "The wheel does not bring the library, and neither the file's own search path nor the system's folders \
+    let cause = "The wheel does not contain the library, and neither the file's own search path nor the system's folders \
                  have it.";
-    Some(draft.cause(cause).fix(commands(machine, &needed.name)).done())
+    Some(draft.cause(cause).fix(commands(machine, &needed.name)).finish())
 }
 
 fn commands(machine: &Machine, library: &str) -> Vec<String> {
@@ -210,14 +210,14 @@ fn commands(machine: &Machine, library: &str) -> Vec<String> {
         (Some((_, package, _)), false) => vec![format!("sudo apt-get install --yes {package}")],
         (None, true) => vec![format!("dnf provides '*/{library}'")],
         (None, false) => {
-            vec!["# the package that brings it:".to_owned(), format!("apt-file search {library}")]
+            vec!["# the package that has it:".to_owned(), format!("apt-file search {library}")]
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use crate::test_support::{Case, elf, env, found, lacking, machines};
+    use crate::test_support::{Case, elf, elf_missing_library, env, found, machines};
     use facts::{Confidence::*, Elf, FoundBy, PyEnv, Severity::*};
 
     const SITE: &str = "/v/lib/python3.12/site-packages";
@@ -226,7 +226,7 @@ mod tests {
         let taken = |library: &str| Elf {
             module: Some(false),
             opened_by: Some(format!("{SITE}/own/__init__.py")),
-            ..lacking(library)
+            ..elf_missing_library(library)
         };
         let one = |file: &str, elf: Elf| -> Vec<PyEnv> {
             vec![env("/v").dist("own", "1.0").compiled("own", file, elf).build()]
@@ -240,7 +240,7 @@ mod tests {
         };
         let mpi = |second: Elf| {
             let ending = "cpython-312-x86_64-linux-gnu.so";
-            let first = Elf { module: Some(false), ..lacking("libmpi.so.12") };
+            let first = Elf { module: Some(false), ..elf_missing_library("libmpi.so.12") };
             let second = Elf { module: Some(false), ..second };
             let env = env("/v")
                 .dist("own", "4.1.2")
@@ -260,15 +260,15 @@ mod tests {
                     Certain,
                     &[
                         "own 1.0 in /v needs libGL.so.1, which this system does not have",
-                        "takes it when the package is imported [/v/lib/python3.12/site-packages/own/__init__.py]",
+                        "loads it when the package is imported [/v/lib/python3.12/site-packages/own/__init__.py]",
                         "sudo apt-get install --yes libgl1",
                     ],
                 ),
-            Case::new("a module beside all packages", machines::a10(), {
-                one("own_ops.cpython-312-x86_64-linux-gnu.so", Elf { module: Some(true), ..lacking("libmpi.so.40") })
+            Case::new("a top-level module", machines::a10(), {
+                one("own_ops.cpython-312-x86_64-linux-gnu.so", Elf { module: Some(true), ..elf_missing_library("libmpi.so.40") })
             })
             .finds(Error, Certain, &["libmpi.so.40", "openmpi-bin"]),
-            Case::new("a module for each MPI, and none is here (mpi4py 4.1.2)", machines::a10(), mpi(lacking("libmpi.so.40")))
+            Case::new("a module for each MPI, none installed (mpi4py 4.1.2)", machines::a10(), mpi(elf_missing_library("libmpi.so.40")))
                 .finds(
                     Warning,
                     Likely,
@@ -295,10 +295,10 @@ mod tests {
                 ),
             Case::new("one release of FFmpeg is here", machines::a10(), codec(whole)),
             Case::new("a part that no import opens", machines::a10(), {
-                one("own/sox.so", Elf { module: Some(true), ..lacking("libsox.so") })
+                one("own/sox.so", Elf { module: Some(true), ..elf_missing_library("libsox.so") })
             }),
             Case::new("open3d's plugin without torch", machines::a10(), one("own/open3d_torch_ops.so", taken("libtorch.so"))),
-            Case::new("CUDA's have a rule of their own", machines::a10(), one("own/x.so", taken("libcublas.so.12"))),
+            Case::new("CUDA libraries are left to missing-cuda-library", machines::a10(), one("own/x.so", taken("libcublas.so.12"))),
             Case::new("for another processor", machines::gb10(), one("own/x.so", taken("libGL.so.1"))),
         ]
     }

@@ -9,11 +9,11 @@ use knowledge::Version;
 
 pub(super) const RULE: Rule = Rule {
     id: "missing-name",
-    title: "an import asks an installed package for a name that it does not have",
+    title: "an import uses a name that the installed package does not have",
     about: "\
-A package's import runs a statement that takes a name from another installed package, and the installed version of that
-one does not have it: a later version moved or removed it, or an earlier one does not have it yet. Two packages of one
-project that have to be of one version are found in the same way.
+A package's import uses a name of another installed package whose installed version does not have it: a later version
+moved or removed the name, or an earlier one does not have it yet. The rule also finds two packages of one project that
+require the same version.
 
 It shows as
   ImportError: cannot import name 'GreedySearchDecoderOnlyOutput' from 'transformers.generation'
@@ -22,10 +22,10 @@ It shows as
   TypeError: register_fake() got an unexpected keyword argument 'allow_override'
   RuntimeError: flashinfer-cubin version (0.6.13) does not match flashinfer version (0.6.14)
 
-Seen by reading the Python files that an import runs, without importing them. A statement counts only where it certainly
-runs and its error is not caught; a module whose names cannot be listed counts as having every name.
+Detected by reading the Python files that an import runs, without importing them. A statement counts only if it
+certainly runs and its error is not caught; a module whose names cannot be listed counts as having every name.
 
-Install versions of both packages that fit each other.",
+Install compatible versions of both packages.",
     links: &["https://docs.python.org/3/reference/import.html"],
     remedy: |seen| vec![format!("{} -m pip check", seen.installer().python())],
     needs: &[Need::Environment],
@@ -109,7 +109,7 @@ fn finding(machine: &Machine, env: &PyEnv, missing: &MissingName) -> Finding {
             "The two packages are of different ages: one was installed or upgraded without the other."
         }
     };
-    draft.cause(cause).fix(remedy(machine, env, missing, same)).done()
+    draft.cause(cause).fix(remedy(machine, env, missing, same)).finish()
 }
 
 fn remedy(machine: &Machine, env: &PyEnv, missing: &MissingName, same: bool) -> Vec<RemedyStep> {
@@ -118,7 +118,7 @@ fn remedy(machine: &Machine, env: &PyEnv, missing: &MissingName, same: bool) -> 
     let (importer, provider) = (live(missing.dist.as_ref()), live(missing.provider.as_ref()));
     let Some(importer) = importer else { return Vec::new() };
     let Some(provider) = provider.filter(|_| !same) else {
-        return vec![installer.again(&[&importer.name])];
+        return vec![installer.reinstall(&[&importer.name])];
     };
     if missing.kind == MissingKind::Version {
         return vec![
@@ -127,7 +127,7 @@ fn remedy(machine: &Machine, env: &PyEnv, missing: &MissingName, same: bool) -> 
             installer.uninstall(&[&provider.name]),
         ];
     }
-    // What METADATA asks for names the version that fits, where it is not met.
+    // An unmet requirement in METADATA names the version that fits.
     match unmet(machine, env, importer, provider)
         .or_else(|| unmet(machine, env, provider, importer))
     {
@@ -139,7 +139,7 @@ fn remedy(machine: &Machine, env: &PyEnv, missing: &MissingName, same: bool) -> 
     }
 }
 
-/// What one package requires of the other, where the installed version is another.
+/// The requirement of one package on the other, if the installed version does not meet it.
 fn unmet(machine: &Machine, env: &PyEnv, dist: &Dist, other: &Dist) -> Option<String> {
     let name = Dist::normalise(&other.name);
     let version = Version::parse(&other.version)?;
@@ -176,7 +176,7 @@ mod tests {
             || env("/v").uv().dist("transformers", "5.24.0").dist("huggingface-hub", "0.23.5");
         let name = ("huggingface_hub", "is_offline_mode");
         vec![
-            Case::new("a model library of the time before", machines::a10(), vec![missing(
+            Case::new("an older model library", machines::a10(), vec![missing(
                 pair(),
                 ("mamba-ssm", "transformers"),
                 ("transformers.generation", "GreedySearchDecoderOnlyOutput"),
@@ -192,7 +192,7 @@ mod tests {
                     "uv pip install --python /v/bin/python --upgrade mamba-ssm transformers",
                 ],
             ),
-            Case::new("METADATA says which version fits", machines::a10(), vec![missing(
+            Case::new("METADATA names the version that fits", machines::a10(), vec![missing(
                 hub().requires("transformers", "huggingface-hub<3.0,>=1.5.0"),
                 ("transformers", "huggingface-hub"),
                 name,
@@ -220,7 +220,7 @@ mod tests {
                 MissingKind::Submodule,
             )])
             .finds(Error, Certain, &["which its own files do not have", "transformers"]),
-            Case::new("all names are there", machines::a10(), vec![hub().build()]),
+            Case::new("no missing names", machines::a10(), vec![hub().build()]),
         ]
     }
 }

@@ -13,18 +13,19 @@ pub(super) const RULE: Rule = Rule {
     id: "mixed-cuda-majors",
     title: "packages for different CUDA major versions in one environment",
     about: "\
-CUDA libraries of one major version do not serve programs built for another: a package for CUDA 12 asks for
-libcudart.so.12, which a CUDA 13 torch does not bring. The mix comes from upgrading torch past packages that were built
-for the older one, or from two packages that each pin their own CUDA.
+CUDA libraries of one major version do not work with programs built for another: a package for CUDA 12 needs
+libcudart.so.12, which a CUDA 13 torch does not install. The mix comes from upgrading torch without the packages that
+were built for the older one, or from two packages that each pin another CUDA.
 
 It shows as
   ImportError: libcudart.so.12: cannot open shared object file: No such file or directory
 (or .so.13), and, where both are found, as undefined symbols or two cuDNNs in one process.
 
-Seen in the names and labels of the installed distributions (nvidia-*-cu12, cupy-cuda13x, +cu128) and in
-torch/version.py; `missing-cuda-library` tells which file asks for a library that is not there.
+Detected in the names and labels of the installed distributions (nvidia-*-cu12, cupy-cuda13x, +cu128) and in
+torch/version.py; `missing-cuda-library` reports the files that need a missing library.
 
-Keep torch's major version: take out what no package asks for, and replace the rest by builds for that version.",
+Keep torch's major version: uninstall packages that no other package requires, and replace the others by builds for
+that version.",
     links: &[
         "https://github.com/vllm-project/vllm/issues/36099",
         "https://github.com/vllm-project/vllm/issues/52300",
@@ -39,7 +40,7 @@ Keep torch's major version: take out what no package asks for, and replace the r
         let major = seen.word("major").unwrap_or("12");
         vec![
             check,
-            format!("# the package that asks was built for CUDA {major}: install its build for the CUDA of your torch"),
+            format!("# the package that needs it was built for CUDA {major}: install its build for the CUDA of your torch"),
         ]
     },
     needs: &[Need::Environment],
@@ -49,8 +50,8 @@ Keep torch's major version: take out what no package asks for, and replace the r
     ..Rule::BLANK
 };
 
-/// Distributions without a suffix whose version is the CUDA release itself. cuFFT, cuSOLVER, cuSPARSE and others have
-/// numbers of their own, and nvidia-ml-py that of a driver: none of those is here.
+/// Distributions without a CUDA suffix whose version is the CUDA release. cuFFT, cuSOLVER, cuSPARSE and others have
+/// separate versions, and nvidia-ml-py has the driver's: they are not listed.
 const VERSIONED_BY_CUDA: [&str; 6] = [
     "cuda-toolkit",
     "nvidia-cuda-cupti",
@@ -64,7 +65,7 @@ fn check(context: &Context) -> Vec<Finding> {
     context.envs.iter().filter_map(judge).collect()
 }
 
-/// The CUDA major version a distribution is for, where its name or version tells.
+/// The CUDA major version of a distribution, from its name or version.
 fn major(dist: &Dist) -> Option<u32> {
     let name = Dist::normalise(&dist.name);
     let version = Version::parse(&dist.version)?;
@@ -77,7 +78,7 @@ fn major(dist: &Dist) -> Option<u32> {
         let number = number.strip_suffix('x').unwrap_or(number);
         match number.len() {
             2 => plausible(number.parse().ok()?),
-            // cupy-cuda117 and the like name the minor version too.
+            // Names such as cupy-cuda117 include the minor version.
             3 => plausible(number.parse::<u32>().ok()? / 10),
             _ => None,
         }
@@ -91,12 +92,12 @@ fn judge(env: &PyEnv) -> Option<Finding> {
     let torch = installed(env);
     let torch_major = torch.as_ref().and_then(|torch| torch.cuda).map(|cuda| cuda.0);
     let is_torch = |dist: &Dist| Dist::normalise(&dist.name) == "torch";
-    let apart = apart(env);
+    let jax_packages = jax_packages(env);
     let dists: Vec<(&Dist, u32)> = env
         .dists
         .iter()
         .filter(|dist| !is_leftover(dist) && !is_torch(dist))
-        .filter(|dist| !apart.contains(&Dist::normalise(&dist.name)))
+        .filter(|dist| !jax_packages.contains(&Dist::normalise(&dist.name)))
         .filter_map(|dist| Some((dist, major(dist)?)))
         .collect();
     let majors: BTreeSet<u32> =
@@ -127,9 +128,9 @@ fn judge(env: &PyEnv) -> Option<Finding> {
     }
     let is_stray = |dist: &Dist| strays.iter().any(|stray| std::ptr::eq(*stray, dist));
     for (dist, major) in dists.iter().filter(|(dist, _)| is_stray(dist)) {
-        let asked = match askers(env, dist, &strays)[..] {
-            [] => "nothing else asks for it".to_owned(),
-            ref askers => format!("required by {}", askers.join(", ")),
+        let asked = match dependents(env, dist, &strays)[..] {
+            [] => "no other package requires it".to_owned(),
+            ref dependents => format!("required by {}", dependents.join(", ")),
         };
         draft = draft.evidence(
             format!("{} {} is for CUDA {major}; {asked}", dist.name, dist.version),
@@ -138,42 +139,45 @@ fn judge(env: &PyEnv) -> Option<Finding> {
     }
     let cause = match torch_major {
         Some(_) => {
-            "CUDA libraries of one major version do not serve packages built for another; these were most likely \
-             left or pinned when torch moved."
+            "CUDA libraries of one major version do not work with packages built for another; these were most likely \
+             not replaced, or pinned, when torch was upgraded."
         }
-        None => "CUDA libraries of one major version do not serve packages built for another.",
+        None => "CUDA libraries of one major version do not work with packages built for another.",
     };
-    Some(draft.cause(cause).fix(fix(env, &strays, keep)).done())
+    Some(draft.cause(cause).fix(fix(env, &strays, keep)).finish())
 }
 
-/// JAX's plugins and the CUDA libraries they ask for, whose major version is in their names: a plugin opens its libraries by
-/// their paths, so that JAX's CUDA and torch's live beside each other.
-fn apart(env: &PyEnv) -> BTreeSet<String> {
+/// JAX's plugins and the CUDA libraries they require. A plugin opens its libraries by path, so JAX and torch can use
+/// different CUDA major versions in one environment. Libraries that torch requires too are not included.
+fn jax_packages(env: &PyEnv) -> BTreeSet<String> {
     let plugin = |name: &str| name.starts_with("jax-cuda");
     let plugins = env.dists.iter().filter(|dist| plugin(&Dist::normalise(&dist.name)));
-    let mut apart = BTreeSet::new();
+    let mut jax_packages = BTreeSet::new();
     for dist in plugins {
-        apart.insert(Dist::normalise(&dist.name));
-        // They ask in an extra, which `jax[cuda13]` names.
+        jax_packages.insert(Dist::normalise(&dist.name));
+        // The plugin requires them in an extra, which `jax[cuda13]` selects.
         let asked = dist.requires.iter().filter_map(|line| requirement::parse(line));
-        apart.extend(asked.map(|requirement| requirement.name));
+        jax_packages.extend(asked.map(|requirement| requirement.name));
     }
     let torch = live_dist(env, "torch").into_iter().flat_map(|dist| &dist.requires);
     let of_torch: BTreeSet<String> =
         torch.filter_map(|line| requirement::parse(line)).map(|it| it.name).compact_set();
-    apart.retain(|name| plugin(name) || !of_torch.contains(name));
-    apart
+    jax_packages.retain(|name| plugin(name) || !of_torch.contains(name));
+    jax_packages
 }
 
-/// The distributions for another major version that serve nobody. Two versions live side by side as long as each file finds
-/// the libraries it asks for: what another package requires is wanted, and what loads is no stray.
+/// The unused distributions for another major version. Two major versions can coexist if each file finds its libraries, so a
+/// distribution that a kept package requires, or whose files find all their CUDA libraries, is not a stray.
 fn strays<'a>(env: &'a PyEnv, dists: &[(&'a Dist, u32)], keep: u32) -> Vec<&'a Dist> {
     let others = dists.iter().filter(|(_, major)| *major != keep).map(|(dist, _)| *dist);
     let mut strays: Vec<&Dist> = others.filter(|dist| !loads(env, dist)).collect();
-    // What a package that stays asks for stays too, and what that asks for.
+    // Requirements of a kept package are kept too, transitively.
     loop {
-        let kept: Vec<&Dist> =
-            strays.iter().copied().filter(|dist| askers(env, dist, &strays).is_empty()).collect();
+        let kept: Vec<&Dist> = strays
+            .iter()
+            .copied()
+            .filter(|dist| dependents(env, dist, &strays).is_empty())
+            .collect();
         if kept.len() == strays.len() {
             return strays;
         }
@@ -181,7 +185,7 @@ fn strays<'a>(env: &'a PyEnv, dists: &[(&'a Dist, u32)], keep: u32) -> Vec<&'a D
     }
 }
 
-/// Whether a package that brings more than CUDA's libraries has compiled files, and finds all of CUDA that they need.
+/// Whether a package other than CUDA's libraries has compiled files that find all CUDA libraries they need.
 fn loads(env: &PyEnv, dist: &Dist) -> bool {
     let name = Dist::normalise(&dist.name);
     if name.starts_with("nvidia-") || name == "cuda-toolkit" {
@@ -195,14 +199,14 @@ fn loads(env: &PyEnv, dist: &Dist) -> bool {
     !own.is_empty() && !own.iter().any(lacks)
 }
 
-/// The distributions outside the strays that require one.
-fn askers<'a>(env: &'a PyEnv, stray: &Dist, strays: &[&Dist]) -> Vec<&'a str> {
+/// The distributions outside the strays that require `stray`.
+fn dependents<'a>(env: &'a PyEnv, stray: &Dist, strays: &[&Dist]) -> Vec<&'a str> {
     let wanted = Dist::normalise(&stray.name);
     let asks = |dist: &&Dist| {
         let outside = !strays.iter().any(|other| std::ptr::eq(*other, *dist));
         outside
             && dist.requires.iter().filter_map(|line| requirement::parse(line)).any(|requirement| {
-                // Which extras somebody asked for is not recorded: `jax[cuda13]` is one.
+                // Installed metadata does not record requested extras such as `jax[cuda13]`.
                 let by_extra = requirement.marker.contains("extra");
                 requirement.name == wanted && (by_extra || requirement.applies(false))
             })
@@ -216,11 +220,11 @@ fn fix(env: &PyEnv, strays: &[&Dist], keep: u32) -> Vec<RemedyStep> {
     let mut replace = Vec::new();
     let mut remarks = Vec::new();
     for dist in strays {
-        let askers = askers(env, dist, strays);
-        if !askers.is_empty() {
+        let dependents = dependents(env, dist, strays);
+        if !dependents.is_empty() {
             remarks.push(format!(
-                "# {0} asks for {1}: install a build of {0} for CUDA {keep}, then remove {1}",
-                askers.join(", "),
+                "# {0} requires {1}: install a build of {0} for CUDA {keep}, then remove {1}",
+                dependents.join(", "),
                 dist.name
             ));
             continue;
@@ -244,7 +248,7 @@ fn fix(env: &PyEnv, strays: &[&Dist], keep: u32) -> Vec<RemedyStep> {
         lines.push(installer.install(&replace, None));
     }
     lines.extend(remarks.into_iter().map(RemedyStep::from));
-    // Removing a library can take files another distribution of the same folder brought: pip shows what is missing.
+    // Uninstalling a library can remove files of another distribution in the same folder; `pip check` shows it.
     lines.push(installer.check());
     lines
 }
@@ -256,7 +260,7 @@ mod tests {
     use facts::{Confidence::*, Severity::*};
 
     #[test]
-    fn names_and_labels_that_tell_a_major_version() {
+    fn major_version_from_names_and_labels() {
         let check = |name: &str, version: &str, expect| {
             let env = env("/v").dist(name, version).build();
             assert_eq!(major(&env.dists[0]), expect, "{name} {version}");
@@ -340,7 +344,7 @@ mod tests {
                 &[
                     "packages for CUDA 12 and 13 together in /v",
                     "torch was built with CUDA 13.0",
-                    "nvidia-cublas-cu12 12.8.4.1 is for CUDA 12; nothing else asks for it",
+                    "nvidia-cublas-cu12 12.8.4.1 is for CUDA 12; no other package requires it",
                     "uv pip uninstall --python /v/bin/python nvidia-cublas-cu12 cupy-cuda12x flash_attn",
                     "uv pip install --python /v/bin/python cupy-cuda13x",
                     "# flash_attn was built for another CUDA: install its build for CUDA 13",
@@ -358,7 +362,7 @@ mod tests {
                     .dist("nvidia-cuda-nvrtc-cu12", "12.9.86")
                     .build(),
             ]),
-            Case::new("JAX for CUDA 13 beside a torch for 12, each with its own", machines::h200(), vec![
+            Case::new("JAX for CUDA 13 and a torch for 12, each with its libraries", machines::h200(), vec![
                 env("/v")
                     .torch("2.9.1+cu128", Some("12.8"))
                     .dist("jax-cuda13-plugin", "0.11.2")
@@ -369,7 +373,7 @@ mod tests {
             ]),
             Case::new("without torch", machines::h200(), vec![no_torch])
                 .finds(Warning, Likely, &["cudf-cu13 26.2 is for CUDA 13", "cupy-cuda13x"]),
-            Case::new("JAX with a CUDA of its own beside torch", machines::h200(), vec![jax]),
+            Case::new("JAX with another CUDA than torch", machines::h200(), vec![jax]),
             Case::new("the recorded H200", machines::h200(), vec![recorded]),
             Case::new("a leftover folder is not a package", machines::h200(), vec![leftover]),
             Case::new(

@@ -4,17 +4,17 @@ pub(super) const RULE: Rule = Rule {
     id: "model-memory",
     title: "a model that needs more memory than is free",
     about: "\
-A model needs its weights, and beside them for each sequence the keys and values of every token in its attention
-layers (or their compressed form), the state of its recurrent layers, which does not grow with the length, and room to
-work in. GB and GiB differ by 7 %: 98.25 GB of weights on a card with 101.47 GB = 94.50 GiB leave 3.2 GB, not 9.
+A model needs memory for its weights, for the KV cache of each sequence (keys and values of every token in its attention
+layers, or their compressed form), for the state of its recurrent layers, which does not grow with the context, and for
+workspace. GB and GiB differ by 7 %: 98.25 GB of weights on a card with 101.47 GB = 94.50 GiB leave 3.2 GB.
 
 It shows as an out-of-memory error while weights are loaded, or later, at the first long prompt.
 
-Seen by counting bytes from config.json and the headers of the weight files, and comparing them with what is free on
-the roomiest GPU; the workspace is an estimate. `firstlight doctor --model DIR --context TOKENS --sequences N` does
-it.
+Detected by counting bytes from config.json and the headers of the weight files, and comparing them with the free memory
+of the GPU that has the most; the workspace is an estimate. The command is
+`firstlight doctor --model DIR --context TOKENS --sequences N`.
 
-Free what others hold (`firstlight ps`), shorten the context, take fewer bits a weight, or more GPUs.",
+Free memory of other processes (`firstlight ps`), shorten the context, quantize the weights, or use more GPUs.",
     links: &[
         "https://docs.vllm.ai/en/latest/configuration/conserving_memory.html",
     ],

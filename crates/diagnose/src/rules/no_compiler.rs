@@ -3,19 +3,19 @@ use crate::host;
 
 pub(super) const RULE: Rule = Rule {
     id: "no-compiler",
-    title: "a C compiler is wanted where there is none",
+    title: "a C compiler is needed but not installed",
     about: "\
 Triton compiles a small C file when its first kernel runs, torch.compile a C++ file, and packages without a wheel all
-of theirs. Slim container images and fresh servers have no compiler, and so a program that was installed without
-trouble fails when it first computes.
+their sources. Slim container images and fresh servers have no compiler, so a program that was installed without
+errors fails at its first kernel.
 
 It shows as one of
   RuntimeError: Failed to find C compiler. Please specify via CC environment variable.
   error: command 'gcc' failed: No such file or directory
   torch._inductor.exc.InvalidCxxCompiler: No working C++ compiler found
 
-Install the compiler of the distribution, with Python's headers; or name one that is there in CC and CXX.
-torch.compile can be left out (TORCHDYNAMO_DISABLE=1), Triton cannot do without.",
+Install the distribution's compiler, with Python's headers; or name an installed one in CC and CXX. torch.compile can be
+disabled (TORCHDYNAMO_DISABLE=1); Triton always needs a compiler.",
     links: &["https://github.com/triton-lang/triton/blob/main/python/triton/runtime/build.py"],
     texts: &[
         Text::new("Failed to find C compiler. Please specify via CC", "RuntimeError: Failed to find C compiler. Please specify via CC environment variable."),

@@ -1,4 +1,4 @@
-use super::{Context, Look, Rule, Seen, Text};
+use super::{Context, Observation, PastedError, Rule, Text};
 use crate::access::{self, Obstacle};
 use crate::host;
 use facts::{Confidence, Finding, Severity};
@@ -6,10 +6,10 @@ pub(super) const RULE: Rule = Rule {
     id: "no-driver",
     title: "no NVIDIA driver answers",
     about: "\
-CUDA programs talk to the GPU through libcuda.so.1, which only the driver brings: no package of torch's does. Where it
-is missing or its kernel module is not loaded, there is no GPU for any program. In a container it is passed in from
-the host (docker run --gpus all, with NVIDIA's container toolkit installed); after a kernel upgrade the module may
-have to be built again; secure boot can refuse to load it.
+CUDA programs use the GPU through libcuda.so.1, which is part of the driver and of no package of torch. If it is missing
+or the kernel module is not loaded, no program can use the GPU. In a container it is passed in from the host (docker run
+--gpus all, with NVIDIA's container toolkit installed); after a kernel upgrade the module may have to be rebuilt; Secure
+Boot can refuse to load it.
 
 It shows as one of
   NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.
@@ -17,10 +17,10 @@ It shows as one of
   ImportError: libcuda.so.1: cannot open shared object file: No such file or directory
   RuntimeError: No CUDA GPUs are available
 
-Seen by NVML refusing to start, or by a GPU on the PCI bus that no NVIDIA driver has; a CUDA torch on a machine without
-any GPU is told as information.
+Detected by NVML failing to initialize, or by a GPU on the PCI bus without an NVIDIA driver; a CUDA torch on a machine
+without any GPU is reported with severity info.
 
-Install or load the driver on the host; in a container, pass the GPUs in.",
+Install or load the driver on the host; for a container, pass the GPUs in.",
     links: &[
         "https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/install-guide.html",
     ],
@@ -31,25 +31,25 @@ Install or load the driver on the host; in a container, pass the GPUs in.",
         // Printed by fbgemm-gpu 1.3.0, imported where there is no driver.
         Text::new("libnvidia-ml.so.1: cannot open shared object file", "OSError: libnvidia-ml.so.1: cannot open shared object file: No such file or directory"),
         Text::new("No CUDA GPUs are available", "RuntimeError: No CUDA GPUs are available"),
-        // cuInit's error 3: the library is there and the kernel module, or its unified memory, does not answer it.
+        // cuInit's error 3: libcuda is installed, but the kernel module or nvidia_uvm does not answer.
         Text::new("CUDA driver initialization failed, you might not have a CUDA gpu", "RuntimeError: CUDA driver initialization failed, you might not have a CUDA gpu."),
         Text::new("CUDA API failed at * with error: initialization error", "CUDA API failed at src/cusz.cu:154 with error: initialization error (3)"),
-        // JAX: the driver's own words stand above it. https://github.com/jax-ml/jax/issues/28376
+        // JAX prints the driver's error above this line. https://github.com/jax-ml/jax/issues/28376
         Text::new("FAILED_PRECONDITION: No visible GPU devices", "jaxlib.xla_extension.XlaRuntimeError: FAILED_PRECONDITION: No visible GPU devices."),
         Text::new("no CUDA-capable device is detected", "failed call to cuInit: CUDA_ERROR_NO_DEVICE: no CUDA-capable device is detected"),
         Text::new("0 active drivers ([]). There should only be one", "RuntimeError: 0 active drivers ([]). There should only be one."),
         Text::new("kernel driver does not appear to be running on this host", "I tensorflow/stream_executor/cuda/cuda_diagnostics.cc:156] kernel driver does not appear to be running on this host (16c54693e7f2): /proc/driver/nvidia/version does not exist"),
         Text::new("NVMLError_LibraryNotFound: NVML Shared Library Not Found", "pynvml.NVMLError_LibraryNotFound: NVML Shared Library Not Found"),
         Text::new("Failed to initialize NVML: Driver Not Loaded", "Failed to initialize NVML: Driver Not Loaded"),
-        // A module that was built for another kernel, or by another compiler: the kernel's log says which.
+        // A module that was built for another kernel, or by another compiler; the kernel log has the reason.
         Text::new("could not insert 'nvidia': Exec format error", "modprobe: ERROR: could not insert 'nvidia': Exec format error"),
         Text::new("nvidia-smi: command not found", "bash: nvidia-smi: command not found"),
     ],
     remedy: |seen| match host::container(seen.machine()) {
-        Some("wsl") => host::mend_wsl(),
+        Some("wsl") => host::repair_wsl(),
         Some(_) => host::pass_gpus(seen.machine(), None),
         None => {
-            let mut lines = vec!["sudo modprobe nvidia".to_owned(), "# where there is no such module:".to_owned()];
+            let mut lines = vec!["sudo modprobe nvidia".to_owned(), "# if there is no such module:".to_owned()];
             lines.extend(host::update_driver(seen.machine(), 580));
             lines
         }
@@ -77,17 +77,17 @@ fn missing(context: &Context) -> Finding {
         (Some(error), _) => (
             Confidence::Likely,
             format!("the NVIDIA driver does not answer: {}", error.value),
-            "The driver's library is here, but its kernel module is not loaded or refuses.",
+            "The driver's library is installed, but its kernel module is not loaded or returns an error.",
         ),
         (None, Some(_)) => (
             Confidence::Likely,
             "the NVIDIA driver is installed and not loaded".to_owned(),
-            "The kernel module is there for this kernel, and the kernel has not loaded it or did not keep it.",
+            "The kernel module is installed for this kernel, but the kernel has not loaded it or has unloaded it.",
         ),
         (None, None) => (
             Confidence::Certain,
             "an NVIDIA GPU is here and no driver for it".to_owned(),
-            "Only the driver brings libcuda and the kernel module; no Python package does.",
+            "libcuda and the kernel module are part of the driver; no Python package contains them.",
         ),
     };
     let draft = RULE.finding(Severity::Error, confidence, title);
@@ -96,10 +96,10 @@ fn missing(context: &Context) -> Finding {
         true => vec!["sudo modprobe nvidia".into(), "sudo dmesg | grep -iE 'nvrm|nvidia'".into()],
         false => host::update_driver(machine, 580),
     };
-    draft.cause(cause).fix(fix).done()
+    draft.cause(cause).fix(fix).finish()
 }
 
-/// Nothing is broken: programs that ask for CUDA say that they found no driver, and all others run.
+/// Information only: programs that use CUDA report a missing driver, and all others run.
 fn no_gpu(context: &Context) -> Finding {
     let place = host::container(context.machine)
         .map_or("machine".into(), |name| format!("{name} container"));
@@ -115,20 +115,22 @@ fn no_gpu(context: &Context) -> Finding {
     let draft = access::evidence(RULE.finding(Severity::Info, confidence, title), context);
     draft
         .cause(
-            "It runs on the CPU. What asks for CUDA says that it found no NVIDIA driver; the CPU build of torch takes \
-             some gigabytes less.",
+            "It runs on the CPU. Code that uses CUDA reports that it found no NVIDIA driver; the CPU build of torch is \
+             some gigabytes smaller.",
         )
-        .done()
+        .finish()
 }
 
-/// Without the words, a machine without a driver is simply a machine without a GPU.
-fn look(seen: &Seen) -> Option<Look> {
+/// A machine without a driver confirms the message; without the message it is only a machine without a GPU.
+fn look(seen: &PastedError) -> Option<Observation> {
     let driver = seen.machine().driver.as_ref();
     Some(match driver.and_then(|driver| driver.version()) {
-        Some(version) => {
-            Look::new(false, format!("driver {} is here", version.value), version.source.clone())
-        }
-        None => Look::new(
+        Some(version) => Observation::new(
+            false,
+            format!("driver {} is here", version.value),
+            version.source.clone(),
+        ),
+        None => Observation::new(
             true,
             "no trace of an NVIDIA driver",
             "/sys/module/nvidia, /proc/driver/nvidia, libcuda.so.1",
@@ -143,7 +145,7 @@ mod tests {
     use machines::refused;
 
     #[test]
-    fn the_words_are_confirmed_where_no_driver_is() {
+    fn missing_driver_confirms_the_message() {
         let text = "RuntimeError: Found no NVIDIA driver on your system.";
         assert_eq!(crate::explain(text, &machines::x86(), &[])[0].confirmed_here, Some(true));
         assert_eq!(crate::explain(text, &machines::h200(), &[])[0].confirmed_here, Some(false));

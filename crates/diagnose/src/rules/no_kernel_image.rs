@@ -1,7 +1,7 @@
 use super::{Context, Need, Rule, Text};
 use crate::abi::build_for;
 use crate::gpu::{self, Sm};
-use crate::gpu_code::{Coverage, Target, architectures, are_special, counts};
+use crate::gpu_code::{Coverage, Target, architectures, counts, is_split_by_generation};
 use crate::native::{Native, by_owner};
 use crate::remedy::{Installer, text};
 use crate::torch_build::{by_conda, installed};
@@ -13,16 +13,16 @@ pub(super) const RULE: Rule = Rule {
     id: "no-kernel-image",
     title: "a package without code for this GPU",
     about: "\
-A compiled extension carries its GPU code as images: machine code for single architectures, and sometimes PTX, which the
-driver compiles. Machine code runs on later GPUs of the same major capability only; code with an `a` suffix on exactly
-its architecture, with an `f` suffix in its family. A package built without this GPU's architecture (FFPA leaves Hopper
-out unless ENABLE_FFPA_HOPPER=1 is set) imports well, and fails at its first kernel.
+A compiled extension contains its GPU code as images: machine code (SASS) for single architectures, and sometimes PTX,
+which the driver compiles. SASS also runs on later GPUs of the same major compute capability; with an `a` suffix only on
+exactly its architecture, with an `f` suffix in its family. A package built without this GPU's architecture (FFPA omits
+Hopper unless ENABLE_FFPA_HOPPER=1 is set) imports without an error and fails at its first kernel.
 
 It shows as
   CUDA error: no kernel image is available for execution on the device
-and, where only PTX fits, as a first call that takes minutes.
+and, if only PTX fits, as a first call that takes minutes.
 
-Seen by reading every image in the package's files and holding it against each GPU.
+Detected by comparing every image in the package's files with each GPU.
 
 Build the package here for the GPU's architecture, or install a build that has it.",
     links: &["https://github.com/pytorch/pytorch/issues/167244"],
@@ -41,7 +41,7 @@ fn check(context: &Context) -> Vec<Finding> {
     let machine = context.machine;
     let mut findings = Vec::new();
     for group in context.envs.iter().flat_map(|env| by_owner(env, counts)) {
-        // torch itself has rules of its own, which know where another build is found.
+        // torch is left to `gpu-too-new`, `gpu-too-old` and `jetson-server-wheel`, which choose another build.
         if group[0].is_torch() {
             continue;
         }
@@ -56,17 +56,17 @@ fn judge(machine: &Machine, group: &[Native<'_>], gpu: &Gpu, sm: Sm) -> Option<F
     let covered: Vec<(&Native<'_>, Coverage)> =
         group.iter().map(|native| (native, target.coverage(&native.elf.gpu_code))).collect();
     let all = covered.iter().fold(Coverage::default(), |sum, (_, coverage)| sum.add(*coverage));
-    let what = format!("{} in {}", group[0].what(), group[0].env.root);
+    let what = format!("{} in {}", group[0].label(), group[0].env.root);
     let on = format!("{} (sm_{}{})", gpu.name.value, sm.0, sm.1);
     let blind: Vec<&Native<'_>> =
         covered.iter().filter(|(_, c)| c.runs() == 0 && c.too_new == 0).map(|(n, _)| *n).collect();
     let (severity, title, shown, cause) = if all.runs() == 0
         && all.too_new == 0
-        && are_special(&group[0])
+        && is_split_by_generation(&group[0])
     {
         let title = format!("{what} has special kernels for other GPUs than the {on}");
-        let cause = "Each of its files is for other GPU generations than the others: the package opens the one of the GPU, \
-                     if there is one, and works without it else.";
+        let cause = "Each of its files is for other GPU generations: the package loads the file for this GPU, if there is \
+                     one, and otherwise works without it.";
         (Severity::Info, title, blind, cause.to_owned())
     } else if all.runs() == 0 && all.too_new == 0 {
         let title = format!("{what} has no code for the {on}");
@@ -76,20 +76,20 @@ fn judge(machine: &Machine, group: &[Native<'_>], gpu: &Gpu, sm: Sm) -> Option<F
             dotted(sm),
             rule_words(&target)
         );
-        // Libraries that nothing here need load are no reason to call an environment broken.
+        // A library that may never be loaded is only a warning.
         let opened = group.iter().any(|native| !native.file.name().starts_with("lib"));
         (if opened { Severity::Error } else { Severity::Warning }, title, blind, cause)
     } else if !blind.is_empty() && covered.len() > blind.len() {
         let title =
             format!("{} of the compiled files of {what} have no code for the {on}", blind.len());
-        let cause = "The package's other files do. Such files are often for other GPUs and never chosen here; \
-                     should one be, its first kernel fails.";
+        let cause = "The package's other files do. Such files are often for other GPUs and never loaded here; if one is \
+                     loaded, its first kernel fails.";
         (Severity::Info, title, blind, cause.to_owned())
     } else if all.native == 0 && all.compiled > 0 {
         let title = format!("{what} has only PTX for the {on}");
         let shown = group.iter().collect();
-        let cause = "The driver compiles PTX when the file is first used and keeps the result: the first call takes \
-                     long, and features of this architecture stay unused.";
+        let cause = "The driver compiles PTX at the first use of the file and caches the result: the first call is slow, \
+                     and features of this architecture are not used.";
         (Severity::Info, title, shown, cause.to_owned())
     } else {
         return None;
@@ -110,11 +110,11 @@ fn judge(machine: &Machine, group: &[Native<'_>], gpu: &Gpu, sm: Sm) -> Option<F
             None => build_for(&group[0], &list),
         },
     };
-    Some(draft.cause(cause).fix(fix).done())
+    Some(draft.cause(cause).fix(fix).finish())
 }
 
-/// A build of torch and of the packages that are released with it, for a package of these that has no code for a GPU here: another
-/// CUDA release than that of the wheel which is installed, since the same wheel has the same code.
+/// Commands that replace torchvision or torchaudio without code for this GPU, together with torch, by builds for another CUDA
+/// release, since the same wheel has the same code. `None` for other packages.
 fn torch_family(machine: &Machine, native: &Native<'_>) -> Option<Vec<RemedyStep>> {
     let dist = native.owner()?;
     let name = native.owner_name()?;
@@ -128,16 +128,14 @@ fn torch_family(machine: &Machine, native: &Native<'_>) -> Option<Vec<RemedyStep
     Some(match choice {
         Some(choice) => {
             let what = format!(
-                "# {name} is published for each CUDA release of torch, and has no sources: the build for CUDA {}:",
+                "# {name} is published for each CUDA release of torch, without sources: the build for CUDA {}:",
                 dotted(choice.cuda)
             );
             let replace = Installer::of(native.env).replace_torch(&choice);
             std::iter::once(what.into()).chain(replace).collect()
         }
         None => vec![
-            format!(
-                "# no published build of {name} has code for this GPU; its Python parts run without:"
-            ).into(),
+            format!("# no published build of {name} has code for this GPU; without it:").into(),
             Installer::of(native.env).uninstall(&[&name]),
         ],
     })
@@ -145,9 +143,9 @@ fn torch_family(machine: &Machine, native: &Native<'_>) -> Option<Vec<RemedyStep
 
 fn rule_words(target: &Target) -> &'static str {
     match target.tegra {
-        true => "on a Jetson machine code runs on its own architecture alone",
+        true => "on a Jetson, machine code runs only on exactly its architecture",
         false => {
-            "machine code runs on later GPUs of the same major version only, and there is no PTX that fits"
+            "machine code also runs on later GPUs of the same major version, but on no others, and no PTX fits"
         }
     }
 }
@@ -197,7 +195,7 @@ mod tests {
                 machines::gh200(),
                 ffpa(&[("pyffpa.so", &["sm_80", "compute_80 8.5"])]),
             )
-            .finds(Info, Certain, &["has only PTX for the NVIDIA GH200", "takes long"]),
+            .finds(Info, Certain, &["has only PTX for the NVIDIA GH200", "the first call is slow"]),
             Case::new(
                 "one file of two is for other GPUs",
                 machines::a10(),
@@ -205,14 +203,14 @@ mod tests {
             )
             .finds(Info, Certain, &["1 of the compiled files of ffpa-attn", "b.so"]),
             Case::new(
-                "Orin takes no code of 8.0",
+                "Orin does not run code for 8.0",
                 machines::jetson_orin(),
                 ffpa(&[("a.so", &["sm_80"])]),
             )
             .finds(
                 Error,
                 Certain,
-                &["on a Jetson machine code runs on its own architecture alone"],
+                &["on a Jetson, machine code runs only on exactly its architecture"],
             ),
             Case::new("Thor with its own", thor(), ffpa(&[("a.so", &["sm_110"])])),
             Case::new("GB10 runs 12.0", machines::gb10(), ffpa(&[("a.so", &["sm_120"])])),

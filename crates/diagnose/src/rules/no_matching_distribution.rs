@@ -4,18 +4,17 @@ pub(super) const RULE: Rule = Rule {
     id: "no-matching-distribution",
     title: "no index has a build of the package for this Python and machine",
     about: "\
-An installer offers what has a wheel for this release of Python, this processor and this C library. A Python that is
-newer than the package's last wheels, or older than its first, a 32-bit Python, musl in place of glibc (Alpine), macOS
-on an Intel processor (torch ended there with 2.2), or a label such as +cu118 without the index it lies on leave
-nothing.
+An installer considers only wheels for this Python release, CPU architecture and C library. No wheel is left with a
+Python newer than the package's last wheels or older than its first, a 32-bit Python, musl instead of glibc (Alpine),
+macOS on an Intel CPU (torch 2.2 was the last), or a local version label such as +cu118 without the index that has it.
 
 It shows as
   ERROR: Could not find a version that satisfies the requirement torch (from versions: none)
   ERROR: No matching distribution found for torch
-with the releases that do fit in the brackets.
+with the releases that fit in the parentheses.
 
-Make an environment with a Python that has wheels; take one of the releases in the brackets; name the index of the
-label.",
+Create an environment with a Python that has wheels; install one of the releases in the parentheses; or give the index
+of the label.",
     links: &["https://packaging.python.org/en/latest/specifications/platform-compatibility-tags/"],
     texts: &[
         Text::new("Could not find a version that satisfies the requirement torch*(from versions:", "ERROR: Could not find a version that satisfies the requirement torch==2.1.0 (from versions: 2.2.0, 2.2.1, 2.2.2, 2.3.0)"),

@@ -5,20 +5,20 @@ use facts::{Confidence, Finding, Severity};
 
 pub(super) const RULE: Rule = Rule {
     id: "nouveau",
-    title: "the nouveau driver holds the GPU",
+    title: "the nouveau driver is bound to the GPU",
     about: "\
-nouveau, the open driver of the Linux kernel, takes NVIDIA GPUs at boot unless it is told not to. It knows nothing of
-CUDA, and while it holds a GPU NVIDIA's module cannot have it: the installer stops, or the module loads and finds no
-device. Distributions' driver packages blacklist it, and the initial file system has to be made anew for that to count.
+nouveau, the Linux kernel's open driver, binds to NVIDIA GPUs at boot unless it is blacklisted. It does not support
+CUDA, and NVIDIA's module cannot use a GPU that nouveau is bound to: the installer stops, or the module loads and finds
+no device. Distributions' driver packages blacklist nouveau, which takes effect only after the initramfs is rebuilt.
 
 It shows as one of
   ERROR: The Nouveau kernel driver is currently in use by your system.
   NVRM: The NVIDIA probe routine was not called for 1 device(s).
   NVRM: No NVIDIA graphics adapter probed!
 
-Seen by the driver that the kernel has bound to the GPU's PCI device.
+Detected by the driver that the kernel has bound to the GPU's PCI device.
 
-Blacklist nouveau, make the initial file system anew, and reboot.",
+Blacklist nouveau, rebuild the initramfs, and reboot.",
     links: &[
         "https://docs.nvidia.com/cuda/cuda-installation-guide-linux/index.html",
         "https://github.com/microsoft/pai/issues/2962",
@@ -50,14 +50,14 @@ fn check(context: &Context) -> Vec<Finding> {
     let machine = context.machine;
     let mut fix = host::blacklist_nouveau(machine);
     if machine.access.module_file.is_none() {
-        // The driver's package does the rest, blacklist included.
+        // The driver's package also blacklists nouveau.
         fix = host::update_driver(machine, 580);
     }
     vec![
         access::evidence(draft, context)
-            .cause("nouveau took the GPU at boot; it has no CUDA, and NVIDIA's module cannot have the GPU beside it.")
+            .cause("nouveau was bound to the GPU at boot; it does not support CUDA, and NVIDIA's module cannot use the GPU.")
             .fix(fix)
-            .done(),
+            .finish(),
     ]
 }
 

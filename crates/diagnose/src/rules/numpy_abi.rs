@@ -12,9 +12,9 @@ pub(super) const RULE: Rule = Rule {
     id: "numpy-abi",
     title: "modules compiled for another NumPy",
     about: "\
-NumPy 2 changed the binary interface that compiled modules use. A module compiled with NumPy 1's headers refuses NumPy
-2; one compiled with NumPy 2's serves both, down to the release that it names. An upgrade of NumPy alone leaves older
-wheels of scipy, pandas, numba, scikit-learn and many others behind.
+NumPy 2 changed the ABI that compiled modules use. A module compiled with NumPy 1's headers does not load with NumPy 2;
+a module compiled with NumPy 2's headers loads with both, down to the oldest release that it names. Upgrading NumPy
+alone breaks older wheels of scipy, pandas, numba, scikit-learn and many others.
 
 It shows as one of
   A module that was compiled using NumPy 1.x cannot be run in NumPy 2.3.5 as it may crash.
@@ -22,9 +22,9 @@ It shows as one of
   ValueError: numpy.dtype size changed, may indicate binary incompatibility.
   RuntimeError: module was compiled against NumPy C-API version 0x14 (NumPy 2.3) but the running ...
 
-Seen in the messages that NumPy's headers compile into each module, and in the version of NumPy that is installed.
+Detected in the messages that NumPy's headers compile into each module, and in the version of NumPy that is installed.
 
-Install a release of the package for the NumPy here, or an older NumPy.",
+Install a release of the package for the installed NumPy, or an older NumPy.",
     links: &["https://numpy.org/devdocs/numpy_2_0_migration_guide.html"],
     texts: &[
         Text::new("A module that was compiled using NumPy 1.", "A module that was compiled using NumPy 1.x cannot be run in\nNumPy 2.0.0 as it may crash."),
@@ -32,7 +32,7 @@ Install a release of the package for the NumPy here, or an older NumPy.",
         Text::new("numpy.dtype size changed, may indicate binary incompatibility", "ValueError: numpy.dtype size changed, may indicate binary incompatibility. Expected 96 from C header, got 88 from PyObject"),
         Text::new("numpy.core.multiarray failed to import (auto-generated because you didn't call", "ImportError: numpy.core.multiarray failed to import (auto-generated because you didn't call 'numpy.import_array()' after cimporting numpy; use '<void>numpy._import_array' to disable if you are certain you don't need it)."),
         Text::new("module was compiled against NumPy C-API version * but the running NumPy has", "RuntimeError: module was compiled against NumPy C-API version 0x14 (NumPy 2.3) but the running NumPy has C-API version 0x10. Check the section C-API incompatibility"),
-        // pyarrow 26, imported beside numpy 1.26.4.
+        // pyarrow 26, imported with numpy 1.26.4.
         Text::new("requires NumPy * or newer, found", "ImportError: pyarrow requires NumPy 2.0 or newer, found 1.26.4"),
     ],
     remedy: |seen| {
@@ -46,7 +46,7 @@ Install a release of the package for the NumPy here, or an older NumPy.",
     ..Rule::BLANK
 };
 
-/// The oldest NumPy that the words of a module, or of its package, ask for.
+/// The oldest NumPy that an error message of a module, or of its package, names.
 fn least(text: &str) -> Option<&str> {
     let (_, rest) = text
         .split_once("C-API version")
@@ -68,7 +68,8 @@ fn judge(env: &PyEnv) -> Vec<Finding> {
         !own && native.elf.numpy.as_ref().is_some_and(|api| refuses(api, &version))
     };
     let mut groups = by_owner(env, refuses);
-    // Most of its modules take this NumPy: those for a newer one are imported under that alone (h5py 3.16's _npystrings).
+    // If other modules of a package accept this NumPy, the package imports those for a newer NumPy only with that one
+    // (h5py 3.16's _npystrings).
     let takes = |native: &Native<'_>| native.elf.numpy.is_some() && !refuses(native);
     let of = |native: &Native<'_>| native.owner_name().filter(|_| takes(native));
     let content: BTreeSet<String> = files(env).filter_map(|native| of(&native)).compact_set();
@@ -83,14 +84,14 @@ fn refuses(api: &NumpyApi, numpy: &Version) -> bool {
     (api.before_2 && two) || least.is_some_and(|least| numpy.compare(&least) == Ordering::Less)
 }
 
-/// Whether a module is linked with it, as pyarrow's are with libarrow_python.so.
+/// Whether a module is linked with the library, as pyarrow's modules are with libarrow_python.so.
 fn is_needed(env: &PyEnv, native: &Native<'_>) -> bool {
     let is_it = |needed: &Needed| needed.path.as_ref() == Some(&native.file.path);
     files(env).any(|it| it.elf.module == Some(true) && it.elf.needed.iter().any(is_it))
 }
 
 fn finding(env: &PyEnv, numpy: &Dist, group: &[Native<'_>]) -> Option<Finding> {
-    // torch goes on without NumPy, and says so when an array is asked for.
+    // torch works without NumPy, and raises an error only when a tensor is converted to an array.
     let opened =
         |native: &&Native<'_>| (native.is_opened() || is_needed(env, native)) && !native.is_torch();
     let shown = group.iter().find(opened).or(group.first())?;
@@ -109,7 +110,7 @@ fn finding(env: &PyEnv, numpy: &Dist, group: &[Native<'_>]) -> Option<Finding> {
     };
     let title = format!(
         "{} in {} is compiled for {wanted}, and NumPy {} is installed",
-        shown.what(),
+        shown.label(),
         env.root,
         numpy.version
     );
@@ -125,11 +126,11 @@ fn finding(env: &PyEnv, numpy: &Dist, group: &[Native<'_>]) -> Option<Finding> {
     }
     let cause = match severity {
         Severity::Error => {
-            "Each of these modules compares NumPy's binary interface with its own when it is imported."
+            "Each of these modules compares NumPy's ABI version with its own when it is imported."
         }
-        _ => "torch is imported, with a warning; turning tensors into arrays and back fails.",
+        _ => "torch is imported, with a warning; converting between tensors and arrays fails.",
     };
-    Some(draft.cause(cause).fix(fix(env, api, shown.owner())).done())
+    Some(draft.cause(cause).fix(fix(env, api, shown.owner())).finish())
 }
 
 fn fix(env: &PyEnv, api: &NumpyApi, owner: Option<&Dist>) -> Vec<RemedyStep> {
@@ -142,7 +143,7 @@ fn fix(env: &PyEnv, api: &NumpyApi, owner: Option<&Dist>) -> Vec<RemedyStep> {
                 lines.insert(
                     0,
                     format!(
-                        "# or a release of {} that is built for NumPy 2, in place of this:",
+                        "# or a release of {} that is built for NumPy 2, instead of this:",
                         dist.name
                     )
                     .into(),
@@ -187,7 +188,7 @@ mod tests {
                 ],
             ),
             Case::new(
-                "a module that wants a newer NumPy",
+                "a module that needs a newer NumPy",
                 machines::a10(),
                 with("1.23.5", "scipy", fblas, false, Some("1.25")),
             )
@@ -201,9 +202,9 @@ mod tests {
                 machines::a10(),
                 with("2.3.5", "torch", "torch/lib/libtorch_python.so", true, None),
             )
-            .finds(Warning, Certain, &["turning tensors into arrays"]),
+            .finds(Warning, Certain, &["converting between tensors and arrays"]),
             Case::new(
-                "pyarrow 26, whose modules are linked with what asks for NumPy 2",
+                "pyarrow 26, whose modules are linked with a library for NumPy 2",
                 machines::a10(),
                 {
                     let library = "pyarrow/libarrow_python.so.2600";

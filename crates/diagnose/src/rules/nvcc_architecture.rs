@@ -1,4 +1,4 @@
-use super::{Look, Rule, Seen, Text};
+use super::{Observation, PastedError, Rule, Text};
 use crate::remedy::quote;
 use crate::{gpu, host};
 use facts::CudaToolkit;
@@ -6,19 +6,19 @@ use knowledge::{Minor, Sm, dotted};
 
 pub(super) const RULE: Rule = Rule {
     id: "nvcc-architecture",
-    title: "nvcc does not know the GPU that it is to compile for",
+    title: "nvcc does not support the target GPU architecture",
     about: "\
 Each CUDA toolkit compiles for the GPUs that existed when it was made: compute_90 needs CUDA 11.8, compute_120 needs
-12.8, and CUDA 13 dropped everything before Turing (7.5). A package that asks for the GPU here, or for a list that its
-author wrote for another toolkit, stops at the first architecture that the nvcc on PATH does not have.
+12.8, and CUDA 13 dropped everything before Turing (7.5). The build of a package that compiles for this GPU, or for a
+list of architectures written for another toolkit, stops at the first architecture that nvcc does not support.
 
 It shows as
   nvcc fatal   : Unsupported gpu architecture 'compute_120'
 
-Seen by comparing the GPU's compute capability with what the toolkits found here compile for.
+Detected by comparing the GPU's compute capability with what the toolkits found here compile for.
 
-Take an nvcc that knows the GPU, of torch's own CUDA release where that is new enough; or tell the build which
-architectures it shall compile for.",
+Use an nvcc that supports the GPU, of torch's own CUDA release if that is new enough; or set the architectures that the
+build compiles for.",
     links: &[
         "https://docs.nvidia.com/cuda/cuda-compiler-driver-nvcc/index.html#gpu-feature-list",
         "https://github.com/mit-han-lab/Block-Sparse-Attention/issues/15",
@@ -39,7 +39,7 @@ architectures it shall compile for.",
             }
             None => Vec::new(),
         };
-        lines.push("# or compile for the GPU that is here alone:".into());
+        lines.push("# or compile only for this machine's GPU:".into());
         let here = gpu::capabilities(seen.machine()).first().map(|(_, sm)| *sm);
         lines.push(match here {
             Some(sm) => format!("export TORCH_CUDA_ARCH_LIST={}", dotted(sm)),
@@ -51,7 +51,7 @@ architectures it shall compile for.",
     ..Rule::BLANK
 };
 
-/// The first CUDA release whose nvcc compiles for a GPU (NVIDIA's release notes of each, read on 2026-11-22).
+/// The first CUDA release whose nvcc compiles for a GPU. Source: NVIDIA's release notes, read on 2026-11-22.
 fn first_release(sm: Sm) -> Option<Minor> {
     Some(match sm {
         (7, 0 | 2) => (9, 0),
@@ -72,14 +72,14 @@ fn release(toolkit: &CudaToolkit) -> Option<Minor> {
 }
 
 /// The architecture that the text names: `120a` is 12.0.
-fn named(seen: &Seen) -> Option<Sm> {
+fn named(seen: &PastedError) -> Option<Sm> {
     let digits: String =
         seen.word("sm")?.chars().take_while(|letter| letter.is_ascii_digit()).collect();
     let (major, minor) = digits.split_at(digits.len().checked_sub(1)?);
     Some((major.parse().ok()?, minor.parse().ok()?))
 }
 
-fn look(seen: &Seen) -> Option<Look> {
+fn look(seen: &PastedError) -> Option<Observation> {
     let wanted = named(seen)?;
     let first = first_release(wanted)?;
     let toolkit = seen.machine().toolkits.iter().find(|toolkit| toolkit.has_nvcc)?;
@@ -88,7 +88,7 @@ fn look(seen: &Seen) -> Option<Look> {
     let dropped = release.0 >= 13 && wanted < (7, 5);
     let what =
         format!("nvcc of CUDA {}; {} needs {}", version.value, dotted(wanted), dotted(first));
-    Some(Look::new(release < first || dropped, what, version.source.clone()))
+    Some(Observation::new(release < first || dropped, what, version.source.clone()))
 }
 
 #[cfg(test)]
@@ -96,7 +96,7 @@ mod tests {
     use crate::test_support::machines;
 
     #[test]
-    fn the_toolkit_here_agrees_or_not() {
+    fn installed_toolkit_confirms_or_refutes() {
         let check = |text: &str, expect: Option<bool>, fix: &str| {
             let found = &crate::explain(text, &machines::a10(), &[])[0];
             assert_eq!(found.rule.id, "nvcc-architecture");

@@ -7,18 +7,18 @@ pub(super) const RULE: Rule = Rule {
     id: "nvlink-down",
     title: "an NVLink of a GPU is down",
     about: "\
-GPUs on one board are joined by several NVLinks each. When some of a GPU's links are down the others go on: copies and
-collectives between GPUs are slower, or go over PCIe, and nothing says so. When all of a GPU's links are down while
-its siblings have theirs, CUDA's peer access fails, and on boards with NVSwitches the GPU may not start at all.
+GPUs on one board are connected by several NVLinks each. If some of a GPU's links are down, the others still work:
+copies and collectives between GPUs are slower, or use PCIe, without any message. If all of a GPU's links are down while
+its siblings' are up, CUDA's peer access fails, and on boards with NVSwitches the GPU may not start at all.
 
 It shows as
   NVML: Unable to retrieve Nvlink information as all links are inActive
 
-Seen by asking NVML for the state of each link, where at least one GPU of the same name has one that is up. Cards for
-a slot without their bridge have no link that is up, and are left alone.
+Detected by asking NVML for the state of each link, if at least one GPU of the same name has a link up. PCIe cards
+without their NVLink bridge have no link up and are not reported.
 
-Look for Xid 74 and 144 to 150 in the kernel's log, reset all GPUs of the board together, and check that the fabric
-manager runs. A link that stays down is a bridge, a baseboard or a GPU to be replaced.",
+Look for Xid 74 and 144 to 150 in the kernel log, reset all GPUs of the board together, and check that the fabric
+manager runs. If a link stays down, replace the bridge, the baseboard or the GPU.",
     links: &["https://docs.nvidia.com/deploy/xid-errors/index.html"],
     // https://github.com/NVIDIA/open-gpu-kernel-modules/issues/1150
     texts: &[Text::new("Unable to retrieve Nvlink information as all links are inActive", "NVML: Unable to retrieve Nvlink information as all links are inActive")],
@@ -30,7 +30,7 @@ manager runs. A link that stays down is a bridge, a baseboard or a GPU to be rep
 };
 
 fn commands(machine: &facts::Machine) -> Vec<String> {
-    let mut lines: Vec<String> = host::where_the_driver_is(machine).into_iter().collect();
+    let mut lines: Vec<String> = host::driver_location_remark(machine).into_iter().collect();
     lines.push("nvidia-smi nvlink --status".into());
     lines.push("sudo dmesg | grep -E 'NVRM|Xid'".into());
     lines
@@ -56,7 +56,7 @@ fn check(context: &Context) -> Vec<Finding> {
         }
         let down: Vec<String> =
             (0..all).filter(|at| !own.value[*at].up).map(|at| at.to_string()).collect();
-        // What all of a kind lack may never have been there: fewer bridges than links.
+        // Links that are down on all GPUs of a name may have no bridge installed.
         let confidence = if here < most { Confidence::Certain } else { Confidence::Possible };
         let severity = if here < most { Severity::Warning } else { Severity::Info };
         let title =
@@ -65,9 +65,9 @@ fn check(context: &Context) -> Vec<Finding> {
             .finding(severity, confidence, title)
             .evidence(format!("down: links {}", down.join(", ")), own.source.clone())
             .evidence(format!("a GPU of the same name has {most} up"), own.source.clone())
-            .cause("Copies and collectives with this GPU are slower than its links allow, or go over PCIe.")
+            .cause("Copies and collectives with this GPU are slower than its links allow, or use PCIe.")
             .fix(commands(machine))
-            .done();
+            .finish();
         Some(finding)
     };
     nvidia(machine).filter_map(judge).collect()

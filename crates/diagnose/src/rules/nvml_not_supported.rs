@@ -1,19 +1,19 @@
-use super::{Look, Rule, Seen, Text};
+use super::{Observation, PastedError, Rule, Text};
 
 pub(super) const RULE: Rule = Rule {
     id: "nvml-not-supported",
-    title: "NVML does not tell this GPU's memory, and that is no fault",
+    title: "NVML does not report this GPU's memory, which is not a fault",
     about: "\
-A GPU that shares the host's memory (GB10 in a DGX Spark, Jetson) has no memory of its own that NVML could count, so
-it answers Not Supported; nvidia-smi shows [N/A] or Not Supported in that column. Tools that take the answer for a
-failure stop or report 0 bytes.
+A GPU that shares the host's memory (GB10 in a DGX Spark, Jetson) has no dedicated memory that NVML could count, so NVML
+answers Not Supported; nvidia-smi shows [N/A] or Not Supported in that column. Tools that treat this answer as a failure
+stop or report 0 bytes.
 
 It shows as
   pynvml.NVMLError_NotSupported: Not Supported
 or as Memory-Usage: Not Supported in nvidia-smi's table.
 
-All is well: CUDA programs use the host's memory, and what is free there is what /proc/meminfo says. Count with
-MemAvailable, and leave some of it to the system, since a GPU program can take all of it.",
+This is not a fault: CUDA programs use the host's memory, and /proc/meminfo shows how much is free. Use MemAvailable as
+the limit, and leave some of it to the system, since a GPU program can take all of it.",
     links: &[
         "https://docs.nvidia.com/dgx/dgx-spark/known-issues.html",
     ],
@@ -28,16 +28,20 @@ MemAvailable, and leave some of it to the system, since a GPU program can take a
     ..Rule::BLANK
 };
 
-fn look(seen: &Seen) -> Option<Look> {
+fn look(seen: &PastedError) -> Option<Observation> {
     let gpu = crate::gpu::nvidia(seen.machine()).next()?;
     let memory = gpu.memory_total_bytes.as_ref();
     let shared = memory.is_some_and(|fact| fact.source.contains("meminfo"));
     let source = memory.map_or(gpu.name.source.clone(), |fact| fact.source.clone());
     Some(match shared {
-        true => Look::new(true, format!("{} shares the host's memory", gpu.name.value), source),
-        false => {
-            Look::new(false, format!("NVML tells the memory of the {}", gpu.name.value), source)
+        true => {
+            Observation::new(true, format!("{} shares the host's memory", gpu.name.value), source)
         }
+        false => Observation::new(
+            false,
+            format!("NVML reports the memory of the {}", gpu.name.value),
+            source,
+        ),
     })
 }
 
@@ -46,7 +50,7 @@ mod tests {
     use crate::test_support::machines;
 
     #[test]
-    fn a_gb10_confirms_it() {
+    fn gb10_confirms_the_message() {
         let text = "pynvml.NVMLError_NotSupported: Not Supported";
         assert_eq!(crate::explain(text, &machines::gb10(), &[])[0].confirmed_here, Some(true));
         assert_eq!(crate::explain(text, &machines::a10(), &[])[0].confirmed_here, Some(false));

@@ -6,15 +6,15 @@ pub(super) const RULE: Rule = Rule {
     id: "old-python",
     title: "a Python below 3.11",
     about: "\
-Advice only: an older Python breaks nothing that is installed. torch.compile exists on Python 3.10 too, whatever a
-set-up script says. What an older Python costs is choice: wheels of torch 2.9 to 2.14 begin at Python 3.10, those of
-torch 2.15 at 3.11, and Python 3.10 has had no security fixes since October 2026.
+Advice only: an older Python breaks nothing that is installed. torch.compile works on Python 3.10 too, even if a setup
+script claims otherwise. An older Python limits which releases can be installed: wheels of torch 2.9 to 2.14 begin at
+Python 3.10, those of torch 2.15 at 3.11, and Python 3.10 has had no security fixes since October 2026.
 
 It shows, when a newer torch is asked for, as
   ERROR: Could not find a version that satisfies the requirement torch==2.15.0
-or quietly, as an older torch being installed.
+or, without a message, as an older torch being installed.
 
-Make a new environment with Python 3.12 when the next upgrade is due; there is no need to change a working one.",
+Create a new environment with Python 3.12 at the next upgrade; there is no need to change a working one.",
     links: &["https://devguide.python.org/versions/"],
     texts: &[Text::new("Python {version} is below recommended", "Python 3.10 is below recommended 3.11+ (torch.compile unavailable)")],
     role: super::Role::Notice,
@@ -66,7 +66,7 @@ fn judge(env: &PyEnv) -> Option<Finding> {
             row.source.to_string(),
         );
     }
-    Some(draft.cause(cause).done())
+    Some(draft.cause(cause).finish())
 }
 
 #[cfg(test)]
@@ -90,7 +90,7 @@ mod tests {
             ),
             Case::new("3.11", machines::x86(), python("3.11.0")),
             Case::new("3.12", machines::h200(), python("3.12.3")),
-            Case::new("an interpreter that told no version", machines::x86(), {
+            Case::new("an interpreter of unknown version", machines::x86(), {
                 let mut env = env("/v").build();
                 env.interpreter.version = None;
                 vec![env]

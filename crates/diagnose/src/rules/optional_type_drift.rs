@@ -8,14 +8,14 @@ pub(super) const RULE: Rule = Rule {
     title: "an extension built for a torch with another optional type",
     about: "\
 torch replaced its own c10::optional by std::optional (the change began with 2.1 and ended with 2.5), and the type is
-part of the name of every operator that takes one. An extension built on one side finds no operator of a torch on
-the other side.
+part of the mangled name of every operator that takes one. An extension built for one of the two types does not find
+these operators in a torch with the other type.
 
 It shows, when the extension is imported, as
   undefined symbol: _ZN2at4_ops10zeros_like4callERKNS_6TensorEN3c108optionalINS5_10ScalarTypeEEE...
 where `N3c108optional` is the old type and `St8optional` the new one.
 
-Seen by looking the extension's undefined symbols up in what the installed libtorch_cpu.so exports.
+Detected by looking the extension's undefined symbols up in what the installed libtorch_cpu.so exports.
 
 Build the extension here without isolation, or install its wheel for the installed torch release.",
     links: &[
@@ -35,7 +35,7 @@ Build the extension here without isolation, or install its wheel for the install
 };
 
 fn check(context: &Context) -> Vec<Finding> {
-    const CAUSE: &str = "torch replaced c10::optional by std::optional, which is part of the name of every function that takes one.";
+    const CAUSE: &str = "torch replaced c10::optional by std::optional, which is part of the mangled name of every function that takes one.";
     abi::findings(&RULE, context, Mismatch::Optional, CAUSE)
 }
 
@@ -56,7 +56,7 @@ mod tests {
             ]
         };
         vec![
-            Case::new("c10::optional beside std::optional", machines::a10(), env(old, new)).finds(
+            Case::new("c10::optional with std::optional", machines::a10(), env(old, new)).finds(
                 Error,
                 Certain,
                 &["mamba_ssm 2.0.0 in /v", "N3c108optionalI", "St8optionalI"],

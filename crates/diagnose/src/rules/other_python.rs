@@ -9,18 +9,19 @@ pub(super) const RULE: Rule = Rule {
     id: "other-python",
     title: "a compiled module for another Python release",
     about: "\
-CPython looks for an extension module under names of its own release, as x.cpython-312-x86_64-linux-gnu.so, under
-x.abi3.so and under x.so. A file for another release lies there and is not seen.
+CPython looks for an extension module under the names x.cpython-312-x86_64-linux-gnu.so (with its own release),
+x.abi3.so and x.so. It ignores a file named for another release.
 
-It happens when a wheel is tagged for one release and was built with another, when a file was renamed to get past an
-installer, when packages were copied between environments, or when the environment's Python was upgraded in place.
+This happens when a wheel is tagged for one release but was built with another, when a file was renamed so that an
+installer accepts it, when packages were copied between environments, or when the environment's Python was upgraded in
+place.
 
 It shows as
   ModuleNotFoundError: No module named 'flash_attn_2_cuda'
 although the file is there.
 
-Seen in the names of the compiled files, which CPython's own build writes. A package that brings one file for each of
-several releases is well as long as this one is among them.
+Detected in the file names, which Python's build tools write. A package with one file for each of several releases is
+fine if this release is among them.
 
 Install the wheel for this release of Python, or build the package here.",
     links: &["https://peps.python.org/pep-3149/"],
@@ -40,11 +41,12 @@ fn check(context: &Context) -> Vec<Finding> {
     context.envs.iter().flat_map(judge).collect()
 }
 
-/// The names under which one module lies in one folder, and the releases that they are for.
+/// The files of one module in one folder, by the Python release in their names.
 #[derive(Default)]
 struct Module<'a> {
-    /// `310`, `313t`; a name for every release is not among them.
+    /// Release (`310`, `313t`) and path, without files for every release.
     releases: BTreeMap<&'a str, &'a str>,
+    /// Whether a file is for every release: `.abi3.so` or `.so`.
     for_all: bool,
 }
 
@@ -74,12 +76,12 @@ fn judge(env: &PyEnv) -> Vec<Finding> {
             seen.insert(dist);
         }
     }
-    // One odd name among modules that Python takes is opened by its path (torchao's, sgl-kernel's), not imported.
+    // If Python can import other modules of the package, one with another name is loaded by path (torchao, sgl-kernel).
     strays.retain(|dist, _| !seen.contains(dist) || is_tagged_for_another(env, dist, &own));
     strays.into_iter().map(|(dist, modules)| finding(env, &own, dist, &modules)).collect()
 }
 
-/// Whether a wheel's every tag is for one other release of CPython.
+/// Whether every tag of a wheel is for another release of CPython.
 fn is_tagged_for_another(env: &PyEnv, dist: &str, own: &str) -> bool {
     let Some(dist) = live_dist(env, dist) else { return false };
     let other = |tag: &String| {
@@ -91,7 +93,7 @@ fn is_tagged_for_another(env: &PyEnv, dist: &str, own: &str) -> bool {
     !dist.tags.is_empty() && dist.tags.iter().all(other)
 }
 
-/// The release as names of files have it: `312`, `313t`.
+/// The release as in file names: `312`, `313t`.
 pub(super) fn own_release(env: &PyEnv) -> Option<String> {
     if let Some(tag) = &env.interpreter.abi_tag {
         return tag.value.strip_prefix("cp").map(str::to_owned);
@@ -110,7 +112,7 @@ fn finding(env: &PyEnv, own: &str, dist: &str, modules: &[&Module]) -> Finding {
         Confidence::Certain,
         format!("{dist} in {} is compiled for Python {releases}, not {}", env.root, dotted(own)),
     );
-    // A few names say as much as hundreds.
+    // A few names are enough.
     for (release, path) in modules.iter().flat_map(|module| &module.releases).take(3) {
         draft = draft.evidence(format!("its name is for Python {}", dotted(release)), *path);
     }
@@ -119,9 +121,9 @@ fn finding(env: &PyEnv, own: &str, dist: &str, modules: &[&Module]) -> Finding {
         draft = draft.evidence(said, format!("{}/WHEEL", dist.path));
     }
     draft
-        .cause("Python imports a compiled module only under a name of its own release, so this one is not found.")
+        .cause("Python imports a compiled module only if its file name is for the same release, so this one is not found.")
         .fix(Installer::of(env).build_for_this_python(&[&Dist::normalise(dist)]))
-        .done()
+        .finish()
 }
 
 /// `3.12` of `312`.
@@ -163,11 +165,11 @@ mod tests {
                 Certain,
                 &["Python 3.12t, not 3.12"],
             ),
-            Case::new("its own", machines::a10(), flash(&[&own])),
+            Case::new("the same release", machines::a10(), flash(&[&own])),
             Case::new("one for each release", machines::a10(), flash(&[&old, &own])),
             Case::new("the stable ABI", machines::a10(), flash(&["flash_attn_2_cuda.abi3.so"])),
             Case::new(
-                "the stable ABI beside a release",
+                "the stable ABI and one release",
                 machines::a10(),
                 flash(&[&old, "flash_attn_2_cuda.abi3.so"]),
             ),
@@ -181,12 +183,12 @@ mod tests {
                 ]),
             ),
             Case::new(
-                "a library beside it is no module",
+                "a library next to the module",
                 machines::a10(),
                 flash(&[&old, "lib/libflash.so"]),
             )
             .finds(Error, Certain, &["compiled for Python 3.10, not 3.12"]),
-            Case::new("a wheel that is tagged for 3.10 altogether", machines::a10(), {
+            Case::new("a wheel with tags only for 3.10", machines::a10(), {
                 let mut envs = flash(&[&old, "flash_attn/_C.abi3.so"]);
                 envs[0].dists[0].tags = vec!["cp310-cp310-manylinux_2_28_x86_64".into()];
                 envs

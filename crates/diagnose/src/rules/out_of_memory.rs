@@ -1,13 +1,13 @@
-use super::{Look, Rule, Seen, Text};
+use super::{Observation, PastedError, Rule, Text};
 use crate::oom::{self, OutOfMemory};
 use facts::Gpu;
 pub(super) const RULE: Rule = Rule {
     id: "out-of-memory",
     title: "memory ran out",
     about: "\
-An allocation did not fit. Which memory it was, the words tell: a GPU's (CUDA), an Apple GPU's (MPS), the host's
-(DefaultCPUAllocator), or cuDNN's workspace; the last is often a false alarm, because CUDNN_STATUS_NOT_SUPPORTED also
-means a layout or shape that cuDNN does not take.
+An allocation failed. The message names the memory: an NVIDIA GPU's (CUDA), an Apple GPU's (MPS), the host's
+(DefaultCPUAllocator), or cuDNN's workspace. The last is often a false alarm, because CUDNN_STATUS_NOT_SUPPORTED also
+means a layout or shape that cuDNN does not support.
 
 It shows as one of
   torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.
@@ -15,8 +15,8 @@ It shows as one of
   RuntimeError: DefaultCPUAllocator: can't allocate memory
   RuntimeError: cuDNN error: CUDNN_STATUS_NOT_SUPPORTED.
 
-Before shrinking anything, see who holds the memory: `firstlight ps` lists the processes on each GPU, duplicates and
-those left behind by a killed parent. Then a smaller batch or shorter context, another dtype, or more GPUs.",
+First check which processes use the memory: `firstlight ps` lists the processes on each GPU, with duplicates and orphans
+of a killed parent. Then use a smaller batch, a shorter context, another dtype, or more GPUs.",
     links: &[
         "https://pytorch.org/docs/stable/notes/cuda.html#environment-variables",
     ],
@@ -49,8 +49,8 @@ CUDA kernel errors might be asynchronously reported at some other API call"),
     ..Rule::BLANK
 };
 
-/// A GPU that is nearly full while the words are looked up confirms them; a free one only says that it has passed.
-fn look(seen: &Seen) -> Option<Look> {
+/// A GPU that is nearly full now confirms the message; a free one shows only that the memory is free again.
+fn look(seen: &PastedError) -> Option<Observation> {
     if oom::first_in(seen.text) != Some(OutOfMemory::Cuda) {
         return None;
     }
@@ -62,7 +62,7 @@ fn look(seen: &Seen) -> Option<Look> {
     let fullest = seen.machine().gpus.iter().filter_map(use_of).max_by_key(share)?;
     let percent = share(&fullest);
     let (used, total, index, source) = fullest;
-    Some(Look::new(
+    Some(Observation::new(
         percent >= 80,
         format!("GPU {index} has {} of {} MiB in use ({percent} %)", used >> 20, total >> 20),
         source,
@@ -75,7 +75,7 @@ mod tests {
     use facts::Fact;
 
     #[test]
-    fn a_full_gpu_confirms_and_an_empty_one_does_not() {
+    fn full_gpu_confirms_the_message() {
         let explain = |text: &str, used_mib: u64| {
             let mut machine = machines::a10();
             machine.gpus[0].memory_used_bytes =

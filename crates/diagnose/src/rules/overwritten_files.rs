@@ -1,7 +1,7 @@
-use super::damaged_files::again;
+use super::damaged_files::reinstall_commands;
 use super::{Context, Need, Rule, Text};
 use crate::cuda_library::known;
-use crate::data::moved_files::{self, MOVED, Moved};
+use crate::data::moved_files::{self, FileMove, MOVED};
 use crate::native::{Native, files};
 use crate::remedy::{Installer, text};
 use crate::torch_build::{is_leftover, live_dist};
@@ -15,24 +15,24 @@ pub(super) const RULE: Rule = Rule {
     title: "two installed packages own the same compiled files",
     about: "\
 Some packages are variants of one another and install into the same folder: onnxruntime and onnxruntime-gpu,
-opencv-python and opencv-python-headless, faiss-cpu and faiss-gpu, nvidia-nccl-cu12 and nvidia-nccl-cu13. Before
-12.8 cuda-python had cuda-bindings' files itself. No installer refuses to install both. What was written last is what
-Python imports, and removing either takes files of the other.
+opencv-python and opencv-python-headless, faiss-cpu and faiss-gpu, nvidia-nccl-cu12 and nvidia-nccl-cu13. Before 12.8,
+cuda-python contained the files of cuda-bindings. No installer refuses to install both. Python imports the files that
+were written last, and uninstalling either package removes files of the other.
 
-It shows as a GPU that is not used although the package for it is installed, as
+It shows as a GPU that is not used although the GPU package is installed, as
   AttributeError: module 'cv2' has no attribute 'imshow'
   AttributeError: module 'cuda.bindings.runtime' has no attribute 'cudaLibrary_t'
-or, after one of the two was removed, as files that are not there.
+or, after one of the two was uninstalled, as missing files.
 
-Seen in the RECORDs: both list a file with different contents, and the file agrees with one of them.
+Detected in the RECORD files: both list a file with different hashes, and the file matches one of them.
 
-Remove both, and install the one that is wanted.",
+Uninstall both, and install the one you need.",
     links: &["https://github.com/microsoft/onnxruntime/issues/7930"],
     texts: &[Text::new("module 'cuda.bindings.* has no attribute", "AttributeError: module 'cuda.bindings.runtime' has no attribute 'cudaLibrary_t'")],
     remedy: |seen| {
         let installer = seen.installer();
         if seen.text.contains("cuda.bindings") {
-            return text(apart(&installer, &MOVED[0]));
+            return text(separate_packages(&installer, &MOVED[0]));
         }
         vec![
             installer.uninstall(&["onnxruntime", "onnxruntime-gpu"]).into(),
@@ -50,11 +50,11 @@ fn check(context: &Context) -> Vec<Finding> {
     context.envs.iter().flat_map(|env| judge(context.machine, env)).collect()
 }
 
-/// Compiled files of one distribution that another one wrote over, by the two names.
-type Lost<'a> = BTreeMap<(&'a str, &'a str), Vec<&'a AlteredFile>>;
+/// Compiled files of one distribution that another one overwrote, by the names of the two.
+type OverwrittenFiles<'a> = BTreeMap<(&'a str, &'a str), Vec<&'a AlteredFile>>;
 
 fn judge(machine: &Machine, env: &PyEnv) -> Vec<Finding> {
-    let mut lost: Lost<'_> = BTreeMap::new();
+    let mut lost: OverwrittenFiles<'_> = BTreeMap::new();
     for dist in env.dists.iter().filter(|dist| !is_leftover(dist)) {
         for file in dist.altered.iter().filter(|file| file.path.contains(".so")) {
             let Some(winner) = file.belongs_to.as_deref().filter(|name| *name != dist.name) else {
@@ -66,7 +66,7 @@ fn judge(machine: &Machine, env: &PyEnv) -> Vec<Finding> {
     let pairs: Vec<(&str, &str)> = lost.keys().copied().collect();
     pairs
         .iter()
-        // Where each wrote over the other, one finding tells of both.
+        // If each overwrote files of the other, one finding covers both.
         .filter(|(loser, winner)| loser < winner || !pairs.contains(&(winner, loser)))
         .filter_map(|(loser, winner)| finding(machine, env, &lost, loser, winner))
         .collect()
@@ -75,7 +75,7 @@ fn judge(machine: &Machine, env: &PyEnv) -> Vec<Finding> {
 fn finding(
     machine: &Machine,
     env: &PyEnv,
-    lost: &Lost<'_>,
+    lost: &OverwrittenFiles<'_>,
     loser: &str,
     winner: &str,
 ) -> Option<Finding> {
@@ -86,10 +86,10 @@ fn finding(
     let all = wants(machine, env);
     let is_wanted =
         |dist: &Dist| all.iter().any(|want| Dist::same_name(&want.wanted.name, &dist.name));
-    // What no package asks for is a leftover, such as CUDA 12's libraries of a torch that moved to 13.
+    // A distribution that no package requires is a leftover, such as CUDA 12's libraries after torch moved to CUDA 13.
     let leftover =
         !gpu && back.is_none() && lost_dist.name.starts_with("nvidia-") && !is_wanted(lost_dist);
-    // An old copy over what newer programs ask for.
+    // An old release that contains the files of a package it was later split from.
     let moved = MOVED.iter().find(|row| is_old(row, won_dist, lost_dist));
     let severity = match (gpu || back.is_some() || moved.is_some(), leftover) {
         (true, _) => Severity::Error,
@@ -114,8 +114,9 @@ fn finding(
         draft = draft.evidence(format!("listed by both, and it is {loser}'s"), file.path.clone());
     }
     if gpu {
-        let what =
-            format!("{loser} has GPU code, and what {winner} put in its place does not load it");
+        let what = format!(
+            "{loser} has GPU code, and the files of {winner} that replaced it do not load it"
+        );
         draft = draft.evidence(what, format!("{}/RECORD", lost_dist.path));
     }
     if let Some(row) = moved {
@@ -129,12 +130,12 @@ fn finding(
             draft
                 .evidence(what, moved_files::SOURCE.to_string())
                 .cause(format!(
-                    "{} is so old that it has {}'s files itself, and whoever needs newer ones finds the old.",
+                    "{} is so old that it contains {}'s files, and packages that need the newer files find the old ones.",
                     words(won_dist),
                     row.to
                 ))
-                .fix(apart(&Installer::of(env), row))
-                .done(),
+                .fix(separate_packages(&Installer::of(env), row))
+                .finish(),
         );
     }
     let keep = match (gpu || (is_wanted(lost_dist) && !is_wanted(won_dist)), leftover) {
@@ -142,17 +143,17 @@ fn finding(
         _ => won_dist,
     };
     let installer = Installer::of(env);
-    let what = format!("# {} is kept; name the other one instead if that is wanted:", keep.name);
+    let what = format!("# this keeps {}; to keep the other one, install that instead:", keep.name);
     let mut fix = vec![what.into()];
     fix.push(installer.uninstall(&[loser, winner]));
-    fix.extend(again(env, &[keep]));
-    let cause = "Both packages install files of the same names into the same folder. What was written last is what \
-                 programs load, and removing one of the two takes files of the other.";
-    Some(draft.cause(cause).fix(fix).done())
+    fix.extend(reinstall_commands(env, &[keep]));
+    let cause = "Both packages install files of the same names into the same folder. Programs load the files that were \
+                 written last, and uninstalling one of the two removes files of the other.";
+    Some(draft.cause(cause).fix(fix).finish())
 }
 
-/// Whether the one that wrote last is of the releases that had the other's files.
-fn is_old(row: &Moved, winner: &Dist, loser: &Dist) -> bool {
+/// Whether the last installed package is of a release that contained the other package's files.
+fn is_old(row: &FileMove, winner: &Dist, loser: &Dist) -> bool {
     let older = |version: &str| {
         let release = Version::parse(row.release);
         Version::parse(version)
@@ -164,15 +165,15 @@ fn is_old(row: &Moved, winner: &Dist, loser: &Dist) -> bool {
         && older(&winner.version)
 }
 
-/// Both go, and a release comes that leaves the files to the other package and brings it.
-fn apart(installer: &Installer<'_>, row: &Moved) -> Vec<RemedyStep> {
+/// Uninstalls both packages and installs a release that requires the other package instead of containing its files.
+fn separate_packages(installer: &Installer<'_>, row: &FileMove) -> Vec<RemedyStep> {
     vec![
         installer.uninstall(&[row.package, row.to]),
         installer.install(&[format!("{}>={}", row.package, row.release)], None),
     ]
 }
 
-/// Whether a distribution has compiled files left that need CUDA or hold GPU code.
+/// Whether a distribution has other compiled files that need CUDA or contain GPU code.
 fn has_gpu_code(env: &PyEnv, dist: &Dist, lost: &[&AlteredFile]) -> bool {
     let name = Dist::normalise(&dist.name);
     let own = files(env).filter(|native| native.owner_name().as_ref() == Some(&name));
@@ -180,7 +181,7 @@ fn has_gpu_code(env: &PyEnv, dist: &Dist, lost: &[&AlteredFile]) -> bool {
     left.any(|native| of_cuda(&native))
 }
 
-/// Whether one of the files, as it lies there, needs CUDA.
+/// Whether one of the files in its current state needs CUDA or contains GPU code.
 fn uses_cuda(env: &PyEnv, lost: &[&AlteredFile]) -> bool {
     let mut here = files(env).filter(|native| lost.iter().any(|it| it.path == native.file.path));
     here.any(|native| of_cuda(&native))
@@ -193,7 +194,9 @@ fn of_cuda(native: &Native<'_>) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use crate::test_support::{Case, EnvBuilder, elf, env, lacking, machines, with_code};
+    use crate::test_support::{
+        Case, EnvBuilder, elf, elf_missing_library, env, machines, with_code,
+    };
     use facts::{Alteration, AlteredFile, Confidence::*, PyEnv, Severity::*};
 
     const SITE: &str = "/v/lib/python3.12/site-packages";
@@ -247,7 +250,7 @@ mod tests {
                 ],
             ),
             Case::new(
-                "the reverse works, and is no order to rely on",
+                "the reverse order works by chance",
                 machines::a10(),
                 over(onnx(), &[("onnxruntime", "onnxruntime-gpu", STATE)]),
             )
@@ -270,7 +273,7 @@ mod tests {
             )
             .finds(Warning, Certain, &["--force-reinstall --no-deps opencv-python==4.12.0"]),
             Case::new(
-                "a leftover of CUDA 12 beside a torch for 13",
+                "a leftover of CUDA 12 with a torch for 13",
                 machines::h200(),
                 over(
                     env("/v")
@@ -278,7 +281,7 @@ mod tests {
                         .requires("torch", "nvidia-nccl-cu13==2.30.7; platform_system == 'Linux'")
                         .dist("nvidia-nccl-cu12", "2.27.3")
                         .dist("nvidia-nccl-cu13", "2.30.7")
-                        .compiled("nvidia-nccl-cu12", "nvidia/nccl/lib/libnccl.so.2", lacking("libx.so")),
+                        .compiled("nvidia-nccl-cu12", "nvidia/nccl/lib/libnccl.so.2", elf_missing_library("libx.so")),
                     &[("nvidia-nccl-cu12", "nvidia-nccl-cu13", "nvidia/nccl/lib/libnccl.so.2")],
                 ),
             )
@@ -311,7 +314,7 @@ mod tests {
                     "uv pip install --python /v/bin/python 'cuda-python>=12.8'",
                 ],
             ),
-            Case::new("one alone", machines::a10(), vec![onnx().build()]),
+            Case::new("only one of the two", machines::a10(), vec![onnx().build()]),
         ]
     }
 }

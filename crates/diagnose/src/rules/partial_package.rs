@@ -6,18 +6,18 @@ use facts::{Confidence, Finding, PyEnv, Severity};
 
 pub(super) const RULE: Rule = Rule {
     id: "partial-package",
-    title: "a package that has one part of another package's modules is installed alone",
+    title: "a package with only a part of another package's modules is installed alone",
     about: "\
-Some distributions install a part of the import package of another one: flash-attn-4 has flash_attn.cute alone. Where
-the whole package is not installed, Python finds a folder of its name without an __init__.py, and every other name of
-it is missing.
+Some distributions contain only a part of another distribution's import package: flash-attn-4 has only flash_attn.cute.
+If the full package is not installed, Python finds its folder without an __init__.py (a namespace package), and every
+other name in it is missing.
 
 It shows as
   ImportError: cannot import name 'flash_attn_func' from 'flash_attn' (unknown location)
 
-Seen in the installed distributions.
+Detected in the list of installed distributions.
 
-Install the whole package next to it, or import from the part alone.",
+Install the full package next to it, or import only from the part.",
     links: &["https://github.com/Dao-AILab/flash-attention/tree/main/flash_attn/cute"],
     remedy: |seen| vec![seen.installer().install(&["flash-attn".into()], None).into()],
     needs: &[Need::Environment],
@@ -27,7 +27,7 @@ Install the whole package next to it, or import from the part alone.",
     ..Rule::BLANK
 };
 
-/// Packages that import the whole package where they find its name.
+/// Packages that import the full package if they find its name.
 const IMPORTERS: [&str; 5] = ["transformers", "diffusers", "vllm", "sglang", "megatron-core"];
 
 fn check(context: &Context) -> Vec<Finding> {
@@ -55,7 +55,7 @@ fn finding(env: &PyEnv, part: &str, whole: &str, what: &str) -> Option<Finding> 
         .cause(format!(
             "{part} and {package} share the folder {whole}, and {package} is not installed."
         ));
-    Some(draft.fix(vec![Installer::of(env).install(&[package], None)]).done())
+    Some(draft.fix(vec![Installer::of(env).install(&[package], None)]).finish())
 }
 
 #[cfg(test)]

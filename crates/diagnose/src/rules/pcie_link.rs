@@ -6,17 +6,17 @@ pub(super) const RULE: Rule = Rule {
     id: "pcie-link",
     title: "a GPU's PCIe link is slower than the card and its slot allow",
     about: "\
-A card and its slot agree on a number of lanes and a generation when the machine starts. A card that is not seated
-well, a bad riser, dirt on a contact or a second card that shares the lanes leaves x8 or x4 of x16, and copies to the
-GPU take twice or four times as long; kernels do not change. An idle GPU lowers the generation to save power, which is
-nothing to worry about, but never the width.
+A card and its slot negotiate a number of lanes and a generation when the machine starts. A poorly seated card, a bad
+riser, a dirty contact or a second card that shares the lanes leaves x8 or x4 of x16, and copies to the GPU take two or
+four times as long; kernel times do not change. An idle GPU lowers the generation to save power, which is normal, but
+never the width.
 
-Nothing says so: copies from the host are slow, and nvidia-smi -q has a current link width below the highest.
+No message reports it: copies from the host are slow, and nvidia-smi -q has a current link width below the maximum.
 
-Seen by asking NVML for what is, and for the most that the card and its slot have together; the generation counts only
-while a program computes on the GPU.
+Detected by comparing NVML's current link with the maximum of card and slot together; the generation counts only while
+a program computes on the GPU.
 
-Seat the card anew, try another slot or riser, and look for lane sharing in the firmware's settings.",
+Reseat the card, try another slot or riser, and check for lane sharing in the firmware's settings.",
     links: &["https://docs.nvidia.com/deploy/nvidia-smi/index.html"],
     remedy: |_| inspect(),
     check: Some(check),
@@ -25,7 +25,7 @@ Seat the card anew, try another slot or riser, and look for lane sharing in the 
     ..Rule::BLANK
 };
 
-/// From this share of time on a GPU is at work, and its link has no reason to rest.
+/// GPU utilization from which the link should run at its full generation.
 const BUSY_PERCENT: u32 = 50;
 
 fn inspect() -> Vec<String> {
@@ -48,11 +48,11 @@ fn judge(gpu: &Gpu) -> Option<Finding> {
     let (title, cause) = match (narrow, slow) {
         (Some(most), _) => (
             format!("{name} has x{} of x{most} PCIe lanes", link.width),
-            "Copies between the host and this GPU take longer by the lanes that are missing.",
+            "Copies between the host and this GPU take longer in proportion to the missing lanes.",
         ),
         (None, Some((most, _))) => (
             format!("{name} computes with PCIe generation {} of {most}", link.generation),
-            "Each generation that is missing halves the rate of copies between the host and this GPU.",
+            "Each missing generation halves the rate of copies between the host and this GPU.",
         ),
         (None, None) => return None,
     };
@@ -63,8 +63,8 @@ fn judge(gpu: &Gpu) -> Option<Finding> {
         draft = draft.evidence(format!("busy {} % of the time", busy.value), busy.source.clone());
     }
     let mut fix = inspect();
-    fix.push("# with the power off: seat the card anew, or try another slot or riser".into());
-    Some(draft.cause(cause).fix(fix).done())
+    fix.push("# with the power off: reseat the card, or try another slot or riser".into());
+    Some(draft.cause(cause).fix(fix).finish())
 }
 
 fn describe(link: &PcieLink) -> String {
@@ -95,15 +95,15 @@ mod tests {
                 Likely,
                 &["GPU 0 (NVIDIA H200) has x8 of x16", "generation 1 of 5, 8 of 16 lanes", "lspci"],
             ),
-            case("an old generation at work", [3, 16], Some([5, 16]), 98).finds(
+            case("a lower generation under load", [3, 16], Some([5, 16]), 98).finds(
                 Warning,
                 Likely,
                 &["computes with PCIe generation 3 of 5", "busy 98 %"],
             ),
-            case("a GPU at rest", [1, 16], Some([5, 16]), 0),
-            case("all there is", [5, 16], Some([5, 16]), 98),
-            case("a most that is not told", [1, 8], None, 98),
-            Case::new("nothing told", machines::h200(), Vec::new()),
+            case("an idle GPU", [1, 16], Some([5, 16]), 0),
+            case("the full link", [5, 16], Some([5, 16]), 98),
+            case("an unknown maximum", [1, 8], None, 98),
+            Case::new("no link was read", machines::h200(), Vec::new()),
         ]
     }
 }

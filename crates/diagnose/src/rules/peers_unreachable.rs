@@ -3,17 +3,16 @@ use facts::{Confidence, FabricReport, Finding, GpusReport, Severity};
 
 pub(super) const RULE: Rule = Rule {
     id: "peers-unreachable",
-    title: "two GPUs do not reach each other's memory",
+    title: "two GPUs have no peer access to each other's memory",
     about: "\
-GPUs that reach each other's memory copy directly and sum small messages in microseconds. Where the driver says that
-two of them do not, everything goes through the host's memory: NCCL works, at a fraction of the speed, and kernels
-that write to other GPUs cannot be used.
+GPUs with peer access copy directly and all-reduce small messages in microseconds. Without peer access, every transfer
+goes through host memory: NCCL works, at a fraction of the speed, and kernels that write to other GPUs cannot be used.
 
-Known causes: GeForce boards without NVLink, for which the driver does not allow it; GPUs of different kinds or on
-different sockets; virtual machines; partitions (MIG), which never reach each other. Where NVLinks join the two it is
-a fault: a fabric manager that does not run, or links that did not come up.
+Known causes: GeForce boards without NVLink, for which the driver does not allow it; GPUs of different models or on
+different sockets; virtual machines; MIG partitions, which never have peer access. If NVLinks connect the two, it is a
+fault: the fabric manager does not run, or links are down.
 
-Seen by asking the driver for each two of the GPUs that a check ran on.",
+Detected by asking the driver (cuDeviceCanAccessPeer) for each pair of GPUs of a check.",
     links: &[
         "https://docs.nvidia.com/cuda/cuda-c-programming-guide/index.html#peer-to-peer-memory-access",
         "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html",
@@ -52,13 +51,13 @@ fn judge(fabric: &FabricReport) -> Option<Finding> {
     }
     let cause = match by_links {
         Some(_) => {
-            "NVLinks join them and are not set up: the fabric manager does not run, or the links did not come up."
+            "NVLinks connect them but are not initialized: the fabric manager does not run, or the links are down."
         }
         None => {
-            "The driver does not allow it for these boards, or what lies between them does not carry it."
+            "The driver does not allow it for these boards, or the PCIe topology between them does not support it."
         }
     };
-    Some(draft.cause(cause).fix(commands()).done())
+    Some(draft.cause(cause).fix(commands()).finish())
 }
 
 fn commands() -> Vec<String> {
@@ -76,7 +75,7 @@ mod tests {
     use facts::{FabricReport, Severity};
 
     #[test]
-    fn pairs_apart_are_named_and_are_a_fault_where_links_join_them() {
+    fn names_pairs_without_peer_access() {
         let apart = |fabric: &mut FabricReport, joined: bool| {
             for copy in fabric.copies.iter_mut().filter(|copy| copy.from.min(copy.to) == 0) {
                 (copy.direct, copy.gbps) = (false, Some(11.0));

@@ -4,21 +4,21 @@ use facts::{Confidence, Finding, Severity};
 
 pub(super) const RULE: Rule = Rule {
     id: "persistence-mode",
-    title: "the driver puts the GPU to sleep between programs",
+    title: "the driver deinitializes the GPU between programs",
     about: "\
-With persistence mode off the driver takes a GPU's state down when the last program that uses it ends, and sets it up
-anew for the next: about a second for each GPU at every start of nvidia-smi or of a CUDA program, and clocks that begin
-low. Programs run all the same; on servers without a display it is worth switching on. Waking many GPUs can take longer
-than the container toolkit waits.
+With persistence mode off, the driver tears down a GPU's state when the last program that uses it ends, and initializes
+the GPU again for the next: about a second for each GPU at every start of nvidia-smi or of a CUDA program, and clocks
+start low. Programs still run; turn it on for servers without a display. Initializing many GPUs can take longer than the
+container toolkit's timeout.
 
 It shows as slow first calls, as `Persistence-M: Off` in nvidia-smi, and as
   Warning: persistence mode is disabled on device 00000000:01:00.0.
-and where a container starts, as
+and at the start of a container, as
   nvidia-container-cli: initialization error: driver rpc error: timed out: unknown.
 
-Seen by asking NVML for each GPU.
+Detected by asking NVML for each GPU.
 
-Start NVIDIA's persistence daemon, which keeps the mode over reboots.",
+Start NVIDIA's persistence daemon, which keeps the mode on across reboots.",
     links: &[
         "https://docs.nvidia.com/deploy/driver-persistence/index.html",
         "https://github.com/NVIDIA/nvidia-container-toolkit/issues/202",
@@ -37,7 +37,7 @@ Start NVIDIA's persistence daemon, which keeps the mode over reboots.",
 };
 
 fn commands(machine: &facts::Machine) -> Vec<String> {
-    let mut lines: Vec<String> = host::where_the_driver_is(machine).into_iter().collect();
+    let mut lines: Vec<String> = host::driver_location_remark(machine).into_iter().collect();
     lines.push("sudo systemctl enable --now nvidia-persistenced".into());
     lines.push("# or until the next boot:".into());
     lines.push("sudo nvidia-smi -pm 1".into());
@@ -47,7 +47,7 @@ fn commands(machine: &facts::Machine) -> Vec<String> {
 fn check(context: &Context) -> Vec<Finding> {
     let machine = context.machine;
     let off: Vec<_> = gpu::nvidia(machine).filter(|gpu| gpu.persistence == Some(false)).collect();
-    // A display keeps its GPU awake, and WSL leaves it to Windows.
+    // A display keeps its GPU initialized, and on WSL Windows manages it.
     if off.is_empty() || gpu::all_geforce(machine) || host::container(machine) == Some("wsl") {
         return Vec::new();
     }
@@ -61,8 +61,8 @@ fn check(context: &Context) -> Vec<Finding> {
         let what = format!("GPU {}: {}", gpu.index, gpu::describe(gpu));
         draft = draft.evidence(what, "NVML nvmlDeviceGetPersistenceMode");
     }
-    let cause = "The driver sets a GPU up anew for each program, about a second for each GPU.";
-    vec![draft.cause(cause).fix(commands(machine)).done()]
+    let cause = "The driver initializes a GPU again for each program, about a second for each GPU.";
+    vec![draft.cause(cause).fix(commands(machine)).finish()]
 }
 
 #[cfg(test)]
@@ -88,7 +88,7 @@ mod tests {
             )
             .finds(Info, Certain, &["# on the host"]),
             Case::new("on", mode(machines::a10(), true), vec![]),
-            Case::new("not told", machines::a10(), vec![]),
+            Case::new("unknown", machines::a10(), vec![]),
             Case::new("a desktop", mode(machines::rtx4090(), false), vec![]),
         ]
     }

@@ -11,17 +11,17 @@ use knowledge::{cuda_drivers, dotted};
 
 pub(super) const RULE: Rule = Rule {
     id: "ptx-newer-than-driver",
-    title: "GPU code that only a newer driver can compile",
+    title: "PTX that only a newer driver can compile",
     about: "\
-A file without machine code for this GPU carries PTX instead, which the driver compiles when it is loaded. Each CUDA
-release writes a newer PTX version (7.8 by 11.8, 8.7 by 12.8, 9.0 by 13.0, 9.2 by 13.2), and a driver knows those up
-to its own CUDA release. Minor version compatibility does not reach this far.
+A file without machine code for this GPU contains PTX instead, which the driver compiles at load time. Newer CUDA
+releases emit newer PTX ISA versions (11.8: 7.8, 12.8: 8.7, 13.0: 9.0, 13.2: 9.2), and a driver supports those up to its
+own CUDA release. Minor version compatibility does not cover PTX.
 
 It shows, at the first kernel, as
   CUDA error: the provided PTX was compiled with an unsupported toolchain.
 
-Seen by comparing the PTX version in the file's fatbin with the CUDA release the driver accepts, and by the file
-having no machine code that would run.
+Detected by comparing the PTX version in the file's fatbin with the newest CUDA the driver supports, if the file has no
+machine code for this GPU.
 
 Update the driver, or install a build that has machine code for this GPU, or build it here for its architecture.",
     links: &[
@@ -65,7 +65,7 @@ fn judge(machine: &Machine, group: &[Native<'_>], gpu: &Gpu, sm: Sm) -> Option<F
     let images = worst.elf.gpu_code.iter().flat_map(|code| &code.images);
     let isa = images.filter(|i| i.kind == GpuImageKind::Ptx).filter_map(|i| i.ptx_isa).max()?;
     let severity = if all.runs() == 0 { Severity::Error } else { Severity::Warning };
-    let what = format!("{} in {}", worst.what(), worst.env.root);
+    let what = format!("{} in {}", worst.label(), worst.env.root);
     let title = match severity {
         Severity::Error => format!(
             "{what} has only PTX {} for the {}, which this driver does not know",
@@ -100,12 +100,12 @@ fn judge(machine: &Machine, group: &[Native<'_>], gpu: &Gpu, sm: Sm) -> Option<F
         );
         let driver = host::update_driver(machine, cuda_drivers::branch(cuda));
         fix.extend(driver.into_iter().map(RemedyStep::from));
-        fix.push("# or without the driver:".into());
+        fix.push("# or without a driver update:".into());
     }
     fix.extend(build_for(worst, &dotted(sm)));
-    let cause = "There is no machine code for this GPU in it, and a driver compiles PTX up to the version of its own CUDA \
-                 release only; minor version compatibility does not reach this far.";
-    Some(draft.cause(cause).fix(fix).done())
+    let cause = "It has no machine code for this GPU, and a driver compiles PTX only up to the PTX version of the newest \
+                 CUDA it supports; minor version compatibility does not cover PTX.";
+    Some(draft.cause(cause).fix(fix).finish())
 }
 
 #[cfg(test)]
@@ -126,7 +126,7 @@ mod tests {
         };
         // An A10 with driver 570, which is CUDA 12.8 and PTX 8.7.
         vec![
-            Case::new("PTX of CUDA 12.9 alone (row 14)", machines::a10(), vllm(&[&["sm_90", "compute_80 8.8"]]))
+            Case::new("only PTX of CUDA 12.9 (row 14)", machines::a10(), vllm(&[&["sm_90", "compute_80 8.8"]]))
                 .finds(
                     Error,
                     Certain,
@@ -140,13 +140,13 @@ mod tests {
                     ],
                 ),
             Case::new(
-                "a part of it",
+                "only a part of the kernels",
                 machines::a10(),
                 vllm(&[&["sm_80"], &["compute_80 9.0"]]),
             )
             .finds(Warning, Certain, &["5 of 10 sets of kernels of vllm", "nvidia:580-server"]),
-            Case::new("the driver knows it", machines::a10(), vllm(&[&["compute_80 8.7"]])),
-            Case::new("machine code comes first", machines::a10(), vllm(&[&["sm_86", "compute_80 9.0"]])),
+            Case::new("PTX that the driver supports", machines::a10(), vllm(&[&["compute_80 8.7"]])),
+            Case::new("machine code is preferred to PTX", machines::a10(), vllm(&[&["sm_86", "compute_80 9.0"]])),
             Case::new("PTX for newer GPUs", machines::a10(), vllm(&[&["sm_80", "compute_120 9.0"]])),
         ]
     }

@@ -7,17 +7,18 @@ pub(super) const RULE: Rule = Rule {
     id: "python-outside-venv",
     title: "the Python that runs is not the environment's",
     about: "\
-An environment is in use only when its own interpreter runs. Where `python` on PATH is another one, `pip install` goes
-to a different place than the program reads from. It comes from a shell profile that puts its folder in front after
-activation, from an environment that was moved or copied (its scripts name the old place), from sudo, or from never
-activating it.
+An environment is in use only if its own interpreter runs. If `python` on PATH is another interpreter, `pip install` may
+install into one environment while the program reads from another. Causes are a shell profile that changes PATH after
+the activation, an environment that was moved or copied (its scripts contain the old path), sudo, or an environment that
+was never activated.
 
 It shows as
   ModuleNotFoundError: No module named 'torch'
-right after installing torch, or as an old version that will not go away. `which python` and `which pip` show it.
+right after installing torch, or as an old version that remains after an upgrade. `which python` and `which pip` show
+it.
 
-Seen by comparing the interpreter found on PATH with the environment that VIRTUAL_ENV or CONDA_PREFIX names, and the
-interpreter an environment names with its folder.
+Detected by comparing the interpreter on PATH with the environment in VIRTUAL_ENV or CONDA_PREFIX, and an environment's
+interpreter with its folder.
 
 Activate the environment again, or name its interpreter: /path/.venv/bin/python -m pip ...",
     links: &["https://docs.python.org/3/library/venv.html"],
@@ -44,7 +45,7 @@ fn check(context: &Context) -> Vec<Finding> {
     own.chain(other).chain(on_path(context.envs)).collect()
 }
 
-/// A virtual environment whose interpreter is missing or lies elsewhere.
+/// A virtual environment whose interpreter is missing or outside its folder.
 fn own_interpreter(env: &PyEnv) -> Option<Finding> {
     if env.kind != EnvKind::Venv {
         return None;
@@ -68,18 +69,18 @@ fn own_interpreter(env: &PyEnv) -> Option<Finding> {
         )
         .evidence(seen, format!("{root}/bin"))
         .cause(
-            "The environment was moved, copied, or left without the Python it was made from; what is installed into \
-             it is not what runs.",
+            "The environment was moved or copied, or the Python it was made from was removed; packages installed into \
+             it are not the ones that run.",
         )
         .fix(remake(env))
-        .done();
+        .finish();
     Some(finding)
 }
 
-/// A virtual environment whose interpreter became another release, which looks for packages in a folder of its own.
+/// A virtual environment whose interpreter is now another Python release, which uses another packages folder.
 pub(super) fn other_release(env: &PyEnv) -> Option<Finding> {
     let resolved = env.interpreter.resolved.as_deref().filter(|_| env.kind == EnvKind::Venv)?;
-    // `/usr/bin/python3.13` says its release; `python3` or `pypy3` do not.
+    // `/usr/bin/python3.13` contains its release; `python3` and `pypy3` do not.
     let release = resolved.rsplit('/').next()?.strip_prefix("python")?;
     let (major, minor) =
         minor_of(release.trim_end_matches('t')).filter(|_| release.contains('.'))?;
@@ -106,7 +107,7 @@ pub(super) fn other_release(env: &PyEnv) -> Option<Finding> {
              folder with its own number, which is empty; compiled modules of the old one would not load either.",
         )
         .fix(remake(env))
-        .done();
+        .finish();
     Some(finding)
 }
 
@@ -115,7 +116,7 @@ fn remake(env: &PyEnv) -> Vec<String> {
     let version = env.interpreter.version.as_ref().map(|fact| fact.value.as_str());
     let uv = env.manager.as_ref().is_some_and(|manager| manager.value == EnvManager::Uv);
     let listed =
-        "# its packages, to install again afterwards, are the *.dist-info folders in:".to_owned();
+        "# the packages to reinstall afterwards are the *.dist-info folders in:".to_owned();
     let folders = env.site_packages.iter().map(|folder| format!("ls {}", quote(folder)));
     let make = match (uv, version) {
         (true, Some(version)) => format!("uv venv --clear --python {version} {root}"),
@@ -124,18 +125,18 @@ fn remake(env: &PyEnv) -> Vec<String> {
     };
     let mut lines: Vec<String> = std::iter::once(listed).chain(folders).chain([make]).collect();
     if matches!(env.found_by.as_str(), "VIRTUAL_ENV" | "CONDA_PREFIX") {
-        lines.push("# or, where the environment is not wanted any more:".to_owned());
+        lines.push("# or, if you do not need the environment:".to_owned());
         lines.push(format!("unset {}", env.found_by));
     }
     lines
 }
 
-/// Whether an environment's interpreter is gone: no file, or a link to a Python that was removed.
+/// Whether an environment's interpreter is missing: no file, or a link to a Python that was removed.
 fn is_missing(env: &PyEnv) -> bool {
     env.interpreter.executable.is_none() || env.interpreter.resolved.is_none()
 }
 
-/// The environment the shell names, against the Python it would run.
+/// Compares the environment that the shell names with the Python on PATH.
 fn on_path(envs: &[PyEnv]) -> Option<Finding> {
     let on_path = envs.iter().find(|env| env.found_by == "python on PATH")?;
     let wanted = ["VIRTUAL_ENV", "CONDA_PREFIX", "./.venv"]
@@ -153,8 +154,8 @@ fn on_path(envs: &[PyEnv]) -> Option<Finding> {
         (true, _) => (
             Severity::Error,
             format!("{} names {}, but `python` is {python}", wanted.found_by, wanted.root),
-            "The shell says the environment is active, but another folder comes first on PATH; pip installs into one \
-             place and programs read from another.",
+            "The environment is active in the shell, but another folder is first on PATH; pip may install into one \
+             environment while programs read from another.",
         ),
         (false, false) => (
             Severity::Warning,
@@ -183,7 +184,7 @@ fn on_path(envs: &[PyEnv]) -> Option<Finding> {
             "# or name the interpreter each time:".to_owned(),
             format!("{} --version", quote(&python_path(wanted))),
         ])
-        .done();
+        .finish();
     Some(finding)
 }
 
@@ -206,7 +207,7 @@ mod tests {
         let venv = |how: &str| env("/w/.venv").found_by(how);
         vec![
             Case::new(
-                "VIRTUAL_ENV says one thing, PATH another",
+                "VIRTUAL_ENV and PATH name different environments",
                 machines::gh200(),
                 vec![venv("VIRTUAL_ENV").build(), system().build()],
             )
@@ -226,7 +227,7 @@ mod tests {
             )
             .finds(Error, Certain, &["conda activate /opt/c"]),
             Case::new(
-                "a .venv nobody activated",
+                "a .venv that was never activated",
                 machines::x86(),
                 vec![venv("./.venv").build(), system().build()],
             )
@@ -304,7 +305,7 @@ mod tests {
                 ],
             ),
             Case::new(
-                "a name that says no release",
+                "a name without a release",
                 machines::x86(),
                 vec![
                     venv("--venv")

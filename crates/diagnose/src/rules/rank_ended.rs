@@ -3,14 +3,14 @@ use facts::{Confidence, Finding, FleetReport, RankPart, Severity};
 
 pub(super) const RULE: Rule = Rule {
     id: "rank-ended",
-    title: "the check of one rank did not come to its end",
+    title: "the check of one rank did not finish",
     about: "\
-`firstlight check --fleet` runs one check a rank, each in a process of its own beside the one that speaks with
-rank 0. A check that crashes or is killed spoils its own part; a rank whose connection is lost, or that is
-silent for longer than a few seconds, ends the others too, because nobody else would free the nodes.
+`firstlight check --fleet` runs one check per rank, in a separate process from the one that communicates with rank 0. A
+check that crashes or is killed affects only its own results. A rank that loses its connection or stops answering for a
+few seconds also ends the others, so that the nodes are freed.
 
-A node that loses a rank where others work is out of memory, lost its network or its GPU, or was taken away by
-the scheduler. Look at the kernel's log there and at the scheduler's, then check that node alone.",
+A node that loses a rank while the others work is out of memory, lost its network or its GPU, or was preempted by the
+scheduler. Read its kernel log and the scheduler's log, then check that node alone.",
     remedy: |_| commands(),
     check_fleet: Some(|fleet: &FleetReport| fleet.ranks.iter().filter_map(judge).collect()),
     ..Rule::BLANK
@@ -23,9 +23,9 @@ fn judge(part: &RankPart) -> Option<Finding> {
     let draft = draft.evidence(why, format!("the process of rank {}", part.rank));
     Some(
         draft
-            .cause("Its process ended, or did not answer, before its part was done.")
+            .cause("Its process ended, or stopped answering, before the check was complete.")
             .fix(commands())
-            .done(),
+            .finish(),
     )
 }
 

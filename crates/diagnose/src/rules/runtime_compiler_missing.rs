@@ -5,10 +5,10 @@ use facts::{Confidence, EnvKind, Finding, Machine, PyEnv, Severity};
 
 pub(super) const RULE: Rule = Rule {
     id: "runtime-compiler-missing",
-    title: "an installed package compiles while it runs, and the compiler is missing",
+    title: "an installed package compiles code at run time, and the compiler is missing",
     about: "\
-Some packages compile code when they are used, not when they are installed: Triton (and with it torch.compile, vllm
-and sglang) needs a C compiler, FlashInfer without its precompiled kernels needs nvcc, ninja and a C++ compiler, and
+Some packages compile code at run time (JIT) instead of at install time: Triton (and with it torch.compile, vllm and
+sglang) needs a C compiler, FlashInfer without its precompiled kernels needs nvcc, ninja and a C++ compiler, and
 DeepSpeed's optimizers and transformer kernels need nvcc and a C++ compiler. Slim container images have none of them.
 The import works; the first request or step fails.
 
@@ -17,7 +17,7 @@ It shows as one of
   RuntimeError: Could not find nvcc and default cuda_home='/usr/local/cuda' doesn't exist
   deepspeed.ops.op_builder.builder.MissingCUDAException: CUDA_HOME does not exist
 
-Seen by the packages of the environment, the compilers on PATH, and the CUDA toolkits.
+Detected by the packages of the environment, the compilers on PATH, and the CUDA toolkits.
 
 Install the compiler of the distribution; for FlashInfer install flashinfer-jit-cache and flashinfer-cubin instead of
 a toolkit.",
@@ -29,14 +29,14 @@ a toolkit.",
     ..Rule::BLANK
 };
 
-/// A package, whether it needs nvcc and a C++ compiler or a C compiler alone, and packages that spare it the compiler.
+/// A package, whether it needs nvcc and a C++ compiler (else only a C compiler), and packages with its precompiled kernels.
 const NEEDS: [(&str, bool, &[&str]); 3] = [
     ("triton", false, &[]),
     ("flashinfer-python", true, &["flashinfer-jit-cache"]),
     ("deepspeed", true, &[]),
 ];
 
-/// Engines that compile at their start, so that they do not start without.
+/// Engines that compile at startup and fail to start without a compiler.
 const ENGINES: [&str; 2] = ["vllm", "sglang"];
 
 fn check(context: &Context) -> Vec<Finding> {
@@ -45,21 +45,21 @@ fn check(context: &Context) -> Vec<Finding> {
     if gpu::nvidia(machine).next().is_none() {
         return Vec::new();
     }
-    // A system's own Python is nobody's choice of packages.
+    // The system's Python has packages that the user did not choose.
     let envs = context.envs.iter().filter(|env| env.kind != EnvKind::System);
     envs.filter_map(|env| judge(machine, env, &compilers.value, &compilers.source)).collect()
 }
 
 fn judge(machine: &Machine, env: &PyEnv, compilers: &[String], source: &str) -> Option<Finding> {
     let nvcc = machine.toolkits.iter().any(|toolkit| toolkit.has_nvcc);
-    let lacking = NEEDS.iter().filter(|(package, cuda, spared)| {
+    let missing = NEEDS.iter().filter(|(package, cuda, spared)| {
         let installed = live_dist(env, package).is_some();
         let spared = spared.iter().any(|name| live_dist(env, name).is_some());
         let lacks = compilers.is_empty() || *cuda && !nvcc;
         installed && !spared && lacks
     });
-    let lacking: Vec<_> = lacking.collect();
-    let (first, ..) = lacking.first()?;
+    let missing: Vec<_> = missing.collect();
+    let (first, ..) = missing.first()?;
     let what = match (compilers.is_empty(), nvcc) {
         (true, true) => "no host compiler is on PATH",
         (true, false) => "no host compiler and no nvcc are here",
@@ -75,7 +75,7 @@ fn judge(machine: &Machine, env: &PyEnv, compilers: &[String], source: &str) -> 
         Confidence::Likely,
         format!("{first} in {} compiles while it runs, and {what}", env.root),
     );
-    for (package, ..) in &lacking {
+    for (package, ..) in &missing {
         if let Some(dist) = live_dist(env, package) {
             draft = draft.evidence(format!("{package} {}", dist.version), dist.path.clone());
         }
@@ -85,8 +85,8 @@ fn judge(machine: &Machine, env: &PyEnv, compilers: &[String], source: &str) -> 
     if compilers.is_empty() {
         fix.push(host::install_package(machine, "build-essential", "gcc gcc-c++ make"));
     }
-    if !nvcc && lacking.iter().any(|(_, cuda, _)| *cuda) {
-        fix.push("# for what compiles CUDA:".to_owned());
+    if !nvcc && missing.iter().any(|(_, cuda, _)| *cuda) {
+        fix.push("# for packages that compile CUDA:".to_owned());
         fix.extend(host::install_toolkit(
             machine,
             env.torch
@@ -98,9 +98,9 @@ fn judge(machine: &Machine, env: &PyEnv, compilers: &[String], source: &str) -> 
     Some(
         draft
             .evidence(format!("host compilers: {shown}"), source)
-            .cause("What it compiles is needed at the first step or request; the import does not show it.")
+            .cause("The compiled code is needed at the first step or request; the import works without it.")
             .fix(fix)
-            .done(),
+            .finish(),
     )
 }
 

@@ -7,15 +7,15 @@ pub(super) const RULE: Rule = Rule {
     id: "secure-boot",
     title: "Secure Boot keeps the NVIDIA module from loading",
     about: "\
-With UEFI Secure Boot on, the kernel loads only modules whose signature it trusts. A module that DKMS built here is
-signed with a key of this machine (MOK), which the firmware has to be told about once, at the next boot, on its own
-console; where that screen was missed the module is there and is refused at every boot.
+With UEFI Secure Boot on, the kernel loads only modules whose signature it trusts. A module that DKMS built is signed
+with this machine's key (MOK), which has to be enrolled once on the firmware's console at the next boot. If that screen
+was missed, the module is installed but refused at every boot.
 
 It shows as one of
   modprobe: ERROR: could not insert 'nvidia': Key was rejected by service
   modprobe: ERROR: could not insert 'nvidia': Required key not available
 
-Seen by Secure Boot being on and the nvidia module installed for this kernel but not loaded.
+Detected by Secure Boot being on and the nvidia module installed for this kernel but not loaded.
 
 Enrol the key and confirm it at the next boot, or install the distribution's signed module, or switch Secure Boot off in
 the firmware.",
@@ -52,9 +52,9 @@ fn check(context: &Context) -> Vec<Finding> {
     }
     vec![
         draft
-            .cause("The kernel refuses a module that is signed with a key the firmware was not told about.")
+            .cause("The kernel refuses a module that is signed with a key that is not enrolled in the firmware.")
             .fix(host::sign_module(machine))
-            .done(),
+            .finish(),
     ]
 }
 

@@ -6,17 +6,17 @@ pub(super) const RULE: Rule = Rule {
     id: "shared-memory",
     title: "/dev/shm is too small",
     about: "\
-NCCL, PyTorch's data loaders and vLLM's workers hand memory to each other through /dev/shm. A container gets 64 MB of
-it unless told otherwise, which one batch or one NCCL channel fills; programs then fail at the first exchange or are
-ended by a bus error. On a host files that crashed jobs left there fill it.
+NCCL, PyTorch's data loaders and vLLM's workers share memory through /dev/shm. A container gets 64 MB of it by default,
+which one batch or one NCCL channel fills; programs then fail at the first exchange or are ended by a bus error. On a
+host, leftover files of crashed jobs can fill it.
 
 It shows as one of
   NCCL WARN Error while creating shared memory segment /dev/shm/nccl-WU88OE (size 9637888)
   RuntimeError: DataLoader worker (pid 46794) is killed by signal: Bus error.
 
-Seen by the size that /dev/shm was mounted with.
+Detected by the size that /dev/shm was mounted with.
 
-Give the container more, or the host's own; on a host remove what nobody uses any more.",
+Give the container a larger /dev/shm, or the host's; on a host, remove unused files.",
     links: &[
         "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html#shared-memory",
         "https://github.com/NVIDIA/nccl/issues/290",
@@ -32,7 +32,7 @@ Give the container more, or the host's own; on a host remove what nobody uses an
     ],
     also: &[
         Also {
-            cause: "A mapped file was cut off or replaced while it was read: a full disk or a network file system.",
+            cause: "A mapped file was truncated or replaced while it was read: a full disk or a network file system.",
             check: &["df -h; df -h /dev/shm; sudo dmesg | tail"],
         },
     ],
@@ -44,7 +44,7 @@ Give the container more, or the host's own; on a host remove what nobody uses an
     ..Rule::BLANK
 };
 
-/// What NVIDIA's own images ask for (docker run --shm-size=1g).
+/// The size that NVIDIA's container images recommend (docker run --shm-size=1g).
 const ENOUGH: u64 = 1 << 30;
 
 fn check(context: &Context) -> Vec<Finding> {
@@ -57,7 +57,7 @@ fn check(context: &Context) -> Vec<Finding> {
         return Vec::new();
     }
     let gpus = gpu::nvidia(machine).count();
-    // One GPU talks to nobody; then it is the data loaders alone that want it.
+    // With one GPU there is no NCCL traffic, and only data loaders use /dev/shm.
     let severity = if gpus > 1 { Severity::Warning } else { Severity::Info };
     let mib = shared.value >> 20;
     let title = format!("/dev/shm of this {name} container has {mib} MiB");
@@ -65,9 +65,9 @@ fn check(context: &Context) -> Vec<Finding> {
         RULE.finding(severity, Confidence::Likely, title)
             .evidence(format!("{mib} MiB of shared memory"), shared.source.clone())
             .evidence(format!("{gpus} NVIDIA GPUs"), "the driver")
-            .cause("NCCL and data loaders exchange through it, and stop when it is full.")
+            .cause("NCCL and data loaders exchange data through it, and fail when it is full.")
             .fix(host::enlarge_shared_memory(machine))
-            .done(),
+            .finish(),
     ]
 }
 

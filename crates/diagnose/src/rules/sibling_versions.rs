@@ -2,7 +2,7 @@ use super::{Context, Need, Rule};
 use crate::remedy::Installer;
 use crate::requirement::{self, Requirement};
 use crate::torch_build::{is_leftover, live_dist};
-use crate::wants::{Want, wants};
+use crate::wants::{DistRequirement, wants};
 use facts::{Confidence, Dist, Finding, PyEnv, Severity};
 use knowledge::Version;
 
@@ -10,12 +10,12 @@ pub(super) const RULE: Rule = Rule {
     id: "sibling-versions",
     title: "two packages that are released together are of different versions",
     about: "\
-One project publishes several packages at one version, and pins its sibling to its own version in an extra. An upgrade
-of one alone leaves the other behind, and no installer objects, because installed metadata does not record which extras
-were requested. Some siblings compare versions when they are imported and raise; others fail where their interface
-changed.
+One project releases several packages at the same version, and one of them pins another to that version in an extra.
+Upgrading only one leaves the other at an older version, and no installer objects, because installed metadata does not
+record which extras were requested. Some of these packages compare versions at import and raise an error; others fail at
+a changed interface.
 
-Seen in METADATA: an extra that pins another installed package to exactly the version of the package itself.
+Detected in METADATA: an extra pins another installed package to exactly the version of the package itself.
 
 Install both at one version, or remove the sibling if nothing uses it.",
     links: &["https://packaging.python.org/en/latest/specifications/core-metadata/#provides-extra-multiple-use"],
@@ -32,7 +32,7 @@ fn check(context: &Context) -> Vec<Finding> {
     context.envs.iter().flat_map(of).collect()
 }
 
-fn judge(env: &PyEnv, wants: &[Want<'_>]) -> Vec<Finding> {
+fn judge(env: &PyEnv, wants: &[DistRequirement<'_>]) -> Vec<Finding> {
     let live = env.dists.iter().filter(|dist| !is_leftover(dist));
     let pairs = live.flat_map(|dist| {
         let pins = dist.requires.iter().filter_map(|line| pin(dist, line));
@@ -55,8 +55,13 @@ fn pin(dist: &Dist, line: &str) -> Option<Requirement> {
     (of_extra && own).then_some(wanted)
 }
 
-/// Whether the sibling is of another version, which no requirement that holds here accounts for.
-fn is_apart(dist: &Dist, sibling: &Dist, wanted: &Requirement, wants: &[Want<'_>]) -> bool {
+/// Whether the sibling is of another version that no applicable requirement explains.
+fn is_apart(
+    dist: &Dist,
+    sibling: &Dist,
+    wanted: &Requirement,
+    wants: &[DistRequirement<'_>],
+) -> bool {
     let allows = |wanted: &Requirement, version: &str| {
         Version::parse(version).and_then(|version| wanted.allows(&version))
     };
@@ -86,7 +91,7 @@ fn finding(env: &PyEnv, dist: &Dist, sibling: &Dist) -> Finding {
         .evidence(format!("{} {}", sibling.name, sibling.version), sibling.path.clone())
         .cause("One of the two was installed or upgraded without the other.")
         .fix([installer.install(&[format!("{}=={version}", sibling.name)], None)])
-        .done()
+        .finish()
 }
 
 #[cfg(test)]
@@ -129,7 +134,7 @@ mod tests {
                 ],
             ),
             Case::new(
-                "a pin on a version of its own",
+                "a pin on another version",
                 machines::a10(),
                 vec![
                     env("/v")

@@ -1,4 +1,4 @@
-use super::{Look, Rule, Seen, Text};
+use super::{Observation, PastedError, Rule, Text};
 use crate::remedy::text;
 use crate::torch_build::live_dist;
 use facts::{PyEnv, RemedyStep};
@@ -6,16 +6,16 @@ pub(super) const RULE: Rule = Rule {
     id: "slow-hybrid-path",
     title: "a hybrid model on its slow path: a kernel package is missing",
     about: "\
-transformers runs Mamba and linear-attention layers by compiled kernels (causal-conv1d, mamba-ssm,
-flash-linear-attention) when all of a layer's are importable, and otherwise by a sequential PyTorch loop, many times
-slower, with one warning in a log or none. The result is right; only the speed is not what the GPU gives.
+transformers runs Mamba and linear-attention layers with optimized kernels (causal-conv1d, mamba-ssm,
+flash-linear-attention) if all kernels of a layer can be imported. Otherwise it runs a sequential PyTorch loop that is
+many times slower, with one warning in the log or none. The results are correct, but slow.
 
 It shows as
   The fast path is not available because one of `(selective_state_update, causal_conv1d_fn, ...)` is None
 and in newer releases as
   ... is falling back to its reference PyTorch implementation because `causal_conv1d` is not installed
 
-Seen by the packages that are installed; `firstlight doctor --model DIR` tells which of them a model needs.
+Detected in the list of installed packages; `firstlight doctor --model DIR` names the packages that a model needs.
 
 Install the missing packages, built against the installed torch.",
     links: &[
@@ -45,7 +45,7 @@ const NAMES: [(&str, &str); 9] = [
     ("mamba_ssm", "mamba-ssm"),
 ];
 
-/// What the warning names: causal-conv1d first, because mamba-ssm looks for it when it is built and imported.
+/// The packages that the warning names, causal-conv1d first, because mamba-ssm uses it at build and at import.
 fn named(text: &str) -> Vec<&'static str> {
     ["causal-conv1d", "mamba-ssm", "flash-linear-attention"]
         .into_iter()
@@ -53,28 +53,28 @@ fn named(text: &str) -> Vec<&'static str> {
         .collect()
 }
 
-fn missing(seen: &Seen, env: &PyEnv) -> Vec<&'static str> {
+fn missing(seen: &PastedError, env: &PyEnv) -> Vec<&'static str> {
     let named = named(seen.text);
     let named = if named.is_empty() { vec!["causal-conv1d", "mamba-ssm"] } else { named };
     named.into_iter().filter(|package| live_dist(env, package).is_none()).collect()
 }
 
-fn look(seen: &Seen) -> Option<Look> {
+fn look(seen: &PastedError) -> Option<Observation> {
     let env = seen.env()?;
     let missing = missing(seen, env);
     let place = env.site_packages.join(", ");
     Some(match missing.is_empty() {
-        true => Look::new(false, "every package the warning names is installed", place),
-        false => Look::new(true, format!("{} not installed", missing.join(" and ")), place),
+        true => Observation::new(false, "every package the warning names is installed", place),
+        false => Observation::new(true, format!("{} not installed", missing.join(" and ")), place),
     })
 }
 
-fn commands(seen: &Seen) -> Vec<RemedyStep> {
+fn commands(seen: &PastedError) -> Vec<RemedyStep> {
     let missing = match seen.env() {
         Some(env) => missing(seen, env),
         None => named(seen.text),
     };
-    // What is there and yet does not work is there for another torch, or without its compiled file.
+    // Installed packages that do not work were built for another torch, or lack their compiled file.
     let wanted = if missing.is_empty() { vec!["causal-conv1d", "mamba-ssm"] } else { missing };
     let installer = seen.installer();
     let stand_in = wanted.first().and_then(|package| installer.stand_in(package));
@@ -90,7 +90,7 @@ mod tests {
     use crate::test_support::{env, machines};
 
     #[test]
-    fn the_missing_package_is_named() {
+    fn names_missing_packages() {
         let check = |tail: &str, packages: &[&str], expect: Option<bool>, named: &[&str]| {
             let text = format!("The fast path is not available because one of {tail}");
             let mut env = env("/v").torch("2.9.1+cu128", Some("12.8"));
@@ -100,7 +100,7 @@ mod tests {
             let found = &crate::explain(&text, &machines::a10(), &[env.build()])[0];
             assert_eq!(found.rule.id, "slow-hybrid-path");
             assert_eq!(found.confirmed_here, expect, "{tail}");
-            // What explains the finding stands before the commands, where there are any.
+            // Explanatory lines precede the commands, if there are any.
             let beside =
                 |line: &&String| line.contains("/v/bin/python -m firstlight run SCRIPT.py");
             assert_eq!(found.fix.iter().filter(beside).count(), usize::from(!named.is_empty()));

@@ -10,17 +10,16 @@ pub(super) const RULE: Rule = Rule {
     id: "sm103-miscompile",
     title: "causal-conv1d compiled for B300 by CUDA 13 computes wrongly",
     about: "\
-nvcc of CUDA 13 miscompiles causal-conv1d's kernels for sm_103 (B300): the result is off by 0.4 to 0.6 and nothing is
-said; the update of the convolution state is lost altogether. A build from source takes that path by itself, because
-the setup adds sm_103 from CUDA 13 on. The published wheels have code for sm_100 only, which runs on B300 and is
-right.
+nvcc of CUDA 13 miscompiles causal-conv1d's kernels for sm_103 (B300): results are off by 0.4 to 0.6 without any error,
+and the update of the convolution state is lost. Every build from source with CUDA 13 is affected, because the setup
+adds sm_103 from CUDA 13 on. The published wheels have code only for sm_100, which runs on B300 and is correct.
 
-It shows as nothing at all: wrong text from a hybrid model, while every test of speed passes.
+It shows no error message: a hybrid model generates wrong text, while every benchmark passes.
 
-Seen by the GPU being a B300 and the package having no wheel's label; whether the file has sm_103 code, its fatbin
-tells.
+Detected on a B300 by sm_103 code in the package's fatbin, or, if that cannot be read, by a version without a published
+wheel's label.
 
-Install the published wheel, or build for sm_100 alone, and compare with F.conv1d before trusting it.",
+Install the published wheel, or build only for sm_100, and compare with F.conv1d before you use it.",
     links: &[
         "https://github.com/Dao-AILab/causal-conv1d/issues/105",
         "https://github.com/Dao-AILab/causal-conv1d/pull/106",
@@ -72,9 +71,9 @@ fn judge(machine: &Machine, env: &PyEnv) -> Option<Finding> {
         )
         .evidence(gpu::describe(gpu), gpu.name.source.clone())
         .evidence(format!("causal-conv1d {}, without a wheel's label", dist.version), format!("{}/METADATA", dist.path))
-        .cause("Built here by CUDA 13 it has sm_103 code, which that nvcc miscompiles; code for sm_100 runs and is right.")
+        .cause("A build with CUDA 13 has sm_103 code, which that nvcc miscompiles; code for sm_100 runs and is correct.")
         .fix([for_sm100(&Installer::of(env))])
-        .done();
+        .finish();
     Some(finding)
 }
 
@@ -86,15 +85,15 @@ fn for_sm100(installer: &Installer<'_>) -> RemedyStep {
         .with_variable("TORCH_CUDA_ARCH_LIST", "10.0")
 }
 
-/// The file itself has the code: that it was nvcc 13 is the only thing left to infer, and only that one has sm_103 here.
+/// A file with sm_103 code. That nvcc 13 compiled it is inferred, because the setup adds sm_103 only with CUDA 13.
 fn by_bytes(gpu: &Gpu, dist: &Dist, native: &Native<'_>) -> Finding {
     let what = format!("causal-conv1d {} in {}", dist.version, native.env.root);
     RULE.finding(Severity::Error, Confidence::Likely, format!("{what} computes wrongly on the {}", gpu.name.value))
         .evidence(gpu::describe(gpu), gpu.name.source.clone())
         .evidence(format!("it has {}", architectures(&native.elf.gpu_code)), native.file.path.clone())
-        .cause("It has code for sm_103, which the nvcc of CUDA 13 miscompiles; code for sm_100 runs on this GPU and is right.")
+        .cause("It has code for sm_103, which the nvcc of CUDA 13 miscompiles; code for sm_100 runs on this GPU and is correct.")
         .fix([for_sm100(&Installer::of(native.env))])
-        .done()
+        .finish()
 }
 
 #[cfg(test)]

@@ -6,14 +6,13 @@ pub(super) const RULE: Rule = Rule {
     id: "stack-differs",
     title: "one node of a fleet has other files than the others",
     about: "\
-Nodes that are thought to be alike drift apart: a driver that was updated on some of them, an environment that
-was installed a day later, a library that somebody replaced. A job that runs on all of them then fails on one,
-gives other numbers there, or hangs in a collective.
+Identically installed nodes can diverge: a driver was updated on some of them, an environment was installed a day later,
+or a library was replaced. A job that runs on all of them then fails on one, computes other values there, or hangs in a
+collective.
 
-Seen by comparing bytes, not labels: SHA-256 of firstlight itself, of the driver's libraries, of the C library,
-of NCCL, cuBLASLt, cuDNN and NVRTC, and of each compiled file of each Python environment, by its name. Where
-most ranks agree the odd ones are named. Files for which no time was left are listed as not read, never as
-equal.
+Detected by comparing file contents, not versions: the SHA-256 of firstlight itself, of the driver's libraries, of the C
+library, of NCCL, cuBLASLt, cuDNN and NVRTC, and of each compiled file of each Python environment, by its name. If most
+ranks agree, the ranks that differ are named. Files that were not read in time are listed as not read, never as equal.
 
 Install the same driver and the same locked plan on all nodes.",
     remedy: |_| vec!["firstlight apply plan.toml --venv .venv".to_owned()],
@@ -21,7 +20,7 @@ Install the same driver and the same locked plan on all nodes.",
     ..Rule::BLANK
 };
 
-/// Files that are listed.
+/// Maximum number of files in a finding.
 const LISTED: usize = 8;
 
 fn check(fleet: &FleetReport) -> Vec<Finding> {
@@ -77,7 +76,7 @@ fn finding(fleet: &FleetReport, odd: &[u32], files: &[&StackDifference]) -> Find
             format!("sha256sum {path}"),
             "firstlight apply plan.toml --venv .venv".to_owned(),
         ])
-        .done()
+        .finish()
 }
 
 fn described(file: &StackFile) -> String {

@@ -3,21 +3,21 @@ use crate::host;
 use facts::{Confidence, Finding, GpuProcess, Severity};
 pub(super) const RULE: Rule = Rule {
     id: "stale-process",
-    title: "a process left behind holds GPU memory",
+    title: "an orphaned process holds GPU memory",
     about: "\
-A server starts workers of its own that hold the GPU's memory. When the server is killed with SIGKILL, or dies of
-memory, the workers live on: the port is free, a new start fails for want of memory, and nothing says who has it.
-Their parent is then process 1, or the shell the server was started from. A process that has ended but that its parent
-never collected (a zombie) can keep memory too, and one that waits inside the driver (uvm_...) cannot be ended by any
-signal.
+A server starts worker processes that hold the GPU's memory. If the server is killed with SIGKILL or by the
+out-of-memory killer, the workers keep running: the port is free, but a new server fails to start for lack of memory.
+The workers' parent is then process 1, or the shell that started the server. A process that has ended but was never
+reaped by its parent (a zombie) can keep memory too, and a process that waits inside the driver (uvm_...) cannot be
+ended by any signal.
 
 It shows as an out-of-memory error at the start, with nvidia-smi listing
   VLLM::EngineCore
 
-Seen by joining NVML's list of processes with their parents, states and wait channels in /proc.
+Detected by joining NVML's list of processes with their parents, states and wait channels in /proc.
 
-Stop that process by its own number (`firstlight ps --stop PID`), never by a pattern; one stuck in the driver ends
-with a reboot.",
+Stop that process by its PID (`firstlight ps --stop PID`), never by a name pattern; a process stuck in the driver ends
+only with a reboot.",
     links: &[
         "https://github.com/vllm-project/vllm/issues/34643",
         "https://github.com/vllm-project/vllm/issues/25127",
@@ -35,7 +35,7 @@ with a reboot.",
     ..Rule::BLANK
 };
 
-/// Names that only a worker of a larger program has: alone, without that program, it serves nobody.
+/// Name parts of worker processes, which are useless without the program that started them.
 const WORKERS: [&str; 9] = [
     "VLLM::",
     "sglang::",
@@ -48,7 +48,7 @@ const WORKERS: [&str; 9] = [
     "text-generation-launcher",
 ];
 
-/// Processes that take over what their own child left: finding one as the parent says that the real parent is gone.
+/// Init processes and shells: as the parent of a worker they show that the program that started it has ended.
 const REAPERS: [&str; 13] = [
     "systemd",
     "init",
@@ -81,15 +81,15 @@ fn judge(process: &GpuProcess, inside: bool) -> Option<Finding> {
     let words = command.map_or("", |fact| fact.value.as_str());
     let (parent, parent_name) = process.parent.as_ref().map(|fact| fact.value.clone())?;
     let worker = WORKERS.iter().any(|name| words.contains(name));
-    // In a container process 1 is most often the server itself, whose workers are in good hands.
+    // In a container, process 1 is usually the server itself, so it does not count as an adopter.
     let adopted = (parent == 1 && !inside) || REAPERS.contains(&parent_name.as_str());
-    // What a service manager or a container started has process 1 for a parent by right.
+    // Process 1 is the regular parent of a process that a service manager or a container runtime started.
     let placed = process.unit.is_some() || process.container.is_some();
     let (what, confidence, cause) = if state == Some("Z") {
         (
             format!("process {} has ended and still holds GPU memory", process.pid),
             Confidence::Certain,
-            format!("Its parent, process {parent} ({parent_name}), has not collected it."),
+            format!("Its parent, process {parent} ({parent_name}), has not reaped it."),
         )
     } else if stuck.is_some() {
         (
@@ -113,14 +113,14 @@ fn judge(process: &GpuProcess, inside: bool) -> Option<Finding> {
         (
             format!("process {} ({}) runs without the program that started it", process.pid, short(words)),
             Confidence::Possible,
-            "Its parent is process 1 and no service is its owner: what started it has ended. A program meant to run on \
-             by itself (nohup, setsid) looks the same."
+            "Its parent is process 1 and it belongs to no service: the program that started it has ended. A detached \
+             program (nohup, setsid) looks the same."
                 .to_owned(),
         )
     } else {
         return None;
     };
-    // One that runs by itself may be meant to: worth knowing, not wrong.
+    // A detached process may be intended: information only.
     let severity =
         if confidence == Confidence::Possible { Severity::Info } else { Severity::Warning };
     let fix = match (state, &stuck) {
@@ -146,7 +146,7 @@ fn judge(process: &GpuProcess, inside: bool) -> Option<Finding> {
     if let Some(fact) = &process.parent {
         draft = draft.evidence(format!("parent {parent} ({parent_name})"), fact.source.clone());
     }
-    Some(draft.cause(cause).fix(fix).done())
+    Some(draft.cause(cause).fix(fix).finish())
 }
 
 fn short(words: &str) -> String {
@@ -179,18 +179,14 @@ mod tests {
                 Warning,
                 Likely,
                 &[
-                    "process 396079 (VLLM::EngineCore) was left behind",
+                    "process 396079 (VLLM::EngineCore) was left",
                     "20284 MiB of GPU 0 [NVML",
                     "parent 1 (systemd) [/proc/396079/stat]",
                     "firstlight ps --stop 396079",
                 ],
             ),
-            Case::new(
-                "taken over by the shell it was started from",
-                with(engine(910, "bash")),
-                vec![],
-            )
-            .finds(Warning, Likely, &["parent is process 910 (bash)"]),
+            Case::new("adopted by the shell that started it", with(engine(910, "bash")), vec![])
+                .finds(Warning, Likely, &["parent is process 910 (bash)"]),
             Case::new("stuck in the driver", with(stuck), vec![])
                 .finds(
                     Warning,
@@ -203,13 +199,13 @@ mod tests {
                 Certain,
                 &[
                     "process 77 has ended",
-                    "process 70 (python), has not collected it",
+                    "process 70 (python), has not reaped it",
                     "firstlight ps --stop 70",
                 ],
             ),
             Case::new("nohup", with(process(99, "python train.py", 1, "systemd", 6_451)), vec![])
                 .finds(Info, Possible, &["runs without the program that started it", "nohup"]),
-            Case::new("an engine beside its server", with(engine(395_000, "vllm")), vec![]),
+            Case::new("an engine with its server", with(engine(395_000, "vllm")), vec![]),
             Case::new("a service", with(service), vec![]),
             Case::new(
                 "an engine whose server is process 1 of their container",

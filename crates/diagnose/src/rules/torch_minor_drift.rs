@@ -7,16 +7,16 @@ pub(super) const RULE: Rule = Rule {
     id: "torch-minor-drift",
     title: "an extension built for another torch release: c10::cuda::SetDevice changed its arguments",
     about: "\
-torch promises no stable C++ interface between its releases. c10::cuda::SetDevice took an int, then (from 2.3) a signed
-char, then a signed char and a bool, so each form in an error dates the torch that the extension was built against.
+torch has no stable C++ ABI between releases. c10::cuda::SetDevice took an int, then (from 2.3) a signed char, then a
+signed char and a bool, so the signature in the error shows which torch the extension was built against.
 
 It shows, when the extension is imported, as one of
   undefined symbol: _ZN3c104cuda9SetDeviceEi
   undefined symbol: _ZN3c104cuda9SetDeviceEa
   undefined symbol: _ZN3c104cuda9SetDeviceEab
-The first means an extension older than the torch beside it, the last one that is newer.
+The first means that the extension is older than the installed torch, the last that it is newer.
 
-Seen by looking the extension's undefined symbols up in what the installed libc10_cuda.so exports.
+Detected by looking the extension's undefined symbols up in what the installed libc10_cuda.so exports.
 
 Install the extension's wheel for the installed torch release (its name has torchX.Y), or build it here.",
     links: &[
@@ -38,7 +38,8 @@ Install the extension's wheel for the installed torch release (its name has torc
 };
 
 fn check(context: &Context) -> Vec<Finding> {
-    const CAUSE: &str = "torch promises no stable C++ interface between its releases, and this function changed its arguments.";
+    const CAUSE: &str =
+        "torch has no stable C++ ABI between releases, and this function changed its arguments.";
     abi::findings(&RULE, context, Mismatch::SetDevice, CAUSE)
 }
 
@@ -65,9 +66,9 @@ mod tests {
                 Error,
                 Certain,
                 &[
-                    "mamba_ssm 2.2.6.post3 in /v was built for another torch than the 2.9.1+cu128 beside it",
+                    "mamba_ssm 2.2.6.post3 in /v was built for another torch than the 2.9.1+cu128",
                     "needs _ZN3c104cuda9SetDeviceEa",
-                    "exports _ZN3c104cuda9SetDeviceEab in its place",
+                    "exports _ZN3c104cuda9SetDeviceEab",
                     "it is in torch 2.3 to 2.7",
                     "MAMBA_FORCE_BUILD=TRUE /v/bin/python -m pip install",
                 ],
@@ -75,7 +76,10 @@ mod tests {
             Case::new(
                 "another function is another rule",
                 machines::a10(),
-                env("_ZN3c104cuda29c10_cuda_check_implementationEiPKcS2_jb", "_ZN3c104cuda9SetDeviceEab"),
+                env(
+                    "_ZN3c104cuda29c10_cuda_check_implementationEiPKcS2_jb",
+                    "_ZN3c104cuda9SetDeviceEab",
+                ),
             ),
         ]
     }

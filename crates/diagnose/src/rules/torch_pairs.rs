@@ -1,10 +1,10 @@
 use super::{Also, Context, Need, Rule, Text};
-use crate::data::newer_torch::{NEWER, Newer};
+use crate::data::newer_torch::{NEWER, NewerTorch};
 use crate::remedy::{Installer, text};
 use crate::requirement::{Requirement, required};
 use crate::torch_build::{Installed, by_conda, installed, live_dist};
 use facts::{Confidence, Dist, Finding, Machine, PyEnv, RemedyStep, Severity};
-use knowledge::torch_series::{self, Fits};
+use knowledge::torch_series::{self, CompatibleSeries};
 use knowledge::{Minor, Version, cuda_of_label, dotted, pypi};
 
 pub(super) const RULE: Rule = Rule {
@@ -12,22 +12,22 @@ pub(super) const RULE: Rule = Rule {
     title: "torchvision, torchaudio, torchao or triton of another torch release",
     about: "\
 torchvision and torchaudio are compiled against one torch release (torchvision from 0.29 and torchaudio from 2.11 are
-built for every later torch), and each CUDA torch pins one triton. A later install of one of them alone breaks the pair:
-torch 2.5.1 goes with torchvision 0.20.1, torchaudio 2.5.1 and triton 3.1.0. torchao's METADATA names no torch, and from
-0.18 on its import needs 2.10.
+built for every later torch), and each CUDA torch pins one triton. Installing another version of one of them alone
+breaks the set: torch 2.5.1 needs torchvision 0.20.1, torchaudio 2.5.1 and triton 3.1.0. torchao's METADATA requires no
+torch version, but from 0.18 on its import needs torch 2.10.
 
 It shows as
   RuntimeError: operator torchvision::nms does not exist
-or as an undefined symbol from torchaudio, or, as torchaudio wants torch's CUDA to the minor version, as
+or as an undefined symbol from torchaudio, or, because torchaudio compares torch's CUDA minor version, as
   RuntimeError: Detected that PyTorch and TorchAudio were compiled with different CUDA versions.
 Another triton shows in torch.compile and in Triton kernels, as an
 ImportError or AttributeError from triton, and torchao as
   ImportError: cannot import name 'ScalingType' from 'torch.nn.functional'
 
-Seen in the METADATA of the installed packages, which names the torch they were built for; where it names none, in a
-table of releases.
+Detected in the METADATA of the installed packages, which names the torch they were built for, or else in a table of
+releases.
 
-Install the fitting release from the index torch came from, naming torch's own version so that it stays.",
+Install the matching release from the index of the installed torch, and pin torch's version in the same command.",
     links: &[
         "https://github.com/pytorch/vision/issues/8985",
         "https://github.com/pytorch/vision#installation",
@@ -43,7 +43,7 @@ incompatible, or if you had errors while compiling torchvision from source."),
     ],
     also: &[
         Also {
-            cause: "torchvision's compiled file is absent or does not load: a CPU build beside a CUDA torch, a damaged or mixed installation.",
+            cause: "torchvision's compiled file is missing or does not load: a CPU build with a CUDA torch, a damaged or mixed installation.",
             check: &["python -m pip show torch torchvision | grep -E '^(Name|Version)'; python -c 'import torchvision; print(torchvision.__file__)'"],
         },
     ],
@@ -71,7 +71,7 @@ fn check(context: &Context) -> Vec<Finding> {
 
 fn judge(machine: &Machine, env: &PyEnv) -> Vec<Finding> {
     let Some(torch) = installed(env).filter(|torch| torch.version.is_final()) else {
-        // A nightly or a vendor's build goes with companions of its own, which carry no comparable numbers.
+        // A nightly or a vendor's build has matching builds of the other packages, without comparable versions.
         return Vec::new();
     };
     let arm = machine.platform.is_arm();
@@ -81,12 +81,12 @@ fn judge(machine: &Machine, env: &PyEnv) -> Vec<Finding> {
     companions.chain(triton(env, &torch, arm)).chain(newer(env, &torch)).collect()
 }
 
-/// A package that imports names which only a newer torch has.
+/// A finding about a package that imports names that only a newer torch has.
 fn newer(env: &PyEnv, torch: &Installed) -> Option<Finding> {
     let older = |version: &Version, than: &str| {
         Version::parse(than).is_some_and(|than| version.compare(&than).is_lt())
     };
-    NEWER.iter().find_map(|Newer { package, release, torch: wanted, line }| {
+    NEWER.iter().find_map(|NewerTorch { package, release, torch: wanted, line }| {
         let dist = live_dist(env, package)?;
         let version = Version::parse(&dist.version)?;
         if older(&version, release) || !older(&torch.version, wanted) {
@@ -104,14 +104,17 @@ fn newer(env: &PyEnv, torch: &Installed) -> Option<Finding> {
             .evidence(format!("{package} {}", dist.version), format!("{}/METADATA", dist.path))
             .evidence(format!("torch {}", torch.torch.version), torch.torch.source.clone())
             .evidence("its import takes a name that older ones do not have", *line)
-            .cause(format!("{package} does not say in its METADATA which torch it needs, so that installers take any."))
+            .cause(format!(
+                "The METADATA of {package} requires no torch version, so installers accept any."
+            ))
             .fix([Installer::of(env).install(&[format!("{package}<{release}")], None)])
-            .done();
+            .finish();
         Some(finding)
     })
 }
 
-/// torchvision or torchaudio against torch: by its METADATA, else by the table, else by the CUDA label.
+/// Compares torchvision or torchaudio with torch: by the requirement in METADATA, else by the table of releases; then by the
+/// CUDA label.
 fn companion(env: &PyEnv, torch: &Installed, dist: &Dist, arm: bool) -> Option<Finding> {
     let name = Dist::normalise(&dist.name);
     let version = Version::parse(&dist.version).filter(Version::is_final)?;
@@ -159,17 +162,17 @@ fn companion(env: &PyEnv, torch: &Installed, dist: &Dist, arm: bool) -> Option<F
         }
         (None, None) => return None,
     };
-    Some(draft.fix(fix(env, torch, &name, fits)).done())
+    Some(draft.fix(fix(env, torch, &name, fits)).finish())
 }
 
-/// torchaudio compares CUDA's major and minor version with torch's when it is imported, and gives up where they differ. Its
-/// METADATA has no label when it comes from PyPI; its version file has.
+/// torchaudio raises an error at import if its CUDA major and minor version differs from torch's. Its METADATA from PyPI has
+/// no CUDA label, but its version file has.
 fn other_cuda(
     env: &PyEnv,
     torch: &Installed,
     dist: &Dist,
     name: &str,
-    fits: Option<Fits>,
+    fits: Option<CompatibleSeries>,
 ) -> Option<Finding> {
     let own = env.companions.iter().find(|it| it.name == name)?;
     let comparing = own.compares_cuda.as_deref()?;
@@ -200,15 +203,15 @@ fn other_cuda(
              are not always for the same CUDA."
         ))
         .fix(
-            torch_beside(env, &version, (major, minor?))
+            torch_for_torchaudio(env, &version, (major, minor?))
                 .map_or_else(|| fix(env, torch, name, fits), |line| vec![line]),
         )
-        .done();
+        .finish();
     Some(finding)
 }
 
-/// The newest torch of PyPI that is for this torchaudio's CUDA, where both came from there: PyPI has no other build of torchaudio.
-fn torch_beside(env: &PyEnv, audio: &Version, cuda: Minor) -> Option<RemedyStep> {
+/// Installs the newest torch on PyPI for this torchaudio's CUDA, if torch is from PyPI, which has only one build of torchaudio.
+fn torch_for_torchaudio(env: &PyEnv, audio: &Version, cuda: Minor) -> Option<RemedyStep> {
     let dist = live_dist(env, "torch").filter(|dist| !by_conda(dist))?;
     if Version::parse(&dist.version)?.local.is_some() {
         return None;
@@ -230,13 +233,13 @@ fn torch_beside(env: &PyEnv, audio: &Version, cuda: Minor) -> Option<RemedyStep>
     Some(Installer::of(env).install(&specs, None))
 }
 
-/// Same release, other CUDA: a `+cpu` torchvision has no CUDA operators, and one of another major version refuses.
+/// Same release, other CUDA: a `+cpu` torchvision has no CUDA operators, and one for another CUDA major does not load.
 fn label(
     env: &PyEnv,
     torch: &Installed,
     dist: &Dist,
     name: &str,
-    fits: Option<Fits>,
+    fits: Option<CompatibleSeries>,
 ) -> Option<Finding> {
     let cuda = torch.cuda?;
     let version = Version::parse(&dist.version)?;
@@ -258,30 +261,35 @@ fn label(
         .evidence(format!("{name} {}", dist.version), format!("{}/METADATA", dist.path))
         .cause(format!("The two labels differ: operators of {name} are missing for CUDA, or it refuses to load."))
         .fix(fix(env, torch, name, fits))
-        .done();
+        .finish();
     Some(finding)
 }
 
-fn fix(env: &PyEnv, torch: &Installed, name: &str, fits: Option<Fits>) -> Vec<RemedyStep> {
+fn fix(
+    env: &PyEnv,
+    torch: &Installed,
+    name: &str,
+    fits: Option<CompatibleSeries>,
+) -> Vec<RemedyStep> {
     let installer = Installer::of(env);
-    let constraint = fits.map_or(String::new(), Fits::constraint);
+    let constraint = fits.map_or(String::new(), CompatibleSeries::constraint);
     if live_dist(env, "torch").is_some_and(by_conda) {
         return vec![installer.conda(&[format!("{name}{}", constraint.replace("==", "="))])];
     }
-    // METADATA of torch from PyTorch's own index has the label that its version.py has; that of torch from PyPI has none,
-    // and there lies the companion that was built with it.
+    // The METADATA version of torch from PyTorch's index has a CUDA label. Without one torch is from PyPI, which also has the
+    // matching torchvision and torchaudio.
     let own = live_dist(env, "torch").and_then(|dist| Version::parse(&dist.version)?.local);
     let index = torch.cuda.filter(|_| own.as_deref().is_some_and(|it| cuda_of_label(it).is_some()));
     let specs = [format!("torch=={}", torch.version.public()), format!("{name}{constraint}")];
     vec![installer.uninstall(&[name]), installer.install(&specs, index)]
 }
 
-/// triton against torch's pin.
+/// Compares triton with torch's pin.
 fn triton(env: &PyEnv, torch: &Installed, arm: bool) -> Option<Finding> {
     torch.cuda?;
     let triton = live_dist(env, "triton")?;
     let version = Version::parse(&triton.version).filter(Version::is_final)?;
-    // Of two records of torch the one that version.py agrees with is the one whose files are there.
+    // If torch has two dist-info folders, the files are those of the one that matches version.py.
     let is_it = |dist: &&Dist| {
         Dist::normalise(&dist.name) == "torch"
             && Version::parse(&dist.version).is_some_and(|v| v.compare(&torch.version).is_eq())
@@ -302,7 +310,7 @@ fn triton(env: &PyEnv, torch: &Installed, arm: bool) -> Option<Finding> {
             if row.triton == version.minor() {
                 return None;
             }
-            let spec = format!("triton{}", Fits::Series(row.triton).constraint());
+            let spec = format!("triton{}", CompatibleSeries::Series(row.triton).constraint());
             (
                 Confidence::Likely,
                 format!("torch {} goes with {spec}", torch.version.public()),
@@ -325,11 +333,11 @@ fn triton(env: &PyEnv, torch: &Installed, arm: bool) -> Option<Finding> {
         .evidence(format!("torch {}", torch.torch.version), torch.torch.source.clone())
         .evidence(what, source)
         .cause(
-            "torch.compile calls triton's internals, which change between releases: it may fail to import, or compile \
+            "torch.compile uses triton's internals, which change between releases: it may fail to import, or compile \
              wrongly.",
         )
         .fix([Installer::of(env).install(&[spec], None)])
-        .done();
+        .finish();
     Some(finding)
 }
 
@@ -436,9 +444,9 @@ mod tests {
                 .without(&["3.1.0"]),
             Case::new("no pin, so the table", machines::a10(), vec![table_only])
                 .finds(Error, Likely, &["goes with torchaudio==2.8.*", "table of firstlight"]),
-            Case::new("a CPU torchvision beside a CUDA torch", machines::a10(), vec![labels])
+            Case::new("a CPU torchvision with a CUDA torch", machines::a10(), vec![labels])
                 .finds(Error, Likely, &["built for other hardware", "'torchvision==0.24.*'"]),
-            Case::new("conda's torch stays conda's", machines::a10(), vec![conda]).finds(
+            Case::new("conda's torch gets conda packages", machines::a10(), vec![conda]).finds(
                 Error,
                 Likely,
                 &["conda install --prefix /opt/c -c conda-forge 'torchvision=0.24.*'"],
@@ -463,7 +471,7 @@ mod tests {
                 env("/v").torch("2.8.0+cu128", Some("12.8")).dist("torchao", "0.18.0").build(),
             ])
             .finds(Error, Certain, &["torchao 0.18.0 in /v needs torch 2.10.0 or later, here is 2.8.0+cu128", "'torchao<0.18.0'"]),
-            Case::new("torchao that compares first, and one beside its torch", machines::h200(), vec![
+            Case::new("an older torchao, and one with a matching torch", machines::h200(), vec![
                 env("/v").torch("2.8.0+cu128", Some("12.8")).dist("torchao", "0.17.0").build(),
                 env("/w").torch("2.10.0+cu128", Some("12.8")).dist("torchao", "0.18.0").build(),
             ]),

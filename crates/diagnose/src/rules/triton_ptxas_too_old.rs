@@ -7,21 +7,21 @@ use knowledge::{Minor, Version, dotted, minor_of};
 
 pub(super) const RULE: Rule = Rule {
     id: "triton-ptxas-too-old",
-    title: "Triton's own ptxas does not know this GPU",
+    title: "Triton's bundled ptxas does not support this GPU",
     about: "\
-Triton compiles its kernels with a ptxas of its own, inside its wheel, whatever CUDA toolkit is installed. A GPU newer
-than that ptxas stops every Triton kernel, and torch.compile with it: sm_110 (Thor) is known from CUDA 13.0 on, sm_103
-(B300) and sm_121 (GB10, DGX Spark) from 12.9, sm_100 and sm_120 from 12.8. Triton 3.5 brings 12.8, 3.6 brings 12.9
-for Blackwell, 3.7 brings 13.1. The ptxas of CUDA 13 no longer knows GPUs before Turing (7.5).
+Triton compiles its kernels with the ptxas bundled in its wheel, whatever CUDA toolkit is installed. On a GPU that this
+ptxas does not support, every Triton kernel and torch.compile fail: sm_110 (Thor) needs CUDA 13.0 or later, sm_103
+(B300) and sm_121 (GB10, DGX Spark) 12.9, sm_100 and sm_120 12.8. Triton 3.5 bundles 12.8, 3.6 bundles 12.9 for
+Blackwell, 3.7 bundles 13.1. The ptxas of CUDA 13 does not support GPUs before Turing (7.5).
 
 It shows as
   ptxas fatal   : Value 'sm_121a' is not defined for option 'gpu-name'
 
-Seen by comparing the GPU with the architectures that ptxas lists in its own bytes, else with its CUDA release or
-Triton's.
+Detected by comparing the GPU with the architectures listed inside the ptxas binary, else with the CUDA release of ptxas
+or the Triton version.
 
-Point Triton at the ptxas of a toolkit that knows the GPU: TRITON_PTXAS_PATH, and TRITON_PTXAS_BLACKWELL_PATH where
-Triton has a second one for Blackwell; or upgrade torch and Triton together.",
+Point Triton to the ptxas of a toolkit that supports the GPU: TRITON_PTXAS_PATH, and TRITON_PTXAS_BLACKWELL_PATH if
+Triton has a second ptxas for Blackwell; or upgrade torch and Triton together.",
     links: &[
         "https://github.com/triton-lang/triton/issues/8539",
         "https://github.com/triton-lang/triton/issues/10331",
@@ -44,9 +44,9 @@ ptxas-blackwell fatal   : Value 'sm_110a' is not defined for option 'gpu-name'")
     ..Rule::BLANK
 };
 
-/// The CUDA release of the ptxas that each Triton series' wheel has for Blackwell: its one ptxas up to 3.5, a second one
-/// from 3.6 on. Source: triton-lang/triton#10331 (3.5 to 3.7, measured on the wheels) and the release branches'
-/// cmake/nvidia-toolchain-version.json (before), read 2026-11-21.
+/// The CUDA release of the ptxas that the wheel of each Triton series uses for Blackwell: the only ptxas up to 3.5, a second
+/// one from 3.6 on. Source: triton-lang/triton#10331 (3.5 to 3.7, measured on the wheels) and
+/// cmake/nvidia-toolchain-version.json of the release branches (before 3.5), read 2026-11-21.
 const BUNDLED: &[(Minor, Minor)] = &[
     ((3, 2), (12, 4)),
     ((3, 3), (12, 8)),
@@ -56,7 +56,7 @@ const BUNDLED: &[(Minor, Minor)] = &[
     ((3, 7), (13, 1)),
 ];
 
-/// The first CUDA release whose ptxas compiles for a GPU with its `a` suffix, as Triton asks it to.
+/// The first CUDA release whose ptxas compiles for a GPU with the `a` suffix, which Triton requests.
 /// Source: the PTX version of each target in LLVM's NVPTX.td (8.7 is CUDA 12.8, 8.8 is 12.9, 9.0 is 13.0), 2026-11-21.
 fn first_release(sm: Sm) -> Option<Minor> {
     match sm {
@@ -67,15 +67,15 @@ fn first_release(sm: Sm) -> Option<Minor> {
     }
 }
 
-/// The first CUDA release whose ptxas does not compile for a GPU. Source: the release notes of CUDA 13.0, 2026-11-29.
+/// The first CUDA release whose ptxas dropped a GPU. Source: the release notes of CUDA 13.0, 2026-11-29.
 fn dropped_in(sm: Sm) -> Option<Minor> {
     (sm < (7, 5)).then_some((13, 0))
 }
 
-/// The ptxas Triton would take for a GPU.
+/// The ptxas that Triton uses for a GPU.
 struct Bundled<'a> {
     release: Minor,
-    /// The architectures that it lists; empty where only its release is known.
+    /// The architectures that it lists; empty if only its release is known.
     targets: &'a [String],
     what: String,
     source: String,
@@ -83,7 +83,7 @@ struct Bundled<'a> {
 }
 
 impl Bundled<'_> {
-    /// Whether it compiles for a GPU. Triton asks for the `a` suffix from Hopper on.
+    /// Whether it compiles for a GPU. Triton requests the `a` suffix from Hopper on.
     fn knows(&self, sm: Sm) -> bool {
         if self.targets.is_empty() {
             return first_release(sm).is_none_or(|first| first <= self.release)
@@ -94,10 +94,10 @@ impl Bundled<'_> {
     }
 }
 
-/// By the program's own bytes; by Triton's version where it could not be read.
+/// The release and architectures read from the ptxas binary, or else the release of Triton's version in [`BUNDLED`].
 fn bundled<'a>(env: &'a PyEnv, version: &str, sm: Sm) -> Option<Bundled<'a>> {
     let is_blackwell = |ptxas: &&Ptxas| ptxas.source.ends_with("-blackwell");
-    // Where Triton has a second ptxas, it takes that one from sm_100 on.
+    // If Triton has a second ptxas, it uses that one from sm_100 on.
     let second = env.ptxas.iter().find(is_blackwell).filter(|_| sm.0 >= 10);
     if let Some(ptxas) = second.or_else(|| env.ptxas.iter().find(|ptxas| !is_blackwell(ptxas))) {
         let what = match ptxas.targets.as_slice() {
@@ -169,16 +169,16 @@ fn judge(machine: &Machine, env: &PyEnv) -> Option<Finding> {
         .evidence(bundled.what, bundled.source)
         .cause(cause)
         .fix(commands(machine))
-        .done();
+        .finish();
     Some(finding)
 }
 
-/// The ptxas of the newest toolkit here that knows the GPUs, else of one to install.
+/// Commands that select the ptxas of the newest installed toolkit that supports the GPUs, or install one.
 fn commands(machine: &Machine) -> Vec<String> {
     let capabilities = gpu::capabilities(machine);
     let first = capabilities.iter().filter_map(|(_, sm)| first_release(*sm)).max();
     let last = capabilities.iter().filter_map(|(_, sm)| dropped_in(*sm)).min();
-    // The last release of CUDA 12 knows every GPU that CUDA 13 dropped.
+    // The last CUDA 12 release supports every GPU that CUDA 13 dropped.
     let wanted = first.unwrap_or(if last.is_some() { (12, 9) } else { (13, 0) });
     let version = |toolkit: &facts::CudaToolkit| minor_of(&toolkit.version.as_ref()?.value);
     let knows = |release: Minor| {
@@ -224,7 +224,7 @@ mod tests {
                 ],
             ),
             Case::new(
-                "a toolkit that knows it is here",
+                "an installed toolkit supports the GPU",
                 machines::with_toolkit(machines::gb10(), "13.0", "/usr/local/cuda"),
                 triton("3.5.0"),
             )
@@ -236,7 +236,7 @@ mod tests {
                 &["(CUDA 12.9) does not know the NVIDIA Thor (11.0)"],
             ),
             Case::new(
-                "by its bytes, whatever the version says",
+                "the binary's release overrides the version",
                 machines::gb10(),
                 vec![env("/v").dist("triton", "3.8.0").ptxas("ptxas", "12.8", &[]).build()],
             )
@@ -260,7 +260,7 @@ mod tests {
                 ],
             ),
             Case::new(
-                "by its own list, whatever its release",
+                "the binary's list overrides its release",
                 machines::gb10(),
                 vec![
                     env("/v")

@@ -9,18 +9,18 @@ pub(super) const RULE: Rule = Rule {
     id: "undefined-symbol",
     title: "a compiled module calls a function that no library here has",
     about: "\
-A module was compiled against other releases of the libraries around it than those that are installed: another Python,
-another copy of a library that its own package brings, or files of two versions of one package mixed by an upgrade that
-was interrupted. The loader looks every function up when the module is imported, and gives up at the first that is gone.
+A module was compiled against other releases of its libraries than the installed ones: another Python, another copy of a
+library that its package bundles, or files of two versions of one package, mixed by an interrupted upgrade. The loader
+resolves every symbol when the module is imported, and fails at the first missing one.
 
 It shows as
   ImportError: .../x.so: undefined symbol: ...
-An extension of torch that is imported before torch lacks torch's functions for Python (THPVariableClass).
+An extension of torch that is imported before torch lacks the symbols of torch's Python bindings (THPVariableClass).
 
-Seen by looking every undefined symbol of the module up in all libraries that the loader would have opened by then.
-Symbols of torch and of CUDA's libraries have rules of their own; modules that no import takes are left out.
+Detected by looking up every undefined symbol of the module in all libraries that the loader has opened by then. Other
+rules cover symbols of torch and of CUDA's libraries; modules that no import opens are left out.
 
-Install the package again in the version that is recorded; where that does not help, build it here.",
+Reinstall the package in the recorded version; if that does not help, build it here.",
     links: &["https://docs.python.org/3/c-api/stable.html"],
     texts: &[Text::new("undefined symbol: THP*", "ImportError: ./smtl_cuda.so: undefined symbol: THPVariableClass")],
     remedy: |seen| {
@@ -45,9 +45,9 @@ fn check(context: &Context) -> Vec<Finding> {
             && native.elf.module == Some(true)
             && native.elf.opened_by.is_some()
             && native.is_for(context.machine)
-            && !native.has_build_beside(|other| other.elf.missing_symbols_total == 0)
+            && !native.has_alternative_build(|other| other.elf.missing_symbols_total == 0)
     };
-    // Without an interpreter, or with another release's, nobody has the Python functions meant: another rule's matter.
+    // Without an interpreter, or with another release's, every Python symbol is missing: `python-outside-venv` reports it.
     let envs = context.envs.iter().filter(|env| {
         env.interpreter.resolved.is_some() && python_outside_venv::other_release(env).is_none()
     });
@@ -55,7 +55,7 @@ fn check(context: &Context) -> Vec<Finding> {
     groups.filter_map(|group| judge(&group)).collect()
 }
 
-/// The first missing symbol, where no other rule has words for any of them.
+/// The first missing symbol, if no other rule covers any of the missing symbols.
 fn gone<'a>(native: &Native<'a>) -> Option<&'a MissingSymbol> {
     let elf = native.elf;
     let of_others = elf.missing_symbols.iter().any(|symbol| {
@@ -80,7 +80,7 @@ fn judge(group: &[Native<'_>]) -> Option<Finding> {
             Confidence::Likely,
             format!(
                 "{} in {} calls {}, which no library here has",
-                first.what(),
+                first.label(),
                 first.env.root,
                 symbol.symbol
             ),
@@ -99,15 +99,15 @@ fn judge(group: &[Native<'_>]) -> Option<Finding> {
     }
     let fix = match first.owner() {
         Some(dist) => {
-            let mut lines = super::damaged_files::again(first.env, &[dist]);
-            lines.push("# where the same version does not load either, build it here:".into());
+            let mut lines = super::damaged_files::reinstall_commands(first.env, &[dist]);
+            lines.push("# if the same version does not load either, build it here:".into());
             lines.extend(build_here(first));
             lines
         }
         None => vec![format!("rm {}", quote(&first.file.path)).into()],
     };
     let cause = "The module and the libraries it is loaded with are of different releases.";
-    Some(draft.cause(cause).fix(fix).done())
+    Some(draft.cause(cause).fix(fix).finish())
 }
 
 #[cfg(test)]
@@ -157,10 +157,14 @@ mod tests {
                 envs[0].interpreter.resolved = Some("/usr/bin/python3.13".into());
                 envs
             }),
-            Case::new("no import takes it", machines::a10(), one("_PyUnicode_Ready", true, false)),
+            Case::new(
+                "a module that no import opens",
+                machines::a10(),
+                one("_PyUnicode_Ready", true, false),
+            ),
             Case::new("a library", machines::a10(), one("own_function", false, true)),
             Case::new(
-                "torch's has a rule of its own",
+                "a torch symbol is left to another rule",
                 machines::a10(),
                 one("_ZN3c105ErrorC2ESs", true, true),
             ),

@@ -4,20 +4,20 @@ use facts::{Confidence, Finding, Gpu, Severity};
 
 pub(super) const RULE: Rule = Rule {
     id: "visible-devices",
-    title: "CUDA_VISIBLE_DEVICES hides the GPU that is asked for",
+    title: "CUDA_VISIBLE_DEVICES hides the requested GPU",
     about: "\
-CUDA numbers the GPUs that CUDA_VISIBLE_DEVICES lists from 0 on, and stops reading the list at the first entry that it
-does not know: empty or -1 hides every GPU, a number or UUID that is not here hides itself and all behind it. A program
-that asks for GPU 1 where one is visible fails the same way.
+CUDA numbers the GPUs in CUDA_VISIBLE_DEVICES from 0, and stops reading the list at the first invalid entry: an empty
+value or -1 hides every GPU, and an index or UUID that does not exist hides itself and all entries after it. A program
+that requests GPU 1 when only one GPU is visible fails in the same way.
 
 It shows as one of
   RuntimeError: No CUDA GPUs are available
   RuntimeError: CUDA error: invalid device ordinal
   ValueError: invalid literal for int() with base 10: 'GPU-52a3a85d-3c55-ca3a-a955-82c69ed360fc'
 
-Seen by reading the variable and comparing it with the GPUs that the driver lists.
+Detected by reading the variable and comparing it with the GPUs that the driver lists.
 
-Unset it, or list numbers that nvidia-smi -L shows; then ask for GPU 0.",
+Unset it, or list indices that nvidia-smi -L shows; then use GPU 0.",
     links: &[
         "https://docs.nvidia.com/cuda/cuda-c-programming-guide/index.html#env-vars",
         "https://github.com/vllm-project/vllm/issues/13815",
@@ -86,33 +86,30 @@ fn check(context: &Context) -> Vec<Finding> {
         draft = draft.evidence(what, gpu.name.source.clone());
     }
     let mut all: Vec<String> = gpus.iter().map(|gpu| gpu.index.to_string()).collect();
-    // A GPU in MIG mode is used by its partitions alone, and a program gets one of them.
+    // A GPU in MIG mode is usable only through its partitions, and a program gets one of them.
     if let Some(uuids) = machine.access.mig_uuids.as_ref().filter(|_| wrong.starts_with("MIG-")) {
         draft = draft.evidence(uuids.value.join(", "), uuids.source.clone());
         all = uuids.value.iter().take(1).cloned().collect();
     }
     vec![
         draft
-            .cause("CUDA stops reading the list at the first entry that it does not know.")
+            .cause("CUDA stops reading the list at the first invalid entry.")
             .fix([
                 "unset CUDA_VISIBLE_DEVICES".to_owned(),
-                format!(
-                    "# or, of those that are here: export CUDA_VISIBLE_DEVICES={}",
-                    all.join(",")
-                ),
+                format!("# or, with existing GPUs: export CUDA_VISIBLE_DEVICES={}", all.join(",")),
             ])
-            .done(),
+            .finish(),
     ]
 }
 
-/// The MIG partitions that are here, as far as it is known.
+/// The existing MIG partitions, as far as known.
 struct Partitions<'a> {
     count: Option<u32>,
     uuids: Option<&'a [String]>,
 }
 
-/// Whether CUDA takes an entry: a number that is here, or the begin of one GPU's UUID. A partition's UUID is wrong where there
-/// is no partition or all of them are others, or where it names a GPU that is not here (`MIG-GPU-<uuid>/<instance>/<instance>`, of drivers before 470).
+/// Whether an entry is valid for CUDA: an existing index, or a prefix of a GPU's UUID. A partition's UUID is invalid if no
+/// partition has it, or if it names a missing GPU (`MIG-GPU-<uuid>/<instance>/<instance>`, of drivers before 470).
 fn known(entry: &str, gpus: &[&Gpu], partitions: &Partitions<'_>) -> bool {
     match entry.parse::<usize>() {
         Ok(number) => number < gpus.len(),
@@ -191,8 +188,8 @@ mod tests {
                 &["GPU-ffff"],
             ),
             Case::new("words", set("all"), vec![]).finds(Error, Certain, &["begins with all"]),
-            Case::new("the begin of its UUID", set("GPU-52a3"), vec![]),
-            Case::new("its number", set("0"), vec![]),
+            Case::new("a prefix of its UUID", set("GPU-52a3"), vec![]),
+            Case::new("its index", set("0"), vec![]),
             Case::new("a partition", set("MIG-377e0049"), vec![]),
             Case::new(
                 "a partition of the GPU here",

@@ -5,11 +5,11 @@ use facts::{Confidence, Finding, Machine, Platform, PyEnv, Severity};
 use std::collections::BTreeMap;
 pub(super) const RULE: Rule = Rule {
     id: "wrong-architecture",
-    title: "a compiled file for another processor",
+    title: "a compiled file for another CPU architecture",
     about: "\
-A package holds machine code for another processor architecture: an x86-64 .so on 64-bit Arm, or the reverse. It
-happens when a wheel is tagged py3-none-any but has compiled files inside, when an environment was copied from another
-machine, and when a container image of the other architecture runs under emulation.
+A package contains machine code for another CPU architecture: an x86-64 .so on 64-bit Arm, or the reverse. This happens
+when a wheel is tagged py3-none-any but contains compiled files, when an environment was copied from another machine,
+and when a container image of the other architecture runs under emulation.
 
 It shows as one of
   OSError: .../x.so: cannot open shared object file: No such file or directory
@@ -18,7 +18,7 @@ although the file is there, as
   exec format error
 or as a module that is not found although its .cpython-312-x86_64-linux-gnu.so is there.
 
-Seen by reading the machine field in the file's ELF header, and the architecture in its name.
+Detected by reading the machine field in the file's ELF header, and the architecture in its name.
 
 Build the package here, or install its wheel for this architecture.",
     links: &[
@@ -55,8 +55,8 @@ fn judge(machine: &Machine, env: &PyEnv) -> Option<Finding> {
         let dist = file.dist.as_deref().unwrap_or("no package");
         strays.entry(dist).or_insert((file.path.as_str(), 0)).1 += 1;
     }
-    // The header of each file tells without its name. A package may carry parts for other processors on purpose (a
-    // debugger does), so only one whose every file is for another counts.
+    // The ELF header decides for files without the architecture in their names. Some packages, such as debuggers, contain
+    // files for several architectures, so a package counts only if all its files are for another one.
     let here = if machine.platform == Platform::LinuxAarch64 { "aarch64" } else { "x86_64" };
     let mut headers: Vec<(&str, &str)> = Vec::new();
     for group in by_owner(env, |native| native.file.dist.is_some()) {
@@ -94,12 +94,12 @@ fn judge(machine: &Machine, env: &PyEnv) -> Option<Finding> {
     let packages: Vec<&str> = names.into_iter().filter(|name| *name != "no package").collect();
     let fix = match packages.is_empty() {
         true => vec![
-            "# make the environment again on this machine: it was copied from another one".into(),
+            "# recreate the environment on this machine: it was copied from another one".into(),
             format!("python3 -m venv --clear {}", quote(&env.root)).into(),
         ],
         false => installer.build_for_this_python(&packages),
     };
-    Some(draft.cause("Python does not load an extension whose name has another architecture, nor the loader its code.").fix(fix).done())
+    Some(draft.cause("Python ignores an extension module named for another architecture, and the loader rejects its code.").fix(fix).finish())
 }
 
 #[cfg(test)]
@@ -145,7 +145,11 @@ mod tests {
                 Certain,
                 &["own-ops: the ELF header says x86_64, as in all its 2"],
             ),
-            Case::new("parts for both on purpose", machines::gb10(), plain(&["x86_64", "aarch64"])),
+            Case::new(
+                "files for both architectures",
+                machines::gb10(),
+                plain(&["x86_64", "aarch64"]),
+            ),
             Case::new("the right one", machines::gb10(), mamba("aarch64")),
             Case::new("the right one on x86-64", machines::a10(), mamba("x86_64")),
             Case::new("off Linux", machines::m3_max(), mamba("x86_64")),

@@ -5,19 +5,19 @@ use facts::{Confidence, Finding, Severity};
 
 pub(super) const RULE: Rule = Rule {
     id: "wsl-gpu",
-    title: "WSL does not reach the GPU of Windows",
+    title: "WSL cannot access the GPU of Windows",
     about: "\
-Under WSL 2 the driver is that of Windows: its libraries are mounted at /usr/lib/wsl/lib and talk to the GPU through
-/dev/dxg. A Linux driver installed inside WSL hides them. A GPU that Windows itself does not offer (no NVIDIA GPU, a
-driver older than WSL's needs, a data-centre GPU in TCC mode, WSL 1) is not there either.
+WSL 2 uses the Windows driver: its libraries are mounted at /usr/lib/wsl/lib and access the GPU through /dev/dxg. A
+Linux driver installed inside WSL hides them. WSL also has no GPU if Windows does not provide one: no NVIDIA GPU, a
+driver too old for WSL, a data-centre GPU in TCC mode, or WSL 1.
 
 It shows as one of
   nvidia-container-cli: initialization error: WSL environment detected but no adapters were found
   Failed to initialize NVML: GPU access blocked by the operating system
 
-Seen by an NVML that refuses, or a libcuda that is missing, while the kernel is WSL's.
+Detected by NVML failing to initialize, or a missing libcuda, while the kernel is WSL's.
 
-Update WSL and the Windows driver, take every NVIDIA driver package out of WSL, and restart WSL.",
+Update WSL and the Windows driver, uninstall every NVIDIA driver package inside WSL, and restart WSL.",
     links: &[
         "https://docs.nvidia.com/cuda/wsl-user-guide/index.html",
         "https://github.com/microsoft/WSL/issues/9962",
@@ -28,7 +28,7 @@ Update WSL and the Windows driver, take every NVIDIA driver package out of WSL, 
         Text::new("GPU access blocked by the operating system", "Failed to initialize NVML: GPU access blocked by the operating system\nFailed to properly shut down NVML: GPU access blocked by the operating system"),
         Text::new("/usr/lib/wsl/lib/libcuda.so.1: cannot open shared object file", "OSError: /usr/lib/wsl/lib/libcuda.so.1: cannot open shared object file: No such file or directory"),
     ],
-    remedy: |_| host::mend_wsl(),
+    remedy: |_| host::repair_wsl(),
     needs: &[Need::Wsl],
     check: Some(check),
     #[cfg(test)]
@@ -46,8 +46,8 @@ fn check(context: &Context) -> Vec<Finding> {
         access::evidence(draft, context)
             .fact("the kernel is", container)
             .cause("The driver is that of Windows; its libraries are not here, or a Linux driver hides them.")
-            .fix(host::mend_wsl())
-            .done(),
+            .fix(host::repair_wsl())
+            .finish(),
     ]
 }
 
@@ -72,7 +72,7 @@ mod tests {
             )
             .finds(Error, Likely, &["blocked the request", "apt-get purge"]),
             Case::new("WSL with its GPU", machines::within(machines::rtx4090(), "wsl"), torch()),
-            Case::new("nobody wants one", wsl(), vec![]),
+            Case::new("no torch with CUDA", wsl(), vec![]),
             Case::new("no WSL", machines::x86(), torch()),
         ]
     }

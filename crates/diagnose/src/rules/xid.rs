@@ -8,26 +8,26 @@ pub(super) const RULE: Rule = Rule {
     id: "xid",
     title: "the driver wrote a numbered error (Xid) into the kernel's log",
     about: "\
-NVIDIA's driver numbers what goes wrong on a GPU. 13, 31 and 43 come from the program that ran (an address or an
-instruction that is wrong) and only seldom from the GPU; 45 follows another error. 48, 63, 64, 92, 94, 95 and 140 are
-errors of the GPU's memory, 74 and 144 to 150 of an NVLink, 79 is a GPU that fell off the bus, and 119 and 120 are its
-firmware, which stopped answering. 154 is no error: it states the recovery that the others require. The process that
-is named saw a CUDA error at the same time. The number decides; the words after it differ between drivers.
+NVIDIA's driver numbers the errors of a GPU. 13, 31 and 43 usually come from the running program (an invalid address or
+instruction) and rarely from the GPU; 45 follows another error. 48, 63, 64, 92, 94, 95 and 140 are memory errors, 74 and
+144 to 150 NVLink errors, 79 means the GPU fell off the bus, and 119 and 120 that its firmware stopped answering. 154 is
+not an error: it states the recovery action for the others. The named process got a CUDA error at the same time. Only
+the number is reliable; the text after it differs between drivers.
 
 It shows as
   NVRM: Xid (PCI:0000:43:00): 13, pid='<unknown>', name=<unknown>, Graphics Exception: ESR 0x52e7b0=0x101000e
 
-Seen in the kernel's log by dmesg, where that may be read: since the last boot, and as far back as its ring reaches.
+Detected in the kernel log (dmesg), if it is readable: since the last boot, as far back as the ring buffer reaches.
 
-Run a program that caused 13 or 31 under compute-sanitizer; on another GPU as well, since one that fails on a single
-GPU alone points to the hardware. Memory errors: reset the GPU when it is idle. A lost GPU needs a reboot.",
+Run a program that caused 13 or 31 under compute-sanitizer, and on another GPU as well: an error on only one GPU points
+to the hardware. Memory errors: reset the GPU when it is idle. A lost GPU needs a reboot.",
     links: &["https://docs.nvidia.com/deploy/xid-errors/index.html"],
     texts: &[
         // https://github.com/vllm-project/vllm/issues/5901
         Text::new("NVRM: Xid (PCI:*): {number}", "[93297.027938] NVRM: Xid (PCI:0000:43:00): 13, pid='<unknown>', name=<unknown>, Graphics Exception: ESR 0x52e7b0=0x101000e 0x52e7b4=0x4 0x52e7a8=0xc81eb60 0x52e7ac=0x1174"),
     ],
     remedy: |seen| {
-        let mut lines: Vec<String> = host::where_the_driver_is(seen.machine()).into_iter().collect();
+        let mut lines: Vec<String> = host::driver_location_remark(seen.machine()).into_iter().collect();
         lines.push("sudo dmesg | grep -E 'NVRM|Xid'".into());
         lines.push("firstlight doctor".into());
         lines
@@ -75,8 +75,8 @@ fn finding(machine: &Machine, number: u32, lines: &[&Xid], source: &str) -> Find
     let bus = lines.first().map_or("", |xid| xid.pci_bus.as_str());
     let (cause, fix) = match known.map(|xid| xid.of) {
         Some(Origin::Program) => (
-            "The program that ran on the GPU used an address or an instruction that is wrong; the GPU is good again as soon as \
-             the program has ended. The same program failing on one GPU alone points to that GPU.",
+            "The program on the GPU used an invalid address or instruction; the GPU is usable again when the program has \
+             ended. If the same program fails on only one GPU, that GPU may be faulty.",
             vec![inspect, "compute-sanitizer python your_program.py".to_owned()],
         ),
         Some(Origin::Cleanup) => (
@@ -84,8 +84,8 @@ fn finding(machine: &Machine, number: u32, lines: &[&Xid], source: &str) -> Find
             vec![inspect],
         ),
         Some(Origin::Memory) => (
-            "The GPU's memory has errors. What could be contained ended the program that used the memory; the row or page is \
-             replaced at the next reset, and a GPU that has no spare rows left has to be replaced.",
+            "The GPU's memory has errors. A contained error ended the program that used the memory; the row or page is \
+             replaced at the next reset, and a GPU without spare rows has to be replaced.",
             vec![
                 "nvidia-smi --query --display=ECC,ROW_REMAPPER,PAGE_RETIREMENT".to_owned(),
                 "# with no program on it:".to_owned(),
@@ -93,7 +93,7 @@ fn finding(machine: &Machine, number: u32, lines: &[&Xid], source: &str) -> Find
             ],
         ),
         Some(Origin::Link) => (
-            "A link between GPUs failed; programs that used it ended. One that fails again has a bad bridge, baseboard or GPU.",
+            "A link between GPUs failed, and programs that used it ended. If it fails again, the bridge, baseboard or GPU is bad.",
             vec!["nvidia-smi nvlink --errorcounters".to_owned(), inspect],
         ),
         Some(Origin::Lost) => (
@@ -102,12 +102,12 @@ fn finding(machine: &Machine, number: u32, lines: &[&Xid], source: &str) -> Find
             vec![inspect, "sudo reboot".to_owned()],
         ),
         Some(Origin::Driver) => {
-            ("The driver or the GPU's firmware reports an error of its own.", vec![inspect])
+            ("The driver or the GPU's firmware reports an internal error.", vec![inspect])
         }
         None => ("NVIDIA's catalogue of Xid errors says what this number means.", vec![inspect]),
     };
-    let here = host::where_the_driver_is(machine).into_iter();
-    draft.cause(cause).fix(here.chain(fix)).done()
+    let here = host::driver_location_remark(machine).into_iter();
+    draft.cause(cause).fix(here.chain(fix)).finish()
 }
 
 #[cfg(test)]

@@ -238,7 +238,7 @@ pub(crate) fn with_code(containers: u32, images: &[&str]) -> Elf {
 }
 
 /// A file that needs a library that the loader does not find.
-pub(crate) fn lacking(name: &str) -> Elf {
+pub(crate) fn elf_missing_library(name: &str) -> Elf {
     let needed = Needed { name: name.into(), path: None, found_by: None, other: None };
     Elf { needed: vec![needed], ..elf() }
 }

@@ -1,4 +1,5 @@
-//! The statement: an in-toto attestation with the predicate "test result", and the comparison of a node with it.
+//! The statement of a certificate: an in-toto attestation with the predicate "test result"; and the comparison of a node with
+//! it.
 
 use facts::CompactCollect;
 use facts::{DoctorReport, ParityReport, RunManifest, StackFile, Status};
@@ -14,7 +15,7 @@ const PREDICATE: &str = "https://in-toto.io/attestation/test-result/v0.1";
 /// Largest accepted difference between the clocks of the signing and the verifying node.
 const CLOCK_SKEW: Duration = Duration::from_secs(300);
 
-/// A finished check.
+/// The results of a finished check.
 pub(crate) struct Checked<'a> {
     pub(crate) node: Node,
     pub(crate) parity: &'a ParityReport,
@@ -95,7 +96,7 @@ pub(super) fn of(checked: &Checked<'_>) -> Value {
     })
 }
 
-/// Why a node is refused.
+/// Why a node is refused: one sentence per reason, empty if it is accepted.
 pub(crate) type Refusals = Vec<String>;
 
 /// Compares a node with a statement whose signature is valid. `hash` returns the SHA-256 of the file with this path, or

@@ -113,7 +113,7 @@ pub(crate) struct FleetChoice {
     pub(crate) fleet_port: Option<u16>,
     /// Instead of checking, write the file that runs this check on a cluster.
     #[arg(long, value_name = "KIND", value_enum, conflicts_with_all = ["sarif", "gpu"])]
-    pub(crate) emit: Option<Emitted>,
+    pub(crate) emit: Option<ClusterFile>,
     /// Number of nodes in the file, if the format needs it.
     #[arg(long, value_name = "N", value_parser = one_or_more::<u32>, default_value_t = 2, requires = "emit")]
     pub(crate) nodes: u32,
@@ -131,7 +131,7 @@ pub(crate) struct FleetChoice {
 
 /// Files that run a check on a cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Emitted {
+pub(crate) enum ClusterFile {
     /// A HealthCheckProgram for slurmd, which drains a node with findings.
     SlurmHealthcheck,
     /// An Indexed Job that checks N nodes as one fleet.
@@ -184,7 +184,7 @@ pub(crate) struct CheckGpu {
 
 /// Arguments of the process that measures several GPUs.
 #[derive(Debug, Args)]
-pub(crate) struct Together {
+pub(crate) struct GroupArguments {
     /// The driver's indices of the visible GPUs, in their order.
     #[arg(long, value_delimiter = ',')]
     pub(crate) gpus: Vec<u32>,

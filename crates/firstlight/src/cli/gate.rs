@@ -1,6 +1,6 @@
 //! Arguments of `gate`.
 
-use super::{Waiting, percent};
+use super::{DriverTimeout, percent};
 use clap::Args;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -32,7 +32,7 @@ pub(crate) struct Gate {
     #[arg(long, value_name = "TIME", default_value = "24h", value_parser = time_span)]
     pub(crate) max_age: Duration,
     #[command(flatten)]
-    pub(crate) waiting: Waiting,
+    pub(crate) waiting: DriverTimeout,
 }
 
 /// A duration with its unit: minutes, hours or days.

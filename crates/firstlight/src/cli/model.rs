@@ -1,12 +1,12 @@
 //! Arguments of the commands that create and run models.
 
-use super::{BackendArg, States, Waiting, byte_size, number, one_or_more, token, whole};
+use super::{BackendArg, DriverTimeout, States, byte_size, number, one_or_more, token, whole};
 use clap::{Args, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
 /// The model.
 #[derive(Debug, Clone, Args)]
-pub(crate) struct Named {
+pub(crate) struct ModelName {
     /// A model's folder, a GGUF file, or org/name in the Hugging Face cache.
     ///
     /// org/name@REVISION is a branch, a tag or a commit of it; org/name:FILE.gguf, or org/name:Q4_K_M, one of its GGUF files.
@@ -99,13 +99,13 @@ pub(crate) struct Fit {
     #[command(flatten)]
     pub(crate) split: Split,
     #[command(flatten)]
-    pub(crate) waiting: Waiting,
+    pub(crate) waiting: DriverTimeout,
 }
 
 impl Fit {
     /// The model.
-    pub(crate) fn named(&self) -> Named {
-        Named { model: self.model.clone(), download: self.download }
+    pub(crate) fn named(&self) -> ModelName {
+        ModelName { model: self.model.clone(), download: self.download }
     }
 }
 
@@ -168,7 +168,7 @@ impl WeightFormat {
 #[derive(Debug, Args)]
 pub(crate) struct Quantize {
     #[command(flatten)]
-    pub(crate) named: Named,
+    pub(crate) named: ModelName,
     /// Folder to write, empty or new.
     #[arg(value_name = "OUT")]
     pub(crate) output: PathBuf,
@@ -180,7 +180,7 @@ pub(crate) struct Quantize {
 #[derive(Debug, Args)]
 pub(crate) struct Convert {
     #[command(flatten)]
-    pub(crate) named: Named,
+    pub(crate) named: ModelName,
     /// Folder to write, empty or new.
     #[arg(value_name = "OUT", required_unless_present = "show_map")]
     pub(crate) output: Option<PathBuf>,
@@ -214,7 +214,7 @@ impl From<Layout> for models::CheckpointLayout {
 #[derive(Debug, Args)]
 pub(crate) struct Logits {
     #[command(flatten)]
-    pub(crate) named: Named,
+    pub(crate) named: ModelName,
     /// Token ids: 1,2,3.
     #[arg(long, value_name = "ID,..", value_parser = token, value_delimiter = ',', required = true)]
     pub(crate) ids: Vec<u32>,
@@ -261,7 +261,7 @@ impl From<WeightType> for models::Storage {
 #[derive(Debug, Args)]
 pub(crate) struct Run {
     #[command(flatten)]
-    pub(crate) named: Named,
+    pub(crate) named: ModelName,
     /// A message to answer with the model's chat template, or text to continue if the model has none.
     ///
     /// Without it and without -p, --chat or --ids, it is read from standard input; on a terminal, a chat starts.
@@ -354,7 +354,7 @@ impl Run {
 #[derive(Debug, Args)]
 pub(crate) struct Chat {
     #[command(flatten)]
-    pub(crate) named: Named,
+    pub(crate) named: ModelName,
     /// System message.
     #[arg(long, alias = "system-prompt", value_name = "TEXT", allow_hyphen_values = true)]
     pub(crate) system: Option<String>,

@@ -1,11 +1,11 @@
-use super::Waiting;
+use super::DriverTimeout;
 use clap::Args;
 use setup::Arch;
 use std::path::PathBuf;
 
 /// The machine that a command is about.
 #[derive(Debug, Clone, Args)]
-pub(crate) struct Which {
+pub(crate) struct MachineChoice {
     /// Another machine by name: a100, l4, t4, rtx3090, gh200, thor, cpu-x86_64.
     #[arg(long, value_name = "NAME", default_value = "this")]
     pub(crate) machine: String,
@@ -20,7 +20,7 @@ pub(crate) struct Which {
     pub(crate) driver: Option<String>,
 }
 
-impl Which {
+impl MachineChoice {
     /// Whether it is the local machine.
     pub(crate) fn is_this(&self) -> bool {
         self.machine == "this" && self.gpu.is_none()
@@ -59,7 +59,7 @@ pub(crate) struct Plan {
     #[arg(long, value_name = "plan.toml", conflicts_with_all = ["wants", "purpose", "machine", "gpu", "driver", "python", "cuda", "allow_source", "community"])]
     pub(crate) from: Option<PathBuf>,
     #[command(flatten)]
-    pub(crate) machine: Which,
+    pub(crate) machine: MachineChoice,
     /// Show what works on which platform, with reasons, instead of a plan; --explain adds source and date.
     #[arg(long, conflicts_with_all = ["wants", "purpose", "from", "python", "cuda", "allow_source", "community", "lock", "emit"])]
     pub(crate) matrix: bool,
@@ -88,7 +88,7 @@ pub(crate) struct Plan {
     #[arg(short, long, value_name = "FILE", requires = "emit")]
     pub(crate) output: Option<PathBuf>,
     #[command(flatten)]
-    pub(crate) waiting: Waiting,
+    pub(crate) waiting: DriverTimeout,
 }
 
 /// A Python release.

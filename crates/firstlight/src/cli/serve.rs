@@ -1,7 +1,7 @@
 //! Arguments of `firstlight serve`, with vLLM's names.
 
 use super::{
-    BackendArg, Gpus, Named, Split, States, WeightType, gibibytes, one_or_more, share, whole,
+    BackendArg, Gpus, ModelName, Split, States, WeightType, gibibytes, one_or_more, share, whole,
 };
 use clap::Args;
 use clap::builder::PossibleValuesParser;
@@ -9,7 +9,7 @@ use clap::builder::PossibleValuesParser;
 #[derive(Debug, Args)]
 pub(crate) struct Serve {
     #[command(flatten)]
-    pub(crate) named: Named,
+    pub(crate) named: ModelName,
     /// Address to listen on. 0.0.0.0 is every address of this machine: set a key then.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
     pub(crate) host: String,

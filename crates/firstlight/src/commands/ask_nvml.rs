@@ -1,7 +1,7 @@
 //! `firstlight ask-nvml`, hidden: the process that calls the driver for others, so that they never hang.
 
 use crate::Outcome;
-use crate::cli::{AskNvml, Waiting};
+use crate::cli::{AskNvml, DriverTimeout};
 use crate::message_reader::{MessageReader, tell};
 use crate::own_program::own_program;
 use facts::LoadState;
@@ -37,7 +37,7 @@ pub(super) fn watched() -> std::io::Result<MessageReader<GpuStates>> {
 }
 
 /// This machine; the driver is queried through this program.
-pub(super) fn live(waiting: &Waiting) -> Source {
+pub(super) fn live(waiting: &DriverTimeout) -> Source {
     let patience = waiting.wait.map_or(Source::PATIENCE, Duration::from_secs_f64);
     let source = Source::live().with_patience(patience);
     match own_program() {

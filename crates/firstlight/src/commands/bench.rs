@@ -5,7 +5,7 @@ mod model;
 
 use super::ask_nvml::live;
 use crate::backend::{self, DeviceNotice};
-use crate::cli::{Bench, BenchCommand, Storage, Waiting};
+use crate::cli::{Bench, BenchCommand, DriverTimeout, Storage};
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::progress::Progress;
@@ -90,7 +90,7 @@ pub(super) fn run(arguments: &Bench, output: &Output) -> anyhow::Result<Outcome>
     }
     let beside = arguments.baseline.as_deref().and_then(|name| baseline(&report, name));
     output.either(
-        &Shown { device: &device, report: &report, baseline: beside.as_ref() },
+        &JsonReport { device: &device, report: &report, baseline: beside.as_ref() },
         |style| {
             let shown = beside.as_ref().map(|beside| terminal::baseline(beside, style));
             terminal::bench(&report, style)
@@ -108,7 +108,7 @@ fn say(device: &DeviceNotice, output: &Output) -> anyhow::Result<()> {
 
 /// The output of `bench --json`.
 #[derive(Serialize)]
-struct Shown<'a> {
+struct JsonReport<'a> {
     device: &'a DeviceNotice,
     #[serde(flatten)]
     report: &'a BenchReport,
@@ -315,7 +315,7 @@ pub(super) fn measure(
     let mut at = String::new();
     let (on_gpu, began) = (plan.backend == BackendKind::Cuda, Instant::now());
     // A new source each time: the time limit of one source for a driver would be over before the last kernel is timed.
-    let moment = || probe::moment(&live(&Waiting { wait: None }), on_gpu);
+    let moment = || probe::moment(&live(&DriverTimeout { wait: None }), on_gpu);
     let (before, ticks) = moment();
     let mut report = ::bench::run(plan, standing, peers, |step| match step {
         Step::Begins { case, peer: None, .. } => {

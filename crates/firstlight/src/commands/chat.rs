@@ -5,7 +5,7 @@ mod input;
 mod session;
 mod words;
 
-use crate::backend::{self, Chosen};
+use crate::backend::{self, OpenedDevice};
 use crate::cli::{self, Chat};
 use crate::commands::render_templates;
 use crate::failure::{self, Failure};
@@ -18,7 +18,7 @@ use crate::tokenizer;
 use crate::{Outcome, output};
 use device::Device;
 use facts::SCHEMA;
-use input::{Input, Read};
+use input::{Input, InputEvent};
 use models::{
     Capacity, ChatTemplate, LargestStep, Model, Sampling, Scheduler, StepBudget, Tokenizer,
 };
@@ -27,7 +27,7 @@ use session::{Session, Settings};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use words::Word;
+use words::ChatLine;
 
 /// Default context length of a conversation.
 const CONTEXT: usize = 16_384;
@@ -64,11 +64,11 @@ pub(super) fn run(arguments: &Chat, output: &Output) -> anyhow::Result<Outcome> 
         let step = step_of(device)?;
         loading::fit(&model.architecture, device, dtype, (capacity, step)).map(|_| ())
     };
-    let Chosen { device, told, .. } = choice.end(fit)?;
+    let OpenedDevice { device, told, .. } = choice.end(fit)?;
     told.notice(output);
     let step = step_of(&device)?;
-    let crew = RankProcesses::start(place.ranks, told.backend())?;
-    let split = (crew.as_ref(), &*folder);
+    let other_ranks = RankProcesses::start(place.ranks, told.backend())?;
+    let split = (other_ranks.as_ref(), &*folder);
     let Loaded { mut engine, .. } =
         loading::open_on(split, model, device, dtype, (capacity, step))?;
     let best = engine.budget();
@@ -114,9 +114,9 @@ fn converse(
     let mut was_interrupted = false;
     loop {
         let text = match input.read()? {
-            Read::Message(text) => text,
-            Read::Interrupted if was_interrupted => return Ok(outcome),
-            Read::Interrupted => {
+            InputEvent::Message(text) => text,
+            InputEvent::Interrupted if was_interrupted => return Ok(outcome),
+            InputEvent::Interrupted => {
                 was_interrupted = true;
                 say(
                     output,
@@ -124,38 +124,38 @@ fn converse(
                 );
                 continue;
             }
-            Read::End => return Ok(outcome),
+            InputEvent::End => return Ok(outcome),
         };
         was_interrupted = false;
         let done = match words::of(&text) {
-            Word::Nothing => Ok(()),
-            Word::Exit => return Ok(outcome),
-            Word::Help => {
+            ChatLine::Nothing => Ok(()),
+            ChatLine::Exit => return Ok(outcome),
+            ChatLine::Help => {
                 say(output, HELP);
                 Ok(())
             }
-            Word::Reset => {
+            ChatLine::Reset => {
                 session.reset();
                 say(output, "started a new conversation");
                 Ok(())
             }
-            Word::System(text) => {
+            ChatLine::System(text) => {
                 session.set_system(Some(text));
                 say(output, "the system message is set");
                 Ok(())
             }
-            Word::ShowSystem => {
+            ChatLine::ShowSystem => {
                 say(output, session.system().unwrap_or("there is no system message"));
                 Ok(())
             }
-            Word::Unknown(word) => {
+            ChatLine::Unknown(word) => {
                 let what = format!("there is no command {word}");
                 Err(Failure::hinted(
                     what,
                     "/help lists the commands; start the line with a space to send it as a message",
                 ))
             }
-            Word::Say(text) => {
+            ChatLine::Say(text) => {
                 let answered = session.answer(text, output, interrupted);
                 answered.and_then(|answer| answer.print(output))
             }

@@ -18,7 +18,7 @@ use super::gpu_group::chosen;
 use super::{bench, doctor, report as run_reports, verify};
 use crate::Outcome;
 use crate::backend::{self, DeviceNotice};
-use crate::cli::{BackendArg, Check, Environment, FleetChoice, Waiting};
+use crate::cli::{BackendArg, Check, DriverTimeout, Environment, FleetChoice};
 use crate::cores;
 use crate::destination;
 use crate::output::Output;
@@ -130,7 +130,7 @@ fn whole(arguments: &Check, output: &Output) -> anyhow::Result<Outcome> {
     let begun: Arc<OnceLock<String>> = Arc::default();
     if arguments.fleet.part.is_none() {
         let begun = Arc::clone(&begun);
-        stopping::tell_on_signals(move || match begun.get() {
+        stopping::print_on_signals(move || match begun.get() {
             Some(path) => format!(
                 "interrupted: {path} is incomplete; `firstlight check --report {path}` writes a report of the finished part"
             ),
@@ -214,7 +214,7 @@ fn whole(arguments: &Check, output: &Output) -> anyhow::Result<Outcome> {
     let since = Instant::now();
     let mut bench: Option<BenchReport> = None;
     let mut memory = None;
-    let mut together = group::Together::default();
+    let mut together = group::GroupResults::default();
     siblings.iter_mut().for_each(Sibling::time);
     for backend in backends {
         let mut saved = Ok(());
@@ -408,7 +408,7 @@ impl Installed {
     /// Times them in another session than the one that verified them.
     fn time_in(&mut self, session: Session) {
         if let Some(environment) = self.started() {
-            environment.go_on_in(session);
+            environment.switch_session(session);
         }
     }
 }
@@ -418,7 +418,7 @@ fn patient(environment: &Environment, until: Option<Instant>) -> Environment {
     let left = until.map(|until| until.saturating_duration_since(Instant::now()));
     let most = left.map_or(30.0, |left| (left.as_secs_f64() / 3.0).clamp(2.0, 30.0));
     let wait = environment.waiting.wait.or(Some(most));
-    Environment { waiting: Waiting { wait }, ..environment.clone() }
+    Environment { waiting: DriverTimeout { wait }, ..environment.clone() }
 }
 
 fn record<'a>(

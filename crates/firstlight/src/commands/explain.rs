@@ -12,7 +12,7 @@ use crate::failure::Failure;
 use crate::output::Output;
 use diagnose::{Cause, Entity, Leader, Match, RULES};
 use facts::{DoctorReport, Evidence, Finding, SCHEMA};
-use pasted::Asked;
+use pasted::Query;
 use report::terminal;
 use serde::Serialize;
 
@@ -29,7 +29,7 @@ struct Explanation<'a> {
     /// The doctor's errors and warnings about packages that the text names.
     findings: &'a [Finding],
     /// The most similar rules, if there is no other result.
-    similar: Vec<Listed>,
+    similar: Vec<RuleEntry>,
     /// Which memory ran out, if the text reports it (row R1-05).
     #[serde(skip_serializing_if = "Option::is_none")]
     out_of_memory: Option<&'static str>,
@@ -90,13 +90,13 @@ struct ExplainedEntity<'a> {
 }
 
 #[derive(Serialize)]
-struct Listing {
+struct RuleList {
     schema: u32,
-    rules: Vec<Listed>,
+    rules: Vec<RuleEntry>,
 }
 
 #[derive(Serialize)]
-struct Listed {
+struct RuleEntry {
     rule: &'static str,
     title: &'static str,
 }
@@ -104,7 +104,7 @@ struct Listed {
 pub(super) fn run(arguments: &Explain, output: &Output) -> anyhow::Result<Outcome> {
     let Some(asked) = &arguments.text else { return list(output) };
     match pasted::read(asked)? {
-        Asked::Rule(rule) => {
+        Query::Rule(rule) => {
             let report = examine(&arguments.environment)?;
             let mut found = diagnose::explain_rule(rule, &report.machine, &report.envs);
             managed::into_venv(&mut found.fix, &managed::interpreters(&report.envs));
@@ -119,11 +119,11 @@ pub(super) fn run(arguments: &Explain, output: &Output) -> anyhow::Result<Outcom
             };
             output.either(&document, |style| text::by_name(&found, style))?;
         }
-        Asked::Text(pasted) => {
+        Query::Text(pasted) => {
             let report = examine(&arguments.environment)?;
             return by_text(&pasted, &report, output);
         }
-        Asked::Unknown(id) => return Err(unknown(&id)),
+        Query::Unknown(id) => return Err(unknown(&id)),
     }
     Ok(Outcome::Good)
 }
@@ -210,12 +210,12 @@ fn unknown(id: &str) -> anyhow::Error {
     Failure::hinted(format!("there is no rule `{id}`"), hint)
 }
 
-fn listed(rule: &'static diagnose::Rule) -> Listed {
-    Listed { rule: rule.id, title: rule.title }
+fn listed(rule: &'static diagnose::Rule) -> RuleEntry {
+    RuleEntry { rule: rule.id, title: rule.title }
 }
 
 fn list(output: &Output) -> anyhow::Result<Outcome> {
-    let listing = Listing { schema: SCHEMA, rules: RULES.iter().map(listed).collect() };
+    let listing = RuleList { schema: SCHEMA, rules: RULES.iter().map(listed).collect() };
     let rows: Vec<(&str, &str)> = RULES.iter().map(|rule| (rule.id, rule.title)).collect();
     output.either(&listing, |style| terminal::listing(&rows, style))?;
     Ok(Outcome::Good)

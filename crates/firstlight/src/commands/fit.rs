@@ -241,7 +241,7 @@ impl Need<'_> {
             "backend": backend.as_str(), "ranks": ranks, "storage": Storage::Bf16.as_str(),
             "weights_bytes": footprint.weights, "states_bytes": footprint.states,
             "caches_bytes": footprint.caches, "workspace_bytes": footprint.workspace,
-            "recorded_steps_bytes": footprint.recorded,
+            "recorded_steps_bytes": footprint.graphs,
             "peak_bytes": footprint.peak(), "available": free,
         })
     }

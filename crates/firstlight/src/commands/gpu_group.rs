@@ -6,10 +6,10 @@
 
 pub(super) mod chosen;
 
-use self::chosen::{Chosen, VISIBLE};
+use self::chosen::{VISIBLE, WorkingGpu};
 use super::ask_nvml::{self, GpuStates};
 use crate::Outcome;
-use crate::cli::Together;
+use crate::cli::GroupArguments;
 use crate::message_reader::{MessageReader, Received, tell};
 use crate::progress::Progress;
 use ::bench::sustained;
@@ -31,7 +31,7 @@ enum GroupMessage {
     Sustained(SustainedReport),
 }
 
-pub(super) fn run(arguments: &Together) -> anyhow::Result<Outcome> {
+pub(super) fn run(arguments: &GroupArguments) -> anyhow::Result<Outcome> {
     // Without its parent, this process has no purpose.
     std::thread::spawn(|| {
         let mut line = String::new();
@@ -68,7 +68,7 @@ const LONGER: Duration = Duration::from_secs(90);
 /// A group of GPUs to measure.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Group<'a> {
-    pub(super) gpus: &'a [Chosen],
+    pub(super) gpus: &'a [WorkingGpu],
     /// Facts about their links.
     pub(super) machine: &'a Machine,
     /// The environment whose NCCL is used, if one was selected.

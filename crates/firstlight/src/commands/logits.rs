@@ -1,11 +1,11 @@
 //! `firstlight logits`: writes a model's logits for given tokens, to compare them with another implementation.
 
-use crate::backend::{self, Chosen};
+use crate::backend::{self, OpenedDevice};
 use crate::cli::Logits;
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::run_folder::write_atomically;
-use crate::stages::Team;
+use crate::stages::ModelRanks;
 use crate::{Outcome, destination, hub, loading, tensors};
 use device::Device;
 use facts::{CompactCollect, SCHEMA};
@@ -17,14 +17,14 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 pub(super) fn run(arguments: &Logits, output: &Output) -> anyhow::Result<Outcome> {
-    let team = Team::of(arguments.split, arguments.stages, arguments.backend)?;
-    let Some(team) = team else { return Ok(Outcome::Good) };
+    let model_ranks = ModelRanks::of(arguments.split, arguments.stages, arguments.backend)?;
+    let Some(model_ranks) = model_ranks else { return Ok(Outcome::Good) };
     let choice = backend::begin(arguments.backend);
     destination::file(&arguments.output)?;
     let folder = hub::locate(&arguments.named)?;
     destination::not_of(&files_in(&folder), &arguments.output)?;
     let model = Model::read(&folder)?.with_scan_states(arguments.states.held())?;
-    let model = team.part(model)?;
+    let model = model_ranks.part(model)?;
     let (family, vocabulary) = (model.architecture.family, model.architecture.vocabulary);
     let tokens = arguments.ids.len();
     let capacity = Capacity { sequences: 1, tokens };
@@ -35,10 +35,10 @@ pub(super) fn run(arguments: &Logits, output: &Output) -> anyhow::Result<Outcome
     let fit = |device: &Device| {
         loading::fit(&model.architecture, device, dtype, (capacity, step)).map(|_| ())
     };
-    let Chosen { device, told, .. } = choice.end(fit)?;
+    let OpenedDevice { device, told, .. } = choice.end(fit)?;
     let backend = told.backend();
-    let crew = team.crew(backend)?;
-    let split = (crew.as_ref(), &*folder);
+    let other_ranks = model_ranks.other_ranks(backend)?;
+    let split = (other_ranks.as_ref(), &*folder);
     let mut engine = loading::open_on(split, model, device, dtype, (capacity, step))?.engine;
     let mut logits = Vec::with_capacity(tokens * vocabulary);
     for ids in arguments.ids.chunks(chunk) {

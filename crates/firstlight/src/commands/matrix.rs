@@ -3,7 +3,7 @@
 use super::ask_nvml::live;
 use super::plan::named;
 use crate::Outcome;
-use crate::cli::{Matrix, Plan, Waiting, Which};
+use crate::cli::{DriverTimeout, MachineChoice, Matrix, Plan};
 use crate::output::Output;
 use facts::{InstallPlan, PlanTarget, Support, SupportCell, SupportMatrix};
 use probe::ProbeOptions;
@@ -20,8 +20,8 @@ pub(super) fn of_plan(arguments: &Plan, output: &Output) -> anyhow::Result<Outco
 }
 
 fn show(
-    machine: &Which,
-    waiting: &Waiting,
+    machine: &MachineChoice,
+    waiting: &DriverTimeout,
     sources: bool,
     output: &Output,
 ) -> anyhow::Result<Outcome> {

@@ -1,6 +1,6 @@
 //! `firstlight op`: one op on tensors from a file.
 
-use crate::backend::{self, Chosen, DeviceNotice};
+use crate::backend::{self, DeviceNotice, OpenedDevice};
 use crate::cli::Op;
 use crate::failure::Failure;
 use crate::output::Output;
@@ -16,14 +16,14 @@ use std::path::Path;
 use std::time::Instant;
 
 #[derive(Serialize)]
-struct Ran {
+struct OpRun {
     schema: u32,
     op: &'static str,
     backend: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     device: Option<DeviceNotice>,
     variant: String,
-    refused: Vec<Refused>,
+    refused: Vec<RefusedVariant>,
     launches: u64,
     millis: f64,
     outputs: BTreeMap<String, OutputTensor>,
@@ -31,7 +31,7 @@ struct Ran {
 }
 
 #[derive(Serialize)]
-struct Refused {
+struct RefusedVariant {
     variant: &'static str,
     reason: String,
 }
@@ -58,7 +58,7 @@ pub(super) fn run(arguments: &Op, output: &Output) -> anyhow::Result<Outcome> {
     destination::not_of(std::slice::from_ref(input), into)?;
     let inputs = tensors::read(input)?;
     let call = op.bind(&inputs, &settings)?;
-    let mut ran = Ran {
+    let mut ran = OpRun {
         schema: SCHEMA,
         op: op.spec().name,
         backend: BackendKind::Cpu.as_str(),
@@ -78,7 +78,7 @@ pub(super) fn run(arguments: &Op, output: &Output) -> anyhow::Result<Outcome> {
     } else {
         let select =
             |device: &Device| call.select(device, arguments.variant.as_deref()).map(|_| ());
-        let Chosen { device, told, .. } =
+        let OpenedDevice { device, told, .. } =
             backend::begin(arguments.backend).end(|device| Ok(select(device)?))?;
         ran.backend = told.backend().as_str();
         ran.device = Some(told);
@@ -86,7 +86,7 @@ pub(super) fn run(arguments: &Op, output: &Output) -> anyhow::Result<Outcome> {
         ran.variant = selection.chosen.to_owned();
         let refused = selection.refused.into_iter();
         ran.refused = refused
-            .map(|refusal| Refused { variant: refusal.variant, reason: refusal.reason })
+            .map(|refusal| RefusedVariant { variant: refusal.variant, reason: refusal.reason })
             .collect();
         let mut execution = call.prepare(&device, selection.chosen)?;
         ran.millis = execution.time()?;
@@ -111,7 +111,7 @@ fn settings(given: &[String]) -> anyhow::Result<Settings> {
     Ok(settings)
 }
 
-fn write(outputs: &TensorMap, into: &Path, ran: &mut Ran) -> anyhow::Result<()> {
+fn write(outputs: &TensorMap, into: &Path, ran: &mut OpRun) -> anyhow::Result<()> {
     // A kernel that left an element unwritten must not produce a file that looks like a result.
     if let Some((name, at)) =
         outputs.iter().find_map(|(name, tensor)| tensor.first_nan().map(|at| (name, at)))
@@ -128,7 +128,7 @@ fn write(outputs: &TensorMap, into: &Path, ran: &mut Ran) -> anyhow::Result<()> 
     Ok(())
 }
 
-fn text(ran: &Ran, output: &Output) -> String {
+fn text(ran: &OpRun, output: &Output) -> String {
     let mut out = ran.device.as_ref().map_or_else(String::new, |told| told.text(output));
     // Writing to a String cannot fail, here and below.
     let _ =

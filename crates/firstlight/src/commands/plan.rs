@@ -6,7 +6,7 @@ use super::ask_nvml::live;
 use super::doctor::{cache_folder, model, native_cache};
 use super::matrix;
 use crate::Outcome;
-use crate::cli::{Plan, Which};
+use crate::cli::{MachineChoice, Plan};
 use crate::destination;
 use crate::failure::{Failure, hint_for_write};
 use crate::output::Output;
@@ -258,7 +258,7 @@ fn of_profile(name: &str) -> anyhow::Result<PlanRequest> {
 }
 
 /// The selected machine; `None` for this one.
-pub(super) fn named(which: &Which) -> anyhow::Result<Option<PlanTarget>> {
+pub(super) fn named(which: &MachineChoice) -> anyhow::Result<Option<PlanTarget>> {
     if which.is_this() {
         return match which.driver {
             None => Ok(None),

@@ -4,7 +4,7 @@ use crate::cores;
 use crate::{Outcome, loading, stopping};
 use device::Device;
 use facts::BackendKind;
-use models::{Architecture, ModelError, Opening, Ranks, ShardRank, follow};
+use models::{Architecture, ModelError, OpenRequest, Ranks, ShardRank, follow};
 use serde::{Deserialize, Serialize};
 use std::io::BufRead;
 use std::net::SocketAddr;
@@ -44,7 +44,7 @@ pub(super) fn run() -> anyhow::Result<Outcome> {
 }
 
 /// A device for this process's part of a model, after checking that it fits.
-pub(crate) fn open(own: &Architecture, opening: &Opening) -> anyhow::Result<Device> {
+pub(crate) fn open(own: &Architecture, opening: &OpenRequest) -> anyhow::Result<Device> {
     let open = backends::open(opening.backend);
     let device = open.map_err(|why| ModelError::Device(why.to_string()))?;
     // Rank 0 has checked the host memory for all ranks, unless they may be on different hosts.

@@ -5,17 +5,17 @@ mod measured;
 mod prompts;
 
 use crate::Outcome;
-use crate::backend::{self, Chosen};
+use crate::backend::{self, OpenedDevice};
 use crate::cli::{Run, as_typed};
 use crate::failure::Failure;
 use crate::hub;
 use crate::loading::{self, Loaded};
 use crate::output::Output;
 use crate::phases::{self, Phases};
-use crate::stages::Team;
+use crate::stages::ModelRanks;
 use device::Device;
 use listener::{GenerationRecord, Listener};
-use measured::{Again, Measured, Started};
+use measured::{Recomputation, RunTimes, Started};
 use models::{
     Batch, Capacity, Engine, FinishReason, LargestStep, LogitsOf, LogitsSelection, Model, Request,
     Sampling, StepBudget,
@@ -35,12 +35,12 @@ pub(super) fn run(arguments: &Run, output: &Output) -> anyhow::Result<Outcome> {
     }
     let output = &output.quiet(arguments.quiet);
     let asked = prompts::read(arguments)?;
-    let team = Team::of(arguments.split, arguments.stages, arguments.backend)?;
-    let Some(team) = team else { return Ok(Outcome::Good) };
+    let model_ranks = ModelRanks::of(arguments.split, arguments.stages, arguments.backend)?;
+    let Some(model_ranks) = model_ranks else { return Ok(Outcome::Good) };
     let choice = backend::begin(arguments.backend);
     let folder = hub::locate(&arguments.named)?;
     let model = Model::read(&folder)?.with_scan_states(arguments.states.held())?;
-    let model = team.part(model)?;
+    let model = model_ranks.part(model)?;
     phases.done("config and weight headers");
     let tokenizer = prompts::read_tokenizer(arguments, &folder, model.architecture.vocabulary)?;
     let prompts = prompts::prompts(&asked, arguments, &folder, tokenizer.as_ref())?;
@@ -82,12 +82,12 @@ pub(super) fn run(arguments: &Run, output: &Output) -> anyhow::Result<Outcome> {
         let step = step_of(chunk_of(device)?);
         loading::fit(&model.architecture, device, dtype, (capacity, step)).map(|_| ())
     };
-    let Chosen { device, told, open_seconds } = choice.end(fit)?;
+    let OpenedDevice { device, told, open_seconds } = choice.end(fit)?;
     phases.done("waiting for the device to open");
     told.notice(output);
     let chunk = chunk_of(&device)?;
-    let crew = team.crew(told.backend())?;
-    let split = (crew.as_ref(), &*folder);
+    let other_ranks = model_ranks.other_ranks(told.backend())?;
+    let split = (other_ranks.as_ref(), &*folder);
     let Loaded { mut engine, predicted_bytes, read_bytes } =
         loading::open_on(split, model, device, dtype, (capacity, step_of(chunk)))?;
     let load_seconds = phases.done("loading the weights").as_secs_f64();
@@ -131,7 +131,7 @@ pub(super) fn run(arguments: &Run, output: &Output) -> anyhow::Result<Outcome> {
     });
     // Before bandwidth is measured, which allocates memory.
     let memory = predicted_bytes.zip(loading::highest(engine.device()));
-    let measured = Measured::new(&*engine, dtype, &requests, &heard, again)
+    let measured = RunTimes::new(&*engine, dtype, &requests, &heard, again)
         .with_memory(memory)
         .with_start(told, started, arguments.verbose);
     measured.print(output, &texts, &ended.collect::<Vec<_>>())?;
@@ -176,7 +176,7 @@ fn read_again(
     prompt: &[u32],
     heard: &GenerationRecord,
     chunk: usize,
-) -> anyhow::Result<Again> {
+) -> anyhow::Result<Recomputation> {
     let start = Instant::now();
     for ids in prompt.chunks(chunk) {
         engine.step(&Batch::new().with(0, ids), LogitsSelection::Last)?;
@@ -190,5 +190,5 @@ fn read_again(
         }
         _ => None,
     };
-    Ok(Again { prompt_seconds, difference })
+    Ok(Recomputation { prompt_seconds, difference })
 }

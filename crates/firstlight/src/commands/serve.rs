@@ -6,7 +6,7 @@ mod origins;
 mod sizes;
 
 use crate::Outcome;
-use crate::backend::{self, Chosen};
+use crate::backend::{self, OpenedDevice};
 use crate::cli::Serve;
 use crate::commands::render_templates;
 use crate::failure::Failure;
@@ -18,11 +18,11 @@ use crate::rank_processes::{RankProcesses, first_of};
 use crate::source_tree;
 use crate::stopping;
 use crate::tokenizer;
-use api::{ServerExit, Texts};
+use api::{ServerExit, TextProcessor};
 use lines::{Lines, Listening};
 use models::{Model, Pooler, Tokenizer};
 use serving::{EngineBuilder, EngineError, MetricLabels, Service, ServiceLimits};
-use sizes::Room;
+use sizes::EngineSizes;
 use std::io::ErrorKind;
 use std::net::TcpListener;
 use std::path::Path;
@@ -58,9 +58,10 @@ pub(super) fn run(arguments: &Serve, output: &Output) -> anyhow::Result<Outcome>
     // A port in use is reported before the model is loaded.
     let socket = listen(&arguments.host, arguments.port)?;
     let storage = arguments.dtype.into();
-    let room =
-        |device: &device::Device| Room::of(&model.architecture, device, storage, &arguments.sizes);
-    let Chosen { device, told, .. } = choice.end(|device| room(device).map(|_| ()))?;
+    let room = |device: &device::Device| {
+        EngineSizes::of(&model.architecture, device, storage, &arguments.sizes)
+    };
+    let OpenedDevice { device, told, .. } = choice.end(|device| room(device).map(|_| ()))?;
     let room = room(&device)?;
     let names = names(arguments);
     let limits = ServiceLimits {
@@ -83,14 +84,14 @@ pub(super) fn run(arguments: &Serve, output: &Output) -> anyhow::Result<Outcome>
         labels: MetricLabels { model: names[0].clone(), engine: "0".to_owned() },
         process_start,
     };
-    let Room { capacity, step, .. } = room;
+    let EngineSizes { capacity, step, .. } = room;
     // The other ranks exit with this command, whatever the engine's thread does.
-    let crew = RankProcesses::start(place.ranks, told.backend())?.map(Arc::new);
-    let own = crew.clone();
+    let other_ranks = RankProcesses::start(place.ranks, told.backend())?.map(Arc::new);
+    let own = other_ranks.clone();
     let build: EngineBuilder = Box::new(move || {
         let split = (own.as_deref(), &*folder);
         let loaded = loading::open_on(split, model, device, storage, (capacity, step));
-        Ok(loaded.map_err(|error| EngineError::from(Unbuilt(error)))?.engine)
+        Ok(loaded.map_err(|error| EngineError::from(EngineBuildError(error)))?.engine)
     });
     let (service, engine) = Service::start(settings, build)?;
     let settings = api::ApiSettings {
@@ -117,7 +118,7 @@ pub(super) fn run(arguments: &Serve, output: &Output) -> anyhow::Result<Outcome>
             lines.end("stopped");
             Ok(Outcome::Good)
         }
-        Ok(Err(error)) => Err(match error.downcast::<Unbuilt>() {
+        Ok(Err(error)) => Err(match error.downcast::<EngineBuildError>() {
             Ok(unbuilt) => unbuilt.0,
             Err(error) => match error.downcast::<models::ModelError>() {
                 Ok(error) => (*error).into(),
@@ -130,15 +131,15 @@ pub(super) fn run(arguments: &Serve, output: &Output) -> anyhow::Result<Outcome>
 
 /// Why the engine could not be built, with the command's hints.
 #[derive(Debug)]
-struct Unbuilt(anyhow::Error);
+struct EngineBuildError(anyhow::Error);
 
-impl std::fmt::Display for Unbuilt {
+impl std::fmt::Display for EngineBuildError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{:#}", self.0)
     }
 }
 
-impl std::error::Error for Unbuilt {}
+impl std::error::Error for EngineBuildError {}
 
 fn process_start() -> Instant {
     let now = Instant::now();
@@ -176,7 +177,11 @@ fn pooler(folder: &Path, settings: Option<&str>) -> anyhow::Result<Result<Pooler
     Ok(Ok(made))
 }
 
-fn texts(folder: &Path, vocabulary: usize, pooler_config: Option<&str>) -> anyhow::Result<Texts> {
+fn texts(
+    folder: &Path,
+    vocabulary: usize,
+    pooler_config: Option<&str>,
+) -> anyhow::Result<TextProcessor> {
     let tokenizer = Tokenizer::read(folder).map_err(|error| {
         let hint = "put the tokenizer published with the weights into the same folder";
         Failure::hinted(error.to_string(), hint)
@@ -185,7 +190,7 @@ fn texts(folder: &Path, vocabulary: usize, pooler_config: Option<&str>) -> anyho
     let template = render_templates::by_this_program(folder).map_err(|error| error.to_string());
     let stop_ids = models::stop_ids(folder, Some(&tokenizer))?;
     let pooler = pooler(folder, pooler_config)?;
-    Ok(Texts { tokenizer, template, stop_ids, pooler })
+    Ok(TextProcessor { tokenizer, template, stop_ids, pooler })
 }
 
 fn listen(host: &str, port: u16) -> anyhow::Result<TcpListener> {

@@ -48,7 +48,7 @@ pub(super) fn run(arguments: &Verify, output: &Output) -> anyhow::Result<Outcome
     if let Some(python) = &python {
         report.rows.extend(unmet(python, &plan.ops, &report));
     }
-    output.either(&Shown { report: &report, devices: &devices }, |style| {
+    output.either(&JsonReport { report: &report, devices: &devices }, |style| {
         terminal::parity(&report, style)
     })?;
     Ok(outcome(&report))
@@ -84,7 +84,7 @@ pub(super) fn no_kernels(ops: &[String]) -> anyhow::Error {
 
 /// The output of `verify --json`.
 #[derive(Serialize)]
-struct Shown<'a> {
+struct JsonReport<'a> {
     #[serde(flatten)]
     report: &'a ParityReport,
     devices: &'a [DeviceNotice],

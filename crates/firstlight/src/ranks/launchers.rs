@@ -37,7 +37,7 @@ pub(super) enum Leader {
     /// The first of Slurm's nodes in this variable: `gpu[01-04,07]`.
     FirstOfNodes(&'static str),
     /// It does not.
-    NotTold,
+    Unset,
 }
 
 const BLANK: Launcher = Launcher {
@@ -49,7 +49,7 @@ const BLANK: Launcher = Launcher {
     local_size: None,
     around_others: false,
     also: None,
-    leader: Leader::NotTold,
+    leader: Leader::Unset,
     port: None,
     job: &[],
     hint: "",

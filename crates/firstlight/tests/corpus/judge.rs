@@ -12,11 +12,11 @@ pub(crate) struct Pair {
     pub(crate) rule: &'static str,
     /// How the rule finds it.
     pub(crate) found: Detection,
-    /// The error message of the row, by which `explain` finds the rule; empty if there is none.
-    pub(crate) says: &'static str,
-    /// Files of site-packages that this system's loader opens in this order: the last one fails with the message in
-    /// the broken environment, and all load in the healthy one. Empty if the loader does not show the row.
-    pub(crate) opens: &'static [&'static str],
+    /// The row's error message, for which `explain` must find the rule; empty if there is none.
+    pub(crate) message: &'static str,
+    /// Files of site-packages that this system's dynamic loader opens in this order: in the broken environment the last one
+    /// fails with the message, in the healthy one all load. Empty if the failure does not occur in the loader.
+    pub(crate) loads: &'static [&'static str],
     /// Other rules that correctly find errors in the broken environment.
     pub(crate) also: &'static [&'static str],
     /// Builds the broken environment, or the healthy one.
@@ -50,21 +50,21 @@ pub(crate) enum Detection {
     /// By its files: a finding of this severity, with this text in its evidence.
     Files(Severity, &'static str),
     /// By its error message, which `explain` confirms by the environment.
-    Words,
+    Message,
 }
 
 /// The default values of a pair.
 pub(crate) const PAIR: Pair = Pair {
     name: "",
     rule: "",
-    found: Detection::Words,
-    says: "",
-    opens: &[],
+    found: Detection::Message,
+    message: "",
+    loads: &[],
     also: &[],
     build: |_| World::on("x86-cpu"),
 };
 
-/// The problems of a pair.
+/// The failed checks of a pair.
 pub(crate) fn judge(pair: &Pair) -> Vec<String> {
     let mut problems = Vec::new();
     broken(pair, &mut |what| problems.push(format!("{} (broken): {what}", pair.name)));
@@ -94,19 +94,19 @@ fn broken(pair: &Pair, problem: &mut dyn FnMut(String)) {
             problem(format!("{} is not found as {severity:?} by {evidence}: {own:?}", pair.rule));
         }
     }
-    if !pair.says.is_empty() {
-        explains(pair, pair.says, &report, problem);
+    if !pair.message.is_empty() {
+        check_explanation(pair, pair.message, &report, problem);
     }
-    if let Some(last) = world.open(pair.opens).last() {
-        if !last.contains(pair.says) {
-            problem(format!("the loader says {last}"));
+    if let Some(last) = world.open(pair.loads).last() {
+        if !last.contains(pair.message) {
+            problem(format!("the loader reports {last}"));
         }
-        explains(pair, &format!("ImportError: {last}"), &report, problem);
+        check_explanation(pair, &format!("ImportError: {last}"), &report, problem);
     }
 }
 
 /// Checks that `explain` ranks the rule first and the environment confirms it.
-fn explains(pair: &Pair, words: &str, report: &Report, problem: &mut dyn FnMut(String)) {
+fn check_explanation(pair: &Pair, words: &str, report: &Report, problem: &mut dyn FnMut(String)) {
     let matches = diagnose::explain(words, &report.machine, &report.envs);
     let first =
         matches.first().map(|found| (found.rule.id, found.confirmed_here, found.fix.is_empty()));
@@ -128,14 +128,14 @@ fn healthy(pair: &Pair, problem: &mut dyn FnMut(String)) {
             problem(format!("{:?}: {}", finding.severity, finding.title));
         }
     }
-    let matches = diagnose::explain(pair.says, &report.machine, &report.envs);
+    let matches = diagnose::explain(pair.message, &report.machine, &report.envs);
     if matches.iter().any(|found| found.rule.id == pair.rule && found.confirmed_here == Some(true))
     {
-        problem(format!("{:?} is confirmed", pair.says));
+        problem(format!("{:?} is confirmed", pair.message));
     }
-    let said = world.open(pair.opens);
-    if said.iter().any(|line| line != "opened") || said.len() != pair.opens.len() {
-        problem(format!("the loader says {said:?}"));
+    let reported = world.open(pair.loads);
+    if reported.iter().any(|line| line != "opened") || reported.len() != pair.loads.len() {
+        problem(format!("the loader reports {reported:?}"));
     }
 }
 

@@ -7,7 +7,7 @@ use super::weights::CpuProjection;
 use super::{Cpu, CpuExperts, Memory};
 use crate::engine::LogitsSelection;
 use crate::program::{
-    Append, Attend, CacheId, Convolution, Executor, Input, RmsNorm, StateId, Unmixed, convolve,
+    Append, Attend, CacheId, Convolution, Executor, Input, MixerError, RmsNorm, StateId, convolve,
     exactly,
 };
 use crate::{ModelError, Ranks};
@@ -81,11 +81,11 @@ impl Executor<Cpu> for Run<'_> {
         of: &CpuProjection,
         x: Input<'_>,
         parts: [&[usize]; N],
-    ) -> Result<[Tensor; N], Unmixed> {
+    ) -> Result<[Tensor; N], MixerError> {
         let mut made = self.parts(of, x, &parts);
         if let Some(share) = &self.share {
             let values = made.iter_mut().map(|part| part.view_mut().unwrap_or_default());
-            share.sum_all(values).map_err(Unmixed::Sum)?;
+            share.sum_all(values).map_err(MixerError::Sum)?;
         }
         Ok(exactly(made))
     }

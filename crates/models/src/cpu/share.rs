@@ -43,7 +43,7 @@ impl<'a> Share<'a> {
         if sums.is_empty() {
             return Ok(());
         }
-        self.ranks.sum(&mut sums)?;
+        self.ranks.all_reduce(&mut sums)?;
         let (sums, squares) = sums.split_at(x.len());
         let Some((width, eps)) = norm else {
             add_scaled(x, sums, factor);
@@ -64,7 +64,7 @@ impl<'a> Share<'a> {
     ) -> Result<(), ModelError> {
         let values: Vec<&mut [f32]> = values.collect();
         let mut all: Vec<f32> = values.iter().flat_map(|values| values.iter().copied()).collect();
-        self.ranks.sum(&mut all)?;
+        self.ranks.all_reduce(&mut all)?;
         let mut rest = &all[..];
         for values in values {
             let (sums, behind) = rest.split_at(values.len());
@@ -87,7 +87,7 @@ impl<'a> Share<'a> {
             all[first..first + width].copy_from_slice(own);
         }
         // The other ranks have zeros there.
-        self.ranks.sum(&mut all)?;
+        self.ranks.all_reduce(&mut all)?;
         Ok((all, vocabulary))
     }
 }

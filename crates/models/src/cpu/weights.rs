@@ -111,8 +111,8 @@ impl<'a> Weights<'a> {
                     let of = |size: usize| at.start * size..at.end * size;
                     values.sorted(own.clone(), &mut into.values[of(width)])?;
                     let zeros = if form.zeros { of(groups) } else { 0..0 };
-                    let factors = [&mut into.scales[of(groups)], &mut into.zeros[zeros]];
-                    shared(values, own, factors, groups)?;
+                    let scales_and_zeros = [&mut into.scales[of(groups)], &mut into.zeros[zeros]];
+                    shared(values, own, scales_and_zeros, groups)?;
                 }
                 start += rows.count;
             }
@@ -237,11 +237,11 @@ fn shared(
 ) -> Result<(), ModelError> {
     let own = values.groups();
     if own == groups {
-        return values.factors(rows, scales, zeros);
+        return values.scales_and_zeros(rows, scales, zeros);
     }
-    let mut factors = vec![0f32; 2 * rows.len() * own];
-    let (own_scales, own_zeros) = factors.split_at_mut(rows.len() * own);
-    values.factors(rows, own_scales, own_zeros)?;
+    let mut scales_and_zeros = vec![0f32; 2 * rows.len() * own];
+    let (own_scales, own_zeros) = scales_and_zeros.split_at_mut(rows.len() * own);
+    values.scales_and_zeros(rows, own_scales, own_zeros)?;
     let shares = groups / own;
     for (into, from) in [(scales, own_scales), (zeros, own_zeros)] {
         into.iter_mut().enumerate().for_each(|(at, into)| *into = from[at / shares]);

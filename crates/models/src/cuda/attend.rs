@@ -10,23 +10,23 @@ use ops::attention::{AttentionCall, Keys, Values};
 use ops::{DType, OpError, Tensor};
 use ops_cuda::decoder;
 
-/// Number of query tokens from which on a sequence's keys and values are copied into contiguous memory first.
+/// Minimum number of query tokens of a sequence whose keys and values are first copied into contiguous memory.
 const MANY_QUERIES: usize = 128;
 
-/// Maximum bytes of contiguous keys, and of values; longer sequences are read from the pages.
-const MOST_BYTES: usize = 64 << 20;
+/// Maximum bytes of contiguous keys, and of contiguous values; longer sequences are read from the paged cache.
+const MAX_BYTES: usize = 64 << 20;
 
 /// Device memory for contiguous keys and values, for sequences of `tokens` tokens.
 pub(super) fn bytes(of: &Architecture, tokens: usize) -> u64 {
     let attention = of.layers.iter().filter(|layer| matches!(layer.mixer, Mixer::Attention(_)));
     let widest = attention.map(|layer| layer.mixer.cached()).max().unwrap_or(0);
     let all = tokens.next_multiple_of(BLOCK).saturating_mul(widest);
-    DType::Bf16.bytes_of(all).min(2 * MOST_BYTES) as u64
+    DType::Bf16.bytes_of(all).min(2 * MAX_BYTES) as u64
 }
 
 impl Run<'_> {
-    /// Contiguous keys and values of one sequence, if it has many query tokens: kernels for many queries do not read
-    /// pages and are several times as fast as those that do.
+    /// Contiguous copies of one sequence's keys and values, if it has many query tokens: the kernels for prefill need
+    /// contiguous memory, and are several times as fast as those that read pages.
     fn contiguous_cache(
         &self,
         group: &Group,
@@ -36,19 +36,19 @@ impl Run<'_> {
             let of_row = pool.shape()[2..].iter().product::<usize>();
             pool.dtype().bytes_of(group.table_width() * BLOCK * of_row)
         };
-        let fits = pools.into_iter().all(|pool| bytes(pool) <= MOST_BYTES);
-        let brings = fits && group.rows.len() >= MANY_QUERIES;
-        let Some(keys) = group.keys_known.filter(|_| brings) else { return Ok(None) };
-        let bring = |pool: &Tensor| {
+        let fits = pools.into_iter().all(|pool| bytes(pool) <= MAX_BYTES);
+        let copies = fits && group.rows.len() >= MANY_QUERIES;
+        let Some(keys) = group.keys_known.filter(|_| copies) else { return Ok(None) };
+        let copy = |pool: &Tensor| {
             let (blocks, of_row) = (group.table_width(), &pool.shape()[2..]);
-            let own = self.tensor(&[&[blocks * BLOCK], of_row].concat(), pool.dtype())?;
+            let contiguous = self.tensor(&[&[blocks * BLOCK], of_row].concat(), pool.dtype())?;
             // Copied as 32-bit words.
-            let words = own.dtype().bytes_of(own.len()) / 4 / blocks.max(1);
-            let buffers = [pool.on()?, group.table.on()?, own.on()?];
+            let words = contiguous.dtype().bytes_of(contiguous.len()) / 4 / blocks.max(1);
+            let buffers = [pool.on()?, group.table.on()?, contiguous.on()?];
             self.push(decoder::take(self.device, buffers, blocks, words)?)?;
-            own.rows(0, keys)?.shaped(&[&[1, keys], of_row].concat())
+            contiguous.rows(0, keys)?.shaped(&[&[1, keys], of_row].concat())
         };
-        Ok(Some([bring(pools[0])?, bring(pools[1])?]))
+        Ok(Some([copy(pools[0])?, copy(pools[1])?]))
     }
 
     /// Computes attention for a group's tokens; `q` and `o` cover all tokens of the pass.
@@ -64,7 +64,7 @@ impl Run<'_> {
             [_] => Ok(x.clone()),
             _ => group.of(x, &of_token(x)),
         };
-        // If no sequence has cached tokens, the new keys are all keys, and contiguous.
+        // Without cached tokens the new keys are all keys, and they are contiguous.
         let new = call.new.filter(|_| group.fresh);
         let new = match (new, values) {
             (Some([k, v]), _) => Some([of_group(k)?, of_group(v)?]),

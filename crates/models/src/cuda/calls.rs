@@ -10,11 +10,11 @@ use super::{Cuda, failed};
 use crate::ModelError;
 use crate::engine::LogitsSelection;
 use crate::program::{
-    Append, Attend, CacheId, Convolution, Executor, Input, RmsNorm, Rotation, StateId, Unmixed,
+    Append, Attend, CacheId, Convolution, Executor, Input, MixerError, RmsNorm, Rotation, StateId,
     convolve, exactly,
 };
 use device::cuda::DeviceError;
-use ops::linear::{ConvStep, Epilogue, LinearCall, NormPrologue, Out};
+use ops::linear::{ConvStep, Epilogue, LinearCall, NormPrologue, OutputType};
 use ops::rmsnorm::{Activation, RmsNormCall, RmsNormOptions};
 use ops::{DType, OpError, RecurrentCall, States, Tensor, TokenRangeCall, Typed};
 use ops_cuda::decoder;
@@ -171,7 +171,7 @@ impl Run<'_> {
         } else {
             x
         };
-        let (size @ [rows, width], out) = ([x.shape()[0], of.outputs()], Some(Out::F32));
+        let (size @ [rows, width], out) = ([x.shape()[0], of.outputs()], Some(OutputType::F32));
         let call = LinearCall { norm, scale: self.logits_scale, out, ..of.of(&x) };
         if let Some(share) = &self.share {
             return self.whole_rows(share, call, size);
@@ -201,7 +201,7 @@ impl Executor<Cuda> for Run<'_> {
         of: &CudaProjection,
         x: Input<'_>,
         parts: [&[usize]; N],
-    ) -> Result<[Tensor; N], Unmixed> {
+    ) -> Result<[Tensor; N], MixerError> {
         match &self.share {
             Some(share) => Ok(exactly(self.project_to_sum(share, of, x, &parts)?)),
             None => Ok(self.project(of, x, parts)?),
@@ -215,7 +215,7 @@ impl Executor<Cuda> for Run<'_> {
         part: &[usize],
     ) -> Result<Tensor, OpError> {
         let made = [self.tensor(&[self.pass.tokens, width(part)], DType::F32)?];
-        self.project_rows(of, x, (Epilogue::Identity, Some(Out::F32)), &made)?;
+        self.project_rows(of, x, (Epilogue::Identity, Some(OutputType::F32)), &made)?;
         self.by_token(&made[0], part)
     }
 

@@ -11,7 +11,7 @@ use ops_cuda::decoder;
 
 /// Inputs with a few values per row, in device memory.
 #[derive(Debug)]
-pub(super) struct Chooser {
+pub(super) struct SamplingInputs {
     controls: Tensor,
     top_k: Tensor,
     seed: Tensor,
@@ -23,8 +23,8 @@ pub(super) struct Chooser {
     pub(super) stops: Tensor,
 }
 
-impl Chooser {
-    /// Sizes per row of the lists that [`Chooser::push`] appends to a step's lists.
+impl SamplingInputs {
+    /// Sizes per row of the lists that [`SamplingInputs::push`] appends to a step's lists.
     pub(super) const ROWS: [usize; 4] = [CONTROLS, 1, 2, MOST_STOPS];
 
     /// Appends the lists of the rows, then of `padding` padding rows.

@@ -20,7 +20,7 @@ const FEWEST_BLOCKS: usize = 16;
 pub(super) const STEPS_IN_FLIGHT: usize = 4;
 
 /// Device memory for graphs: their tensors and the driver's memory. The least recently launched graph is evicted.
-pub(super) const RECORDED_BYTES: u64 = 128 << 20;
+pub(super) const GRAPH_BYTES: u64 = 128 << 20;
 
 /// Minimum bytes counted per captured launch: the driver allocates graph memory in large pieces that graphs share.
 const LAUNCH_BYTES: u64 = 4 << 10;
@@ -37,7 +37,7 @@ pub(super) struct DecodeGraphs {
 
 impl DecodeGraphs {
     pub(super) fn new() -> Self {
-        Self { graphs: LruMap::new(RECORDED_BYTES), logits: None }
+        Self { graphs: LruMap::new(GRAPH_BYTES), logits: None }
     }
 
     /// The graph size for a batch. There are few sizes, because each capture takes time and memory.

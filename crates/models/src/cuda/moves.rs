@@ -16,7 +16,7 @@ const MOST_VALUES: usize = 4096;
 
 /// The copy lists for the sequences of one pass.
 #[derive(Debug)]
-pub(super) struct Moves {
+pub(super) struct CopyLists {
     plan: Pieces,
     /// Source piece in the pool for each piece of the separate memory.
     gather: Arc<Buffer>,
@@ -83,7 +83,7 @@ impl Pieces {
     }
 }
 
-impl Moves {
+impl CopyLists {
     /// For the states of a pool `[slots, rows, ..]`.
     pub(super) fn new(
         pool: &Tensor,

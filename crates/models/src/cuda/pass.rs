@@ -1,7 +1,7 @@
 //! Data shared by every layer of one step: which tokens belong to which sequence, and the location of their states and
 //! caches.
 
-use super::choose::Chooser;
+use super::choose::SamplingInputs;
 use super::group::Group;
 use crate::choice::{Choice, MOST_STOPS};
 use crate::engine::Batch;
@@ -38,7 +38,7 @@ pub(super) struct Pass {
     /// The sequences in order, grouped into those that decode one token each and those that prefill.
     pub(super) groups: Vec<Group>,
     /// Sampling inputs, if sampling is captured with the pass.
-    pub(super) chooser: Option<Chooser>,
+    pub(super) chooser: Option<SamplingInputs>,
 }
 
 /// The host's values of a group's integer inputs, for planning.
@@ -185,7 +185,7 @@ impl Pass {
         stream: &Stream,
     ) -> Result<(Self, Buffer), OpError> {
         let mut packed = Packed::default();
-        let lists = [1, 1, 1, 1, 0, 1, 1, width].into_iter().chain(Chooser::ROWS);
+        let lists = [1, 1, 1, 1, 0, 1, 1, width].into_iter().chain(SamplingInputs::ROWS);
         for length in lists {
             // Offsets have one more entry than there are sequences.
             let length = if length == 0 { sequences + 1 } else { length * sequences };
@@ -210,7 +210,7 @@ impl Pass {
         let slots = pass.groups[0].slots.on()?;
         let slots = Tensor::on_gpu(Arc::clone(slots), &[sequences], DType::I32)?;
         let first = OF_TOKENS + OF_GROUP;
-        let chooser = Chooser::over((&packed, &whole), first, sequences, draw, slots)?;
+        let chooser = SamplingInputs::over((&packed, &whole), first, sequences, draw, slots)?;
         Ok((Self { chooser: Some(chooser), ..pass }, whole))
     }
 
@@ -225,7 +225,7 @@ impl Pass {
         let padding = self.sequences.saturating_sub(batch.sequences.len());
         let (all, width) = (0..batch.sequences.len(), self.groups[0].table_width());
         let mut packed = pack((batch, before), &[all], pages, |_| width, padding);
-        Chooser::push(&mut packed, how, self.sequences.saturating_sub(how.len()));
+        SamplingInputs::push(&mut packed, how, self.sequences.saturating_sub(how.len()));
         stream.write(whole, packed.whole().bytes()).map_err(device_error)
     }
 
@@ -274,7 +274,7 @@ impl Pass {
         vocabulary: usize,
     ) -> Result<PlannedLaunches, OpError> {
         let group = &self.groups[0];
-        let next = decoder::Next {
+        let next = decoder::DecodeIndices {
             chosen: chosen.on()?,
             stops: stops.on()?,
             most: MOST_STOPS,

@@ -3,7 +3,7 @@
 use super::Memory;
 use super::gather::StepLaunches;
 use super::group::Group;
-use super::moves::Moves;
+use super::moves::CopyLists;
 use super::pass::Pass;
 use super::share::{Collective, ConnectedGpus, Share};
 use super::states::Part;
@@ -71,7 +71,7 @@ pub(crate) struct Run<'a> {
     pub(super) logits_scale: f64,
     plans: &'a RefCell<Plans>,
     /// Cached copy lists of states, by shape and parts.
-    moves: RefCell<BTreeMap<Vec<usize>, Arc<Moves>>>,
+    moves: RefCell<BTreeMap<Vec<usize>, Arc<CopyLists>>>,
     /// The recorded pieces, if the step is to be captured.
     kept: Option<RefCell<StepLaunches>>,
     /// The tensor for the logits of a step to be captured; as many of its rows are used as the step has.
@@ -162,14 +162,14 @@ impl<'a> Run<'a> {
         pool: &Tensor,
         parts: &[Part],
         group: &Group,
-    ) -> Result<Arc<Moves>, OpError> {
+    ) -> Result<Arc<CopyLists>, OpError> {
         let mut key = pool.shape().to_vec();
         key.push(group.rows.start);
         key.extend(parts.iter().flat_map(|(first, count)| [*first, *count]));
         if let Some(moves) = self.moves.borrow().get(&key) {
             return Ok(Arc::clone(moves));
         }
-        let moves = Arc::new(Moves::new(pool, parts, &group.slots_known, self.stream)?);
+        let moves = Arc::new(CopyLists::new(pool, parts, &group.slots_known, self.stream)?);
         self.moves.borrow_mut().insert(key, Arc::clone(&moves));
         Ok(moves)
     }

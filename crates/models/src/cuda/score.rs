@@ -1,6 +1,6 @@
 //! Log-probabilities of prompt tokens; the logits stay on the GPU.
 
-use super::choose::Chooser;
+use super::choose::SamplingInputs;
 use super::decode::{integers, values};
 use super::{CudaEngine, failed};
 use crate::engine::{Batch, LogitsSelection};
@@ -30,7 +30,7 @@ impl CudaEngine {
         let (rows, vocabulary, stream) = (tokens.len(), logits.shape()[1], &self.stream);
         let (masks, greedy) = (logprobs::masks_of(tokens, vocabulary), Sampling::default());
         let choices = logprobs::choices(&masks, &greedy);
-        let chooser = Chooser::now(&choices, &vec![0; rows], vocabulary, stream)?;
+        let chooser = SamplingInputs::now(&choices, &vec![0; rows], vocabulary, stream)?;
         let top = logprobs::likeliest(vocabulary);
         let zeros = |shape: &[usize], dtype| Tensor::zeros(stream, shape, dtype);
         let (token, logprob) = (zeros(&[rows], DType::I32)?, zeros(&[rows], DType::F32)?);

@@ -20,7 +20,7 @@
 mod layout;
 mod owners;
 
-pub(super) use owners::{ReceiveBuffers, room};
+pub(super) use owners::{ReceiveBuffers, receive_buffers_size};
 
 use super::pass::device_error;
 use super::run::Run;
@@ -28,11 +28,11 @@ use super::weights::CudaProjection;
 use crate::program::{Input, RmsNorm};
 use device::cuda::{Buffer, DeviceError, Event};
 use layout::{Layout, Part};
-use ops::linear::{Epilogue, LinearCall, Out};
+use ops::linear::{Epilogue, LinearCall, OutputType};
 use ops::{DType, OpError, Tensor};
 use ops_cuda::decoder;
-use ops_cuda::decoder::{JoinOwn, PartialResults};
-use owners::{CopyKind, least, part};
+use ops_cuda::decoder::{OwnedRowReduction, PartialResults};
+use owners::{CopyKind, min_divided_tokens, part};
 use std::cell::RefCell;
 use std::ops::Range;
 use std::sync::Arc;
@@ -71,7 +71,7 @@ impl DividedRows {
         size @ [tokens, _]: [usize; 2],
     ) -> Option<Self> {
         let ranks = owners.places.len();
-        let worth = (least(ranks)..=owners.tokens).contains(&tokens);
+        let worth = (min_divided_tokens(ranks)..=owners.tokens).contains(&tokens);
         worth.then(|| Self {
             owners: Arc::clone(owners),
             layout: Layout::new(size, ranks),
@@ -161,10 +161,10 @@ impl Run<'_> {
         norm: Option<(usize, f64)>,
     ) -> Result<(), OpError> {
         let owners = &owned.owners;
-        let turn = owners.next_turn(CopyKind::Parts);
+        let turn = owners.next_flag_value(CopyKind::Parts);
         for (rank, made) in &parts.sent {
             let (sent, there) = (owned.layout.parts[*rank].sent(), &owners.places[*rank]);
-            let nth = there.nth(owners.rank);
+            let nth = there.sender_index(owners.rank);
             let both = [&*part(&parts.all, sent.clone())?, &*there.parts(nth, 0..sent.len(), nth)?];
             owners.copies.wait(made).map_err(device_error)?;
             owners.send((CopyKind::Parts, turn), *rank, both)?;
@@ -190,7 +190,7 @@ impl Run<'_> {
                 self.sum_own_rows(owned, &parts, (turn, squares), norm)?;
                 let done = self.stream.record().map_err(device_error)?;
                 let (turn, from) =
-                    (owners.next_turn(CopyKind::Norms), owners.here().rows(own.clone())?);
+                    (owners.next_flag_value(CopyKind::Norms), owners.here().rows(own.clone())?);
                 owners.copies.wait(&done).map_err(device_error)?;
                 for rank in owners.others() {
                     let to = owners.places[rank].rows(own.clone())?;
@@ -228,11 +228,11 @@ impl Run<'_> {
         let [added, their_squares] =
             [&sums, &both_squares].map(|[own, theirs]| PartialResults { own, theirs });
         let x = self.x.rows(own.rows.start, own.rows.len())?;
-        let join = JoinOwn {
+        let join = OwnedRowReduction {
             added,
             squares: squares.map(|(width, eps)| (their_squares, width, eps)),
-            apart: here.apart(),
-            mark: &owners.mark((CopyKind::Parts, turn), 0)?,
+            apart: here.sender_stride(),
+            mark: &owners.flag((CopyKind::Parts, turn), 0)?,
             place: [owners.rank, ranks],
             x: x.on()?,
             factor: self.residual,
@@ -251,7 +251,7 @@ impl Run<'_> {
             return Ok(());
         };
         let owners = &owned.owners;
-        let mark = owners.mark((CopyKind::Norms, *turn), owners.here().nth(rank))?;
+        let mark = owners.flag((CopyKind::Norms, *turn), owners.here().sender_index(rank))?;
         self.push(decoder::meet(self.device, &mark)?)
     }
 
@@ -276,7 +276,7 @@ impl Run<'_> {
         &self,
         of: &CudaProjection,
         x: Input<'_>,
-        (epilogue, out): (Epilogue<'_>, Option<Out>),
+        (epilogue, out): (Epilogue<'_>, Option<OutputType>),
         made: &[Tensor],
     ) -> Result<(), OpError> {
         let scale = x.factor;

@@ -9,9 +9,9 @@ use super::weights::CudaProjection;
 use crate::program::{Input, RmsNorm};
 use crate::{Architecture, ModelError, Ranks};
 use device::cuda::{
-    Buffer, Communicator, Cuda, NCCL_ID_BYTES, Nccl, PeerBuffer, SHARED_HANDLE_BYTES, Stream,
+    Buffer, Communicator, Cuda, IPC_HANDLE_BYTES, NCCL_ID_BYTES, Nccl, PeerBuffer, Stream,
 };
-use ops::linear::{Epilogue, LinearCall, NormPrologue, Out};
+use ops::linear::{Epilogue, LinearCall, NormPrologue, OutputType};
 use ops::{DType, OpError, Tensor};
 use ops_cuda::decoder;
 use ops_cuda::decoder::{Inboxes, PEERS};
@@ -40,7 +40,7 @@ pub(super) fn join(
     let place = ranks.place();
     let version = nccl.version().map(u32::to_le_bytes).concat();
     let own = if place.rank == 0 { [&nccl.id()?[..], &version].concat() } else { Vec::new() };
-    let given = ranks.hand_out(own)?;
+    let given = ranks.broadcast(own)?;
     let Some((id, others)) = given.split_first_chunk::<NCCL_ID_BYTES>() else {
         return Err(ModelError::rank(0, "sent no NCCL id"));
     };
@@ -51,15 +51,16 @@ pub(super) fn join(
         )));
     }
     let communicator = Arc::new(Communicator::new(nccl, cuda, id, [place.rank, place.ranks])?);
-    let (room, more) = sequence_parallel::room(of, tokens).unzip();
+    let (max_tokens, more) = sequence_parallel::receive_buffers_size(of, tokens).unzip();
     let more = more.unwrap_or(0);
     let (inboxes, opened) = inboxes(ranks, cuda, more)?
         .map_or((None, Vec::new()), |(inboxes, opened)| (Some(inboxes), opened));
-    let owners = room.zip(inboxes.as_ref()).map(|(tokens, inboxes)| -> Result<_, ModelError> {
-        let areas = inboxes.of.iter().map(|of| of.part(inbox_size(place.ranks), more));
-        let areas = areas.collect::<Result<_, _>>()?;
-        Ok(Arc::new(ReceiveBuffers::new(cuda, areas, place.rank, [tokens, of.hidden])?))
-    });
+    let owners =
+        max_tokens.zip(inboxes.as_ref()).map(|(tokens, inboxes)| -> Result<_, ModelError> {
+            let areas = inboxes.of.iter().map(|of| of.part(inbox_size(place.ranks), more));
+            let areas = areas.collect::<Result<_, _>>()?;
+            Ok(Arc::new(ReceiveBuffers::new(cuda, areas, place.rank, [tokens, of.hidden])?))
+        });
     let owners = owners.transpose()?;
     Ok(ConnectedGpus { communicator, inboxes, owners, _opened: Arc::new(opened) })
 }
@@ -70,8 +71,8 @@ pub(super) fn bytes(of: &Architecture, tokens: usize) -> u64 {
     if !(2..=PEERS).contains(&ranks) {
         return 0;
     }
-    let more =
-        sequence_parallel::room(of, tokens).map_or(0, |(_, bytes)| bytes + ReceiveBuffers::TURNS);
+    let more = sequence_parallel::receive_buffers_size(of, tokens)
+        .map_or(0, |(_, bytes)| bytes + ReceiveBuffers::FLAG_VALUE_BYTES);
     (inbox_size(ranks) + Inboxes::TURNS + more) as u64
 }
 
@@ -100,27 +101,26 @@ fn inboxes(
     let (own, turns) = (own?, turns?);
     stream.synchronize()?;
     // All-gathers the handles, one byte per value, as a sum: each rank contributes only its own.
-    let mut handles = vec![0.0; place.ranks * SHARED_HANDLE_BYTES];
-    let handle = cuda.share(&own);
+    let mut handles = vec![0.0; place.ranks * IPC_HANDLE_BYTES];
+    let handle = cuda.ipc_handle(&own);
     if let Ok(handle) = &handle {
-        let to = handles.chunks_mut(SHARED_HANDLE_BYTES).nth(place.rank).into_iter().flatten();
+        let to = handles.chunks_mut(IPC_HANDLE_BYTES).nth(place.rank).into_iter().flatten();
         to.zip(handle).for_each(|(to, byte)| *to = f32::from(*byte));
     }
-    ranks.sum(&mut handles)?;
+    ranks.all_reduce(&mut handles)?;
     let mut opened = Vec::new();
-    let of =
-        handles.as_chunks::<SHARED_HANDLE_BYTES>().0.iter().enumerate().map(|(rank, handle)| {
-            if rank == place.rank {
-                return Some(Arc::clone(&own));
-            }
-            let peer = cuda.open_shared(handle.map(|byte| byte as u8), bytes).ok()?;
-            let buffer = Arc::clone(peer.buffer());
-            opened.push(peer);
-            Some(buffer)
-        });
+    let of = handles.as_chunks::<IPC_HANDLE_BYTES>().0.iter().enumerate().map(|(rank, handle)| {
+        if rank == place.rank {
+            return Some(Arc::clone(&own));
+        }
+        let peer = cuda.open_ipc_handle(handle.map(|byte| byte as u8), bytes).ok()?;
+        let buffer = Arc::clone(peer.buffer());
+        opened.push(peer);
+        Some(buffer)
+    });
     let of = of.collect::<Option<Vec<_>>>();
     let mut reached = [if of.is_some() && handle.is_ok() { 1.0 } else { 0.0 }];
-    ranks.sum(&mut reached)?;
+    ranks.all_reduce(&mut reached)?;
     let all = reached[0] as usize == place.ranks;
     Ok(of.filter(|_| all).map(|of| (Inboxes { of, turns, rank: place.rank }, opened)))
 }
@@ -318,7 +318,8 @@ impl Run<'_> {
             let count = squares.len();
             let (x, o) = (rows.rows(first, count)?, all.rows(first, count)?);
             let (x, w, o, squares) = (x.on()?, norm.weight.on()?, o.on()?, squares.on()?);
-            let spread = decoder::Spread { dtype: DType::Bf16, x, w, o, squares, count, width };
+            let spread =
+                decoder::ShardedNorm { dtype: DType::Bf16, x, w, o, squares, count, width };
             self.push(decoder::spread(self.device, &spread)?)?;
             first += count;
         }
@@ -341,7 +342,7 @@ impl Run<'_> {
         let by_squares = norm.filter(|_| rows.is_none());
         let by_squares = by_squares.map(|(width, eps)| Ok((squares.on()?, width, eps)));
         let squares = by_squares.transpose()?;
-        let join = decoder::Join {
+        let join = decoder::ResidualSum {
             added: all.on()?,
             squares,
             x: self.x.on()?,
@@ -395,7 +396,7 @@ impl Run<'_> {
         };
         let made = places.iter().map(|place| of_part(&sums, place));
         let made = made.collect::<Result<Vec<_>, _>>()?;
-        self.project_rows(of, x, (Epilogue::Identity, Some(Out::F32)), &made)?;
+        self.project_rows(of, x, (Epilogue::Identity, Some(OutputType::F32)), &made)?;
         self.together(share, Collective::Sum(Arc::clone(sums.on()?), count))?;
         self.push(decoder::narrow(self.device, [sums.on()?, narrowed.on()?], count)?)?;
         let shaped = places.iter().zip(parts);

@@ -2,7 +2,7 @@
 //! it.
 
 use super::failed;
-use super::weights::{Columns, CudaProjection, Weights, float8_factors, float8_groups, integers};
+use super::weights::{Columns, CudaProjection, Weights, float8_groups, float8_scales, integers};
 use crate::ModelError;
 use crate::params::Projection;
 use crate::program::Loader;
@@ -181,7 +181,7 @@ impl Stacked {
                 Scheme::Float8 { .. } => {
                     weights.float8_into(&of.rows, columns, &to)?;
                     let own = weights.scales(&of.rows).unwrap_or_default();
-                    scales.extend(float8_factors(&of.rows, &own, groups, columns.of.start));
+                    scales.extend(float8_scales(&of.rows, &own, groups, columns.of.start));
                 }
                 Scheme::Mxfp4 => {
                     let own = float8_scales.as_deref().unwrap_or_default();
@@ -191,12 +191,12 @@ impl Stacked {
                 Scheme::Integers { .. } => {
                     let values = weights.alike(&of.rows).unwrap_or_default();
                     weights.integers_into(&of.rows, &values, columns, &to)?;
-                    let factors = integers::Factors::read(&of.rows, &values, false)?;
+                    let scales_and_zeros = integers::Factors::read(&of.rows, &values, false)?;
                     let group = values.first().map_or(1, |values| values.of.group);
                     let first = columns.of.start / group * rows;
                     let own = first..first + groups * rows;
                     let (own_scales, own_zeros) =
-                        (&factors.scales[own.clone()], &factors.below[own]);
+                        (&scales_and_zeros.scales[own.clone()], &scales_and_zeros.below[own]);
                     // Exact for 16-bit scales; float32 scales are rounded once.
                     let below = own_scales.iter().zip(own_zeros);
                     offsets.extend(below.map(|(scale, zero)| scale * (zero + 8.0)));
@@ -234,8 +234,9 @@ impl Stacked {
     /// One of the last matrices, counted from the end, as `linear` takes it.
     pub(super) fn last(&self, from_end: usize) -> Result<CudaProjection, OpError> {
         let of = |all: &Tensor| own(all, all.shape()[0] - from_end);
-        let factors = [&self.scales, &self.zeros].map(|all| all.as_ref().map(of).transpose());
-        let [scale, zero] = factors;
+        let scales_and_zeros =
+            [&self.scales, &self.zeros].map(|all| all.as_ref().map(of).transpose());
+        let [scale, zero] = scales_and_zeros;
         Ok(CudaProjection::narrow(of(&self.matrices)?, [scale?, zero?], self.group))
     }
 }

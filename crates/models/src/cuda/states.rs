@@ -1,18 +1,18 @@
 use super::group::Group;
-use super::moves::Moves;
+use super::moves::CopyLists;
 use super::run::Run;
 use device::cuda::Stream;
 use ops::{DType, OpError, States, Tensor};
 use std::sync::Arc;
 
-/// Number of sequences from which on a prefill scan updates states in place. With fewer, its kernels split a sequence
-/// into segments, and one thread block could write the final state before another has read the initial one.
-const MANY: usize = 8;
+/// Minimum number of sequences of a prefill scan that updates states in place. With fewer, its kernels split a sequence into
+/// segments, and one thread block could write the final state before another has read the initial one.
+const MIN_IN_PLACE: usize = 8;
 
 /// A range of rows of a state: the first, and the count.
 pub(super) type Part = (usize, usize);
 
-/// States `[slots, ..]`, zero before a sequence's first token.
+/// The states of all sequences, `[slots, ..]`. A state is zero before its sequence's first token.
 pub(super) struct StatePool {
     pool: Tensor,
 }
@@ -38,7 +38,7 @@ pub(super) enum CopyBack {
     /// The state of each sequence.
     States(Tensor),
     /// Parts of states, each with all sequences.
-    Parts(Tensor, Arc<Moves>),
+    Parts(Tensor, Arc<CopyLists>),
 }
 
 impl StateBuffers<'_> {
@@ -70,7 +70,7 @@ impl StatePool {
         run: &Run<'_>,
         group: &'a Group,
     ) -> Result<StateBuffers<'a>, OpError> {
-        if group.one_token || group.sequences >= MANY {
+        if group.one_token || group.sequences >= MIN_IN_PLACE {
             return Ok(StateBuffers::InPlace(self.in_place(group)));
         }
         let whole = (0, self.pool.shape()[1]);
@@ -94,8 +94,9 @@ impl StatePool {
         Ok(StateBuffers::Separate { before: vec![before], after: vec![after], copy_back })
     }
 
-    /// The states for convolutions of many tokens, each over a part of the state; together the parts cover all of it in
-    /// order. Threads read the initial state while others write the final one, so the two use separate memory.
+    /// The states for prefill convolutions, each over a part of the state; together the parts cover all of it in order.
+    /// Initial and final states use separate memory, because some threads write the final state while others still read the
+    /// initial one.
     pub(super) fn begin_parts(
         &self,
         run: &Run<'_>,
@@ -154,9 +155,9 @@ impl StatePool {
         &self,
         run: &Run<'_>,
         group: &Group,
-        moving: &StateBuffers<'_>,
+        buffers: &StateBuffers<'_>,
     ) -> Result<(), OpError> {
-        let StateBuffers::Separate { copy_back, .. } = moving else { return Ok(()) };
+        let StateBuffers::Separate { copy_back, .. } = buffers else { return Ok(()) };
         match copy_back {
             CopyBack::Nothing => Ok(()),
             CopyBack::States(own) => {

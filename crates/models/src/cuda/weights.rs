@@ -131,11 +131,11 @@ impl<'a, 'w> Weights<'a, 'w> {
         let Some(scales) = self.scales(rows) else { return Ok(None) };
         let groups = float8_groups(&scales, width);
         let count = rows.iter().map(|rows| rows.count).sum();
-        let factors = float8_factors(rows, &scales, groups, 0);
-        let factors = self.give(Tensor::new(&[groups, count], factors))?;
+        let row_scales = float8_scales(rows, &scales, groups, 0);
+        let row_scales = self.give(Tensor::new(&[groups, count], row_scales))?;
         let to = self.allocate(&[count, width], DType::E4m3)?;
         self.float8_into(rows, &Columns::all(width), &to)?;
-        Ok(Some(CudaProjection { w_scale: Some(factors), ..CudaProjection::wide(to) }))
+        Ok(Some(CudaProjection { w_scale: Some(row_scales), ..CudaProjection::wide(to) }))
     }
 
     /// The scales of each parameter in `rows`; `None` if one is not stored in float8.
@@ -326,7 +326,7 @@ pub(super) fn float8_groups(scales: &[ScalesOf<'_>], width: usize) -> usize {
 }
 
 /// Scales `[groups, rows]` of concatenated rows, for columns starting at `first`.
-pub(super) fn float8_factors(
+pub(super) fn float8_scales(
     rows: &[RowRange],
     scales: &[ScalesOf<'_>],
     groups: usize,

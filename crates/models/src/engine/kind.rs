@@ -1,4 +1,4 @@
-//! The engines by backend: supported types, best step sizes, and the function that opens them.
+//! The engines by backend: supported types, default step sizes, and the function that opens them.
 
 use super::{Engine, Model, Storage};
 use crate::{Architecture, ModelError, cpu, cuda};
@@ -15,23 +15,24 @@ type Open = fn(Model, Device, Storage, Capacity) -> Result<Box<dyn Engine>, Mode
 pub struct EngineKind {
     /// The backend.
     pub backend: BackendKind,
-    /// Best number of prompt tokens per step.
+    /// Default number of prompt tokens per step (chunked prefill).
     pub chunk: usize,
-    /// Maximum tokens of a step in which sequences decode.
+    /// Maximum tokens of a mixed step, in which some sequences decode and others prefill.
     pub max_mixed_tokens: usize,
-    /// Maximum duration of such a step.
+    /// Maximum duration of a mixed step.
     pub max_mixed_step: Duration,
     /// Supported storage types of weights.
     pub storages: &'static [Storage],
     /// Supported types of the states of Mamba-2's scan.
     pub states: &'static [StateType],
-    /// Best number of decoding steps in flight; 1 if the device waits for the host after each.
+    /// Default number of decode steps in flight; 1 if the device waits for the host after each.
     pub decode_steps_in_flight: usize,
     /// Device memory in addition to weights, states, caches and activations: exchange buffers of a split model, and
     /// contiguous copies of keys.
     pub(crate) extra: fn(&Architecture, Capacity) -> u64,
-    /// Maximum bytes of captured graphs.
-    pub(crate) recorded: u64,
+    /// Maximum bytes of captured CUDA graphs.
+    pub(crate) graph_bytes: u64,
+    /// Loads a model.
     pub(crate) open: Open,
 }
 
@@ -51,16 +52,16 @@ impl EngineKind {
         Ok(())
     }
 
-    /// Its memory for a model, or for a rank's part of one.
+    /// The memory that it needs for a model, or for a rank's part of one.
     pub fn footprint(
         &self,
         of: &Architecture,
-        holding: WeightStorage,
+        weights: WeightStorage,
         capacity: Capacity,
         step: LargestStep,
     ) -> Footprint {
-        let footprint = Footprint::new(of, holding, capacity, step);
-        footprint.with_extra((self.extra)(of, capacity)).with_recorded(self.recorded)
+        let footprint = Footprint::new(of, weights, capacity, step);
+        footprint.with_extra((self.extra)(of, capacity)).with_graphs(self.graph_bytes)
     }
 }
 
@@ -90,7 +91,9 @@ pub fn open(
     engine.check(storage, &model.architecture)?;
     let Architecture { place, stage, .. } = &model.architecture;
     if place.ranks * stage.ranks > 1 && model.ranks.is_none() {
-        return Err(ModelError::fault("a part of a model is opened with the other ranks"));
+        return Err(ModelError::fault(
+            "a part of a model needs the connections to the other ranks",
+        ));
     }
     (engine.open)(model, device, storage, capacity)
 }

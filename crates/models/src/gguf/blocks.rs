@@ -150,7 +150,11 @@ fn nibbles(bytes: &[u8], into: &mut [i8], number: impl Fn(u8, usize) -> i8) {
 
 /// The scale and the offset of each group of a block, `d sc` and `dmin m`; an offset of 0 for types without one, which
 /// changes no value.
-pub(crate) fn factors(block: GgmlType, bytes: &[u8], mut give: impl FnMut(usize, [f32; 2])) {
+pub(crate) fn scales_and_zeros(
+    block: GgmlType,
+    bytes: &[u8],
+    mut give: impl FnMut(usize, [f32; 2]),
+) {
     match block {
         GgmlType::Q8_0 | GgmlType::Q4_0 => give(0, [half(bytes, 0), 0.0]),
         GgmlType::Mxfp4 => give(0, [mxfp4::scale(bytes[0]), 0.0]),
@@ -183,7 +187,7 @@ pub(crate) fn values(block: GgmlType, bytes: &[u8], into: &mut [f32]) {
     numbers(block, bytes, &mut all[..block.values()]);
     let middle = if block == GgmlType::Q4K { 8.0 } else { 0.0 };
     let group = block.int().group.unwrap_or(block.values());
-    factors(block, bytes, |nth, [scale, least]| {
+    scales_and_zeros(block, bytes, |nth, [scale, least]| {
         let range = nth * group..(nth + 1) * group;
         for (into, number) in into[range.clone()].iter_mut().zip(&all[range]) {
             *into = scale * (f32::from(*number) + middle) - least;

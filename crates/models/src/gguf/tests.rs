@@ -28,10 +28,10 @@ fn check(checkpoint: &Checkpoint, name: &str, want: &[f32]) {
     let Some(integers) = checkpoint.integers(name) else { return };
     let (rows, groups) = (integers.of.rows, integers.of.groups());
     let mut numbers = vec![0i8; want.len()];
-    let mut factors = vec![0f32; 2 * rows * groups];
-    let (scales, zeros) = factors.split_at_mut(rows * groups);
+    let mut scales_and_zeros = vec![0f32; 2 * rows * groups];
+    let (scales, zeros) = scales_and_zeros.split_at_mut(rows * groups);
     integers.numbers(0..rows, &mut numbers).unwrap();
-    integers.factors(0..rows, scales, zeros).unwrap();
+    integers.scales_and_zeros(0..rows, scales, zeros).unwrap();
     let middle = 1i32 << (integers.of.bits - 1);
     let held = if integers.of.float { -12..13 } else { -middle..middle };
     for (at, (number, want)) in numbers.iter().zip(want).enumerate() {

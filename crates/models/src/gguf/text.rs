@@ -13,7 +13,7 @@ const TEMPLATE: &str = "tokenizer.chat_template";
 
 /// How a text is split before pairs are merged.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Cut {
+enum SplitRule {
     Pattern(&'static str),
     /// Digits one by one, then the rest by this pattern.
     DigitsThen(&'static str),
@@ -44,9 +44,9 @@ const TEKKEN: &str = concat!(
 );
 
 /// The pre-tokenizer of a name in `tokenizer.ggml.pre`.
-struct Pre {
+struct PreTokenizer {
     names: &'static [&'static str],
-    cut: Cut,
+    cut: SplitRule,
     /// Whether a word that is a token is not merged from parts.
     whole_words: bool,
     /// Whether a text begins with BOS if the metadata do not say.
@@ -55,28 +55,35 @@ struct Pre {
     composed: bool,
 }
 
-const fn pre(names: &'static [&'static str], cut: Cut) -> Pre {
-    Pre { names, cut, whole_words: false, begins: false, composed: false }
+const fn pre(names: &'static [&'static str], cut: SplitRule) -> PreTokenizer {
+    PreTokenizer { names, cut, whole_words: false, begins: false, composed: false }
 }
 
 /// llama.cpp's patterns in `llama-vocab.cpp`, spelled as in the tokenizers that it cites.
-const PRES: &[Pre] = &[
-    Pre {
+const PRES: &[PreTokenizer] = &[
+    PreTokenizer {
         whole_words: true,
         begins: true,
         ..pre(
             &["llama-bpe", "llama3", "llama-v3", "falcon-h1", "falcon3", "lfm2"],
-            Cut::Pattern(LLAMA3),
+            SplitRule::Pattern(LLAMA3),
         )
     },
-    pre(&["dbrx", "smaug-bpe", "glm4", "chatglm-bpe"], Cut::Pattern(LLAMA3)),
-    Pre { composed: true, ..pre(&["qwen2", "deepseek-r1-qwen"], Cut::Pattern(QWEN2)) },
-    Pre { composed: true, ..pre(&["qwen35"], Cut::Pattern(QWEN35)) },
-    pre(&["gpt-4o", "llama4"], Cut::Pattern(O200K)),
-    Pre { whole_words: true, begins: true, ..pre(&["tekken"], Cut::Pattern(TEKKEN)) },
-    Pre { whole_words: true, ..pre(&["kimi-k2"], Cut::Pattern(tiktoken::PATTERN)) },
-    pre(&["gpt-2", "mpt", "olmo", "jais", "granite-docling"], Cut::Pattern(GPT2)),
-    pre(&["refact", "starcoder", "command-r", "smollm", "codeshell"], Cut::DigitsThen(GPT2)),
+    pre(&["dbrx", "smaug-bpe", "glm4", "chatglm-bpe"], SplitRule::Pattern(LLAMA3)),
+    PreTokenizer {
+        composed: true,
+        ..pre(&["qwen2", "deepseek-r1-qwen"], SplitRule::Pattern(QWEN2))
+    },
+    PreTokenizer { composed: true, ..pre(&["qwen35"], SplitRule::Pattern(QWEN35)) },
+    pre(&["gpt-4o", "llama4"], SplitRule::Pattern(O200K)),
+    PreTokenizer {
+        whole_words: true,
+        begins: true,
+        ..pre(&["tekken"], SplitRule::Pattern(TEKKEN))
+    },
+    PreTokenizer { whole_words: true, ..pre(&["kimi-k2"], SplitRule::Pattern(tiktoken::PATTERN)) },
+    pre(&["gpt-2", "mpt", "olmo", "jais", "granite-docling"], SplitRule::Pattern(GPT2)),
+    pre(&["refact", "starcoder", "command-r", "smollm", "codeshell"], SplitRule::DigitsThen(GPT2)),
 ];
 
 /// Token types, by ggml's numbers.
@@ -245,8 +252,8 @@ impl Vocabulary<'_> {
         };
         let split = |pattern: &str| json!({ "type": "Split", "pattern": { "Regex": pattern }, "behavior": "Isolated", "invert": false });
         let mut cuts = match pre.cut {
-            Cut::Pattern(pattern) => vec![split(pattern)],
-            Cut::DigitsThen(pattern) => {
+            SplitRule::Pattern(pattern) => vec![split(pattern)],
+            SplitRule::DigitsThen(pattern) => {
                 vec![json!({ "type": "Digits", "individual_digits": true }), split(pattern)]
             }
         };

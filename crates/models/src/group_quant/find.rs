@@ -131,7 +131,7 @@ impl<'a> Finder<'a> {
     fn are_middle(&self, zeros: &TensorLocation) -> bool {
         let middle = 1u32 << (self.int.bits - 1);
         let middle = match self.int.packing {
-            Packing::Gptq { smaller: true } => middle - 1,
+            Packing::Gptq { zeros_minus_one: true } => middle - 1,
             _ => middle,
         };
         let all = (0..32 / self.int.bits).fold(0, |word, at| word | middle << (at * self.int.bits));

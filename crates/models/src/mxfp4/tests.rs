@@ -93,7 +93,7 @@ fn dequantized_values_match_e2m1_times_scale() {
     let values = checkpoint.integers(NAME).unwrap();
     let (mut numbers, mut scales) = (vec![0i8; got.len()], vec![0f32; 3 * 17 * 5]);
     values.numbers(0..51, &mut numbers).unwrap();
-    values.factors(0..51, &mut scales, &mut []).unwrap();
+    values.scales_and_zeros(0..51, &mut scales, &mut []).unwrap();
     for (at, value) in got.iter().enumerate() {
         assert_eq!(f32::from(numbers[at]) * scales[at / GROUP], *value, "{at}");
     }

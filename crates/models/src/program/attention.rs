@@ -1,6 +1,6 @@
 use super::{
-    Append, Attend, Backend, CacheId, Executor, Input, Loader, Mix, RmsNorm, Rotation, Unmixed,
-    Values,
+    Append, Attend, Backend, CacheId, Executor, Input, LayerMixer, Loader, MixerError, RmsNorm,
+    Rotation, Values,
 };
 use crate::ModelError;
 use crate::layers::Attention;
@@ -39,11 +39,11 @@ impl<B: Backend> GroupedAttention<B> {
     }
 }
 
-impl<B: Backend> Mix<B> for GroupedAttention<B> {
-    fn mix(&self, run: &mut B::Run<'_>, x: Input<'_>) -> Result<(), Unmixed> {
+impl<B: Backend> LayerMixer<B> for GroupedAttention<B> {
+    fn mix(&self, run: &mut B::Run<'_>, x: Input<'_>) -> Result<(), MixerError> {
         let Attention { heads, kv_heads, head_dim: dim, scale, window, .. } = self.of;
         let kv = [kv_heads, dim];
-        let [on_input, on_output] = self.of.factors;
+        let [on_input, on_output] = self.of.multipliers;
         let x = x.times(on_input);
         let queries: &[usize] = &[heads, dim];
         let (mut q, gate, mut k, v) = if self.of.gated {

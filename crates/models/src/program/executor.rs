@@ -1,6 +1,6 @@
 //! The interface between layer programs and backends: weights, states and calls.
 
-use super::Unmixed;
+use super::MixerError;
 use crate::engine::LogitsSelection;
 use crate::layers::{Experts, GatedMlp};
 use crate::params::{ParamId, Projection, RowRange};
@@ -323,7 +323,7 @@ pub(crate) trait Executor<B: Backend> {
         of: &B::Projection,
         x: Input<'_>,
         parts: [&[usize]; N],
-    ) -> Result<[Tensor; N], Unmixed>;
+    ) -> Result<[Tensor; N], MixerError>;
 
     /// [`Executor::project`] with one part, in float32.
     fn project_wide(

@@ -1,4 +1,6 @@
-use super::{Backend, Convolution, Executor, Input, Loader, Mix, RmsNorm, StateId, Unmixed};
+use super::{
+    Backend, Convolution, Executor, Input, LayerMixer, Loader, MixerError, RmsNorm, StateId,
+};
 use crate::ModelError;
 use crate::layers::{self, GatedDeltaShape};
 use ops::gated_delta::{GatedDeltaCall, GatedDeltaOptions};
@@ -37,8 +39,8 @@ impl<B: Backend> GatedDelta<B> {
     }
 }
 
-impl<B: Backend> Mix<B> for GatedDelta<B> {
-    fn mix(&self, run: &mut B::Run<'_>, x: Input<'_>) -> Result<(), Unmixed> {
+impl<B: Backend> LayerMixer<B> for GatedDelta<B> {
+    fn mix(&self, run: &mut B::Run<'_>, x: Input<'_>) -> Result<(), MixerError> {
         let GatedDeltaShape { key_heads, value_heads, key_dim, value_dim, .. } = self.shape;
         let (keys, values, by_head) =
             ([key_heads, key_dim], [value_heads, value_dim], [value_heads]);

@@ -1,4 +1,6 @@
-use super::{Backend, Convolution, Executor, Input, Loader, Mix, RmsNorm, StateId, Unmixed};
+use super::{
+    Backend, Convolution, Executor, Input, LayerMixer, Loader, MixerError, RmsNorm, StateId,
+};
 use crate::{ModelError, layers};
 use ops::kda::{KdaCall, KdaOptions};
 use ops::rmsnorm::Activation;
@@ -39,8 +41,8 @@ impl<B: Backend> Kda<B> {
     }
 }
 
-impl<B: Backend> Mix<B> for Kda<B> {
-    fn mix(&self, run: &mut B::Run<'_>, x: Input<'_>) -> Result<(), Unmixed> {
+impl<B: Backend> LayerMixer<B> for Kda<B> {
+    fn mix(&self, run: &mut B::Run<'_>, x: Input<'_>) -> Result<(), MixerError> {
         let (heads, dim) = (self.heads, self.head_dim);
         let by_head = [heads, dim];
         let parts: [&[usize]; _] = [&by_head, &by_head, &by_head, &[dim], &[dim], &[heads]];

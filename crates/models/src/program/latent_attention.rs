@@ -1,5 +1,6 @@
 use super::{
-    Append, Attend, Backend, CacheId, Executor, Input, Loader, Mix, RmsNorm, Unmixed, Values,
+    Append, Attend, Backend, CacheId, Executor, Input, LayerMixer, Loader, MixerError, RmsNorm,
+    Values,
 };
 use crate::ModelError;
 use crate::layers::{self, LatentShape};
@@ -40,8 +41,8 @@ impl<B: Backend> LatentAttention<B> {
     }
 }
 
-impl<B: Backend> Mix<B> for LatentAttention<B> {
-    fn mix(&self, run: &mut B::Run<'_>, x: Input<'_>) -> Result<(), Unmixed> {
+impl<B: Backend> LayerMixer<B> for LatentAttention<B> {
+    fn mix(&self, run: &mut B::Run<'_>, x: Input<'_>) -> Result<(), MixerError> {
         let LatentShape { heads, rank, nope, shared, .. } = self.shape;
         let parts: [&[usize]; _] = [&[heads, nope + shared], &[1, rank], &[shared]];
         let [q, latent, shared_key] = run.project(&self.project, x, parts)?;

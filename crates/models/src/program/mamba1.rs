@@ -1,4 +1,6 @@
-use super::{Backend, Convolution, Executor, Input, Loader, Mix, RmsNorm, StateId, Unmixed};
+use super::{
+    Backend, Convolution, Executor, Input, LayerMixer, Loader, MixerError, RmsNorm, StateId,
+};
 use crate::ModelError;
 use crate::layers::{self, Mamba1Shape, Norms};
 use crate::params::ParamId;
@@ -55,8 +57,8 @@ impl<B: Backend> Mamba1<B> {
     }
 }
 
-impl<B: Backend> Mix<B> for Mamba1<B> {
-    fn mix(&self, run: &mut B::Run<'_>, x: Input<'_>) -> Result<(), Unmixed> {
+impl<B: Backend> LayerMixer<B> for Mamba1<B> {
+    fn mix(&self, run: &mut B::Run<'_>, x: Input<'_>) -> Result<(), MixerError> {
         let Mamba1Shape { inner, state, rank, .. } = self.shape;
         let by_channel: &[usize] = &[inner];
         let convolved = (&self.conv, 0..1);

@@ -1,5 +1,7 @@
-use super::{Backend, Convolution, Executor, Input, Loader, Mix, RmsNorm, StateId, Unmixed};
-use crate::layers::{self, Mamba2Shape, MambaFactors};
+use super::{
+    Backend, Convolution, Executor, Input, LayerMixer, Loader, MixerError, RmsNorm, StateId,
+};
+use crate::layers::{self, Mamba2Shape, MambaMultipliers};
 use crate::{ModelError, StateType};
 use ops::rmsnorm::Activation;
 use ops::ssd::{SsdCall, SsdOptions};
@@ -11,7 +13,7 @@ pub(super) struct Mamba2<B: Backend> {
     in_proj: B::Projection,
     /// Projection of step sizes, if their multiplier differs from the gate's.
     dt_proj: Option<B::Projection>,
-    factors: MambaFactors,
+    multipliers: MambaMultipliers,
     conv: Convolution,
     /// `-exp(A_log)`.
     rate: Tensor,
@@ -34,7 +36,7 @@ impl<B: Backend> Mamba2<B> {
             StateType::Bf16 => DType::Bf16,
         };
         // Convolved channels are computed with the gate's multiplier; the float32 taps correct it to their own.
-        let [gate, convolved @ .., _] = of.factors.parts;
+        let [gate, convolved @ .., _] = of.multipliers.parts;
         let weight = if convolved == [gate; 3] {
             load.vectors(&[of.conv_weight], &[channels, taps])?
         } else {
@@ -52,7 +54,7 @@ impl<B: Backend> Mamba2<B> {
             shape,
             in_proj: load.projection(&of.in_proj)?,
             dt_proj: of.dt_proj.as_ref().map(|dt| load.projection(dt)).transpose()?,
-            factors: of.factors,
+            multipliers: of.multipliers,
             conv,
             rate: load.mapped(of.a_log, |a_log| -a_log.exp())?,
             d: load.vector(of.d)?,
@@ -66,12 +68,12 @@ impl<B: Backend> Mamba2<B> {
     }
 }
 
-impl<B: Backend> Mix<B> for Mamba2<B> {
-    fn mix(&self, run: &mut B::Run<'_>, x: Input<'_>) -> Result<(), Unmixed> {
+impl<B: Backend> LayerMixer<B> for Mamba2<B> {
+    fn mix(&self, run: &mut B::Run<'_>, x: Input<'_>) -> Result<(), MixerError> {
         let Mamba2Shape { heads, head_dim, groups, state, dt_limits, .. } = self.shape;
         let (by_head, by_group) = ([heads, head_dim], [groups, state]);
         let convolved = (&self.conv, 1..4);
-        let [gate, .., of_dt] = self.factors.parts;
+        let [gate, .., of_dt] = self.multipliers.parts;
         let from = x.times(gate);
         let (z, x, b, c, dt) = if let Some(dt_proj) = &self.dt_proj {
             let dt = run.project_wide(dt_proj, x.times(of_dt), &[heads])?;
@@ -107,6 +109,6 @@ impl<B: Backend> Mix<B> for Mamba2<B> {
         // With the gate before the norm, the scan has applied it, and only the norm remains.
         let gate = self.norm_before_gate.then_some((&z, Activation::Silu));
         let y = Input { norm: self.norm.as_ref(), gate, ..Input::rows(&y) };
-        Ok(run.add(&self.out_proj, y.times(self.factors.output))?)
+        Ok(run.add(&self.out_proj, y.times(self.multipliers.output))?)
     }
 }

@@ -24,7 +24,7 @@ impl<B: Backend> Mlp<B> {
             down: load.projection(&of.down)?,
             token_gate: of.token_gate.map(|gate| load.vector(gate)).transpose()?,
             // The input has the gate's multiplier, also for the up projection.
-            factor: of.factors[1] / of.factors[0],
+            factor: of.multipliers[1] / of.multipliers[0],
         })
     }
 

@@ -1,4 +1,4 @@
-use super::{Backend, Executor, GroupedAttention, Input, Loader, Mamba2, Mix, Unmixed};
+use super::{Backend, Executor, GroupedAttention, Input, LayerMixer, Loader, Mamba2, MixerError};
 use crate::ModelError;
 use crate::layers;
 
@@ -18,9 +18,9 @@ impl<B: Backend> Parallel<B> {
     }
 }
 
-impl<B: Backend> Mix<B> for Parallel<B> {
+impl<B: Backend> LayerMixer<B> for Parallel<B> {
     /// Both read a copy of the residual stream, so that neither reads what the other adds. One all-reduce covers both.
-    fn mix(&self, run: &mut B::Run<'_>, x: Input<'_>) -> Result<(), Unmixed> {
+    fn mix(&self, run: &mut B::Run<'_>, x: Input<'_>) -> Result<(), MixerError> {
         let h = run.norm(x)?;
         run.adds_more();
         self.mamba.mix(run, Input::rows(&h))?;

@@ -1,4 +1,4 @@
-use super::{Backend, Convolution, Executor, Input, Loader, Mix, Unmixed};
+use super::{Backend, Convolution, Executor, Input, LayerMixer, Loader, MixerError};
 use crate::ModelError;
 use crate::layers;
 
@@ -25,9 +25,9 @@ impl<B: Backend> ShortConv<B> {
     }
 }
 
-impl<B: Backend> Mix<B> for ShortConv<B> {
+impl<B: Backend> LayerMixer<B> for ShortConv<B> {
     /// `out(C * conv(B * x))`: the convolution's state contains products.
-    fn mix(&self, run: &mut B::Run<'_>, x: Input<'_>) -> Result<(), Unmixed> {
+    fn mix(&self, run: &mut B::Run<'_>, x: Input<'_>) -> Result<(), MixerError> {
         let part: &[usize] = &[self.channels];
         let [b, c, x] = run.project(&self.in_proj, x, [part; 3])?;
         let x = run.multiply([&b, &x])?;

@@ -2,7 +2,7 @@
 //! it.
 
 use super::order::{ChoiceMessage, Order, OwnedChoice};
-use super::{Opening, Ranks};
+use super::{OpenRequest, Ranks};
 use crate::engine::{Batch, Engine, LogitsSelection};
 use crate::pages::Pages;
 use crate::{Architecture, Choice, ModelError, SampledTokens, SavedSequence, TokenLogprobs};
@@ -16,20 +16,20 @@ pub(super) struct LeaderEngine {
     ranks: Ranks,
     /// Number of host copies made so far.
     copies: u64,
-    dropped: Dropped,
+    dropped: DroppedCopies,
 }
 
 /// Host copies that were dropped; the other ranks are informed with the next copy.
-type Dropped = Arc<Mutex<Vec<u64>>>;
+type DroppedCopies = Arc<Mutex<Vec<u64>>>;
 
 /// A host copy of a sequence, of which every rank has a part.
-struct Copied {
+struct SequenceCopy {
     own: SavedSequence,
     copy: u64,
-    dropped: Dropped,
+    dropped: DroppedCopies,
 }
 
-impl Drop for Copied {
+impl Drop for SequenceCopy {
     fn drop(&mut self) {
         self.dropped.lock().unwrap_or_else(PoisonError::into_inner).push(self.copy);
     }
@@ -37,7 +37,7 @@ impl Drop for Copied {
 
 impl LeaderEngine {
     pub(super) fn new(engine: Box<dyn Engine>, ranks: Ranks) -> Self {
-        Self { engine, ranks, copies: 0, dropped: Dropped::default() }
+        Self { engine, ranks, copies: 0, dropped: DroppedCopies::default() }
     }
 
     /// Number of ranks; their parts have equal sizes.
@@ -183,16 +183,16 @@ impl Engine for LeaderEngine {
         let copy = self.copies;
         self.copies += 1;
         self.ranks.order(&Order::Save { sequence, copy })?;
-        let own = self.ranks.alike(self.engine.save(sequence))?;
+        let own = self.ranks.agree(self.engine.save(sequence))?;
         let (tokens, bytes) = (own.tokens(), own.bytes() * self.count());
         let dropped = Arc::clone(&self.dropped);
-        Ok(SavedSequence::new(tokens, bytes, Copied { own, copy, dropped }))
+        Ok(SavedSequence::new(tokens, bytes, SequenceCopy { own, copy, dropped }))
     }
 
     fn restore(&mut self, saved: &SavedSequence, to: usize) -> Result<(), ModelError> {
-        let Copied { own, copy, .. } = saved.copy()?;
+        let SequenceCopy { own, copy, .. } = saved.copy()?;
         self.ranks.order(&Order::Restore { copy: *copy, to })?;
-        self.ranks.alike(self.engine.restore(own, to))
+        self.ranks.agree(self.engine.restore(own, to))
     }
 }
 
@@ -219,7 +219,7 @@ fn with_choices<T>(
 /// [`ModelError`] when a model cannot be opened, the device is lost, or rank 0 has ended; and errors of `open`.
 pub fn follow<E: From<ModelError>>(
     ranks: &Ranks,
-    open: impl Fn(&Architecture, &Opening) -> Result<Device, E>,
+    open: impl Fn(&Architecture, &OpenRequest) -> Result<Device, E>,
 ) -> Result<(), E> {
     let mut engine: Option<Box<dyn Engine>> = None;
     let mut copies = BTreeMap::new();
@@ -280,16 +280,16 @@ pub fn follow<E: From<ModelError>>(
             }
             (Order::Save { sequence, copy }, Some(engine)) => {
                 // If saving fails on some rank, all ranks continue without the copy.
-                if let Ok(saved) = ranks.alike(engine.save(sequence)) {
+                if let Ok(saved) = ranks.agree(engine.save(sequence)) {
                     copies.insert(copy, saved);
                 }
                 Ok(())
             }
             (Order::Restore { copy, to }, Some(engine)) => {
-                let gone = || Err(ModelError::rank(0, "wants a copy that is not there"));
+                let gone = || Err(ModelError::rank(0, "requested a copy that does not exist"));
                 let restored = copies.get(&copy).map_or_else(gone, |own| engine.restore(own, to));
                 // On failure rank 0 resets the slot by its next order.
-                let _ = ranks.alike(restored);
+                let _ = ranks.agree(restored);
                 Ok(())
             }
             (Order::Forget(dropped), Some(_)) => {
@@ -302,7 +302,7 @@ pub fn follow<E: From<ModelError>>(
             Err(error @ ModelError::Device(_)) => return Err(error.into()),
             // Rank 0 has ended and cannot receive an error.
             Err(ModelError::Rank { .. }) => {}
-            // The error occurs on all ranks alike, or rank 0 is waiting for this rank.
+            // The error occurs on all ranks, or rank 0 is waiting for this rank.
             Err(error) => ranks.refuse(&error)?,
         }
     }

@@ -1,4 +1,4 @@
-//! A connection between two processes: frames over TCP on the loopback interface.
+//! A connection between two processes: frames over TCP.
 
 use std::io::{Error, ErrorKind, Read, Result, Write};
 use std::net::TcpStream;
@@ -27,7 +27,7 @@ pub(super) struct Frame {
 /// Size of a frame's header: its kind, its order, and its length.
 const HEAD: usize = 1 + 4 + 8;
 
-/// Maximum size of a frame; the sum over a chunk's tokens is far smaller.
+/// Maximum size of a frame; the residual stream of a chunk's tokens is far smaller.
 const MOST: u64 = 1 << 32;
 
 /// Time within which a joining process has to identify itself.
@@ -44,7 +44,7 @@ impl Line {
     }
 
     /// Identifies this process to rank 0.
-    pub(super) fn greet(&mut self, secret: &[u8], rank: u32) -> Result<()> {
+    pub(super) fn identify(&mut self, secret: &[u8], rank: u32) -> Result<()> {
         self.write(Kind::Order, rank, secret)
     }
 
@@ -52,7 +52,7 @@ impl Line {
     ///
     /// # Errors
     /// When the secret is wrong.
-    pub(super) fn welcome(&mut self, secret: &[u8]) -> Result<u32> {
+    pub(super) fn read_rank(&mut self, secret: &[u8]) -> Result<u32> {
         self.0.set_read_timeout(Some(GREETING))?;
         let mut head = [0; HEAD];
         self.0.read_exact(&mut head)?;

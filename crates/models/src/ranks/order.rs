@@ -11,7 +11,7 @@ use std::path::PathBuf;
 /// One order.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Order {
-    Open(Opening),
+    Open(OpenRequest),
     Step {
         batch: Batch,
         wanted: LogitsSelection,
@@ -64,7 +64,7 @@ pub(super) enum Order {
 
 /// A model that each rank opens its part of.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Opening {
+pub struct OpenRequest {
     source: Source,
     /// Whether only the first layer of each kind is opened ([`crate::Architecture::one_layer_of_each_kind`]).
     each_kind: bool,
@@ -115,7 +115,7 @@ struct LargestStepMessage {
     logits: usize,
 }
 
-impl Opening {
+impl OpenRequest {
     /// Opens the whole model.
     pub fn new(
         source: &ModelSource,

@@ -1,7 +1,7 @@
 //! Communication between the stages of a pipeline-parallel model.
 
 use super::line::Kind;
-use super::{Ranks, bytes_of, put};
+use super::{Ranks, bytes_of, combine};
 use crate::ModelError;
 
 impl Ranks {
@@ -13,8 +13,8 @@ impl Ranks {
         if self.place.rank == 0 {
             return Ok(());
         }
-        let before = self.star().answer()?;
-        put(&before, 0, rows, |row, value| *row = value)
+        let received = self.star().recv_result()?;
+        combine(&received, 0, rows, |row, value| *row = value)
     }
 
     /// Sends `own` to the next stage: the residual stream, or on the last stage its logits. Returns the logits on all
@@ -29,15 +29,15 @@ impl Ranks {
             0 => {
                 let mut rows = bytes_of(own);
                 for next in 1..self.place.ranks {
-                    star.tell(next, &rows)?;
-                    rows = star.part(next)?;
+                    star.send_to(next, &rows)?;
+                    rows = star.recv_part(next)?;
                 }
-                star.tell_all(Kind::Values, &rows)?;
+                star.send_all(Kind::Values, &rows)?;
                 rows
             }
             _ => {
-                star.tell_all(Kind::Values, &bytes_of(own))?;
-                star.answer()?
+                star.send_all(Kind::Values, &bytes_of(own))?;
+                star.recv_result()?
             }
         };
         Ok(logits.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect())

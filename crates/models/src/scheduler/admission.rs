@@ -9,7 +9,7 @@ use crate::pages::BLOCK;
 #[derive(Debug, Clone, Copy)]
 enum Start {
     /// From its first token.
-    Anew,
+    FirstToken,
     /// After a kept sequence, given by index, in its slot.
     KeptSequence(usize),
     /// From a snapshot in this slot.
@@ -17,7 +17,7 @@ enum Start {
     /// From a snapshot on the host that saves this many tokens compared with snapshots in slots.
     Copy(PrefixMatch, usize),
     /// From its own copy on the host.
-    Own,
+    OwnCopy,
 }
 
 impl Scheduler<'_> {
@@ -38,7 +38,7 @@ impl Scheduler<'_> {
             self.admit_alone(alone);
             return Ok(());
         }
-        let mut promised = self.blocks_needed(ActiveRequest::unread);
+        let mut promised = self.blocks_needed(ActiveRequest::pending_tokens);
         while let Some(first) = self.waiting.front()
             && self.running.len() < self.slots
         {
@@ -55,15 +55,15 @@ impl Scheduler<'_> {
             };
             let pages = self.engine.pages();
             let (read, on_host) = match start {
-                Start::Anew => (0, None),
+                Start::FirstToken => (0, None),
                 Start::KeptSequence(_) => (pages.len(slot), None),
                 Start::Fork(found, _) => (found.read, None),
                 Start::Copy(found, _) => (found.read, self.prefixes.copy(found.end)),
-                Start::Own => (first.read(), first.saved.as_ref()),
+                Start::OwnCopy => (first.read(), first.saved.as_ref()),
             };
             let least = read + self.prefixes.worth();
             // A running request prefills the same tokens; wait for its snapshot.
-            let own = matches!(start, Start::Own);
+            let own = matches!(start, Start::OwnCopy);
             if !own && self.running.iter_mut().any(|live| live.joins(first, least)) {
                 break;
             }
@@ -99,8 +99,8 @@ impl Scheduler<'_> {
                     live.start_after(read, Vec::new());
                     0
                 }
-                Start::Own => 0,
-                Start::Anew => self.prefixes.begin(&mut live, None),
+                Start::OwnCopy => 0,
+                Start::FirstToken => self.prefixes.begin(&mut live, None),
                 Start::Fork(found, _) | Start::Copy(found, _) => {
                     self.prefixes.begin(&mut live, Some(found))
                 }
@@ -118,10 +118,10 @@ impl Scheduler<'_> {
     /// How a waiting request starts.
     fn start(&self, live: &ActiveRequest) -> Start {
         if live.saved.is_some() {
-            return Start::Own;
+            return Start::OwnCopy;
         }
         if live.bypasses_cache() {
-            return Start::Anew;
+            return Start::FirstToken;
         }
         if let Some(at) = self.kept.longest(|tokens| live.continues_from(tokens)) {
             return Start::KeptSequence(at);
@@ -133,10 +133,10 @@ impl Scheduler<'_> {
                 let saves = found.read - here.map_or(0, |here| here.read);
                 match self.pays_to_restore(found, saves) {
                     true => Start::Copy(found, saves),
-                    false => here.and_then(fork).unwrap_or(Start::Anew),
+                    false => here.and_then(fork).unwrap_or(Start::FirstToken),
                 }
             }
-            found => found.and_then(fork).unwrap_or(Start::Anew),
+            found => found.and_then(fork).unwrap_or(Start::FirstToken),
         }
     }
 
@@ -144,14 +144,14 @@ impl Scheduler<'_> {
     fn swap_in(&mut self, live: &mut ActiveRequest, start: Start) -> Start {
         live.arriving = match start {
             Start::Copy(found, saves) => self.restore_snapshot((found.end, saves), live.slot),
-            Start::Own => self.restore_request(live),
+            Start::OwnCopy => self.restore_request(live),
             _ => return start,
         };
         if live.arriving {
             return start;
         }
-        live.lose_slot();
-        Start::Anew
+        live.release_slot();
+        Start::FirstToken
     }
 
     /// Snapshots the state of a running request, given by index, if it has just prefilled a prefix that other requests
@@ -222,7 +222,7 @@ impl Scheduler<'_> {
     /// Puts a request that lost its slot back into the queue.
     pub(super) fn requeue(&mut self, mut live: ActiveRequest, events: &mut Vec<SchedulerEvent>) {
         self.free(live.slot);
-        live.lose_slot();
+        live.release_slot();
         events.push(SchedulerEvent::Preempted { request: live.id, saved: live.saved.is_some() });
         let older = self.waiting.partition_point(|other| other.id < live.id);
         self.waiting.insert(older, live);

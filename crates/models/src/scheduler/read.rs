@@ -42,12 +42,12 @@ impl Scheduler<'_> {
         room: usize,
         events: &mut Vec<SchedulerEvent>,
     ) -> Result<(), ModelError> {
-        let (mut left, mut reads) = (room, Vec::new());
+        let (mut left, mut prefills) = (room, Vec::new());
         let mut taken = self.blocks_needed(|live| usize::from(live.decodes()));
         let mut at = 0;
         while at < self.running.len() && left > 0 {
             let live = &self.running[at];
-            if !live.reads() {
+            if !live.prefills() {
                 at += 1;
                 continue;
             }
@@ -56,7 +56,7 @@ impl Scheduler<'_> {
             let pages = self.engine.pages();
             let count = live.readable().min(left).min(room);
             taken += pages.blocks_needed(live.slot, count);
-            reads.push((at, count));
+            prefills.push((at, count));
             left -= count;
             at += 1;
         }
@@ -64,7 +64,7 @@ impl Scheduler<'_> {
         let decode = self.decoding();
         let decoding = decode.len();
         let decode = decode.into_iter().map(|at| (at, 1));
-        let who: Vec<(usize, usize)> = decode.chain(reads.iter().copied()).collect();
+        let who: Vec<(usize, usize)> = decode.chain(prefills.iter().copied()).collect();
         let mut batch = Batch::new();
         for (at, count) in &who {
             let live = &self.running[*at];
@@ -73,7 +73,7 @@ impl Scheduler<'_> {
         if batch.is_empty() {
             return Ok(());
         }
-        let (tokens, began) = (reads.iter().map(|(_, count)| count).sum(), Instant::now());
+        let (tokens, began) = (prefills.iter().map(|(_, count)| count).sum(), Instant::now());
         self.advance(&batch, who, 1, events)?;
         self.pace.read(began.elapsed(), tokens, room, decoding);
         Ok(())

@@ -144,24 +144,24 @@ impl ActiveRequest {
         self.request.prompt.len() + self.added.len()
     }
 
-    /// Known tokens that the engine has not read.
-    pub(super) fn unread(&self) -> usize {
+    /// Number of known tokens that the engine has not computed yet.
+    pub(super) fn pending_tokens(&self) -> usize {
         self.tokens() - self.read
     }
 
     /// Whether its next step is one token: the token just sampled, or the last token of its prompt.
     pub(super) fn decodes(&self) -> bool {
-        self.unread() == 1 && !self.arriving
+        self.pending_tokens() == 1 && !self.arriving
     }
 
     /// Whether its next step is a chunk of its prompt.
-    pub(super) fn reads(&self) -> bool {
-        self.unread() > 1 && !self.arriving && self.scores.is_none()
+    pub(super) fn prefills(&self) -> bool {
+        self.pending_tokens() > 1 && !self.arriving && self.scores.is_none()
     }
 
     /// Whether its next step is a chunk of its prompt whose following tokens get log-probabilities.
     pub(super) fn is_scored(&self) -> bool {
-        self.unread() > 1 && !self.arriving && self.scores.is_some()
+        self.pending_tokens() > 1 && !self.arriving && self.scores.is_some()
     }
 
     /// Whether only the log-probabilities of its prompt are wanted.
@@ -186,7 +186,7 @@ impl ActiveRequest {
 
     /// Tokens that may be prefilled in one pass: up to the next snapshot.
     pub(super) fn readable(&self) -> usize {
-        self.marks.last().map_or(self.unread(), |mark| mark - self.read)
+        self.marks.last().map_or(self.pending_tokens(), |mark| mark - self.read)
     }
 
     /// The hash of the prefix that it has just prefilled, if it is to be snapshotted there.
@@ -239,7 +239,7 @@ impl ActiveRequest {
     }
 
     /// Releases its slot. Without a copy on the host all of its tokens are unread again.
-    pub(super) fn lose_slot(&mut self) {
+    pub(super) fn release_slot(&mut self) {
         (self.new, self.arriving) = (false, false);
         if self.saved.is_none() {
             (self.read, self.reused) = (0, 0);

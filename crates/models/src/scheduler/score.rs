@@ -42,7 +42,7 @@ impl Scheduler<'_> {
                 let room = self.room_for(at, taken, events);
                 let Some(live) = self.running.get(at).filter(|_| room > 0) else { break };
                 // The last token of the prompt is prefilled with the answer.
-                let count = (live.unread() - 1).min(left).min(room);
+                let count = (live.pending_tokens() - 1).min(left).min(room);
                 taken += self.engine.pages().blocks_needed(live.slot, count);
                 who.push((at, count));
                 left -= count;
@@ -81,7 +81,7 @@ impl Scheduler<'_> {
     fn end_scored(&mut self, events: &mut Vec<SchedulerEvent>) {
         for at in (0..self.running.len()).rev() {
             let live = &mut self.running[at];
-            if live.unread() > 1 {
+            if live.pending_tokens() > 1 {
                 continue;
             }
             let Some(scores) = live.scores.take() else { continue };

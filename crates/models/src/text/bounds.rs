@@ -36,13 +36,13 @@ struct Model {
 
 /// Bounds of a normalizer's output: at most `factor` times the bytes plus `more`, and at least `least` times the bytes.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Growth {
+pub(super) struct LengthBounds {
     pub(super) factor: f64,
     pub(super) more: f64,
     pub(super) least: f64,
 }
 
-impl Growth {
+impl LengthBounds {
     const NONE: Self = Self { factor: 1.0, more: 0.0, least: 1.0 };
 
     fn within(factor: f64, least: f64) -> Self {
@@ -66,7 +66,7 @@ impl Growth {
 /// The insertions of a normalizer.
 #[derive(Debug, Clone)]
 pub(super) struct Normalizer {
-    pub(super) growth: Growth,
+    pub(super) growth: LengthBounds,
     inserts: Vec<Insert>,
 }
 
@@ -174,30 +174,32 @@ fn list<'a>(value: &'a Value, key: &str) -> impl Iterator<Item = &'a Value> {
 
 /// The growth of a normalizer. Unicode normalization lengthens single characters a lot but texts hardly, so only
 /// insertions count in full.
-fn growth(normalizer: &Value) -> Growth {
+fn growth(normalizer: &Value) -> LengthBounds {
     let length = |value: &Value| value.as_str().map_or(0.0, |text| text.len() as f64);
     match normalizer["type"].as_str().unwrap_or_default() {
-        "Sequence" => list(normalizer, "normalizers").map(growth).fold(Growth::NONE, Growth::then),
-        "Prepend" => Growth { more: length(&normalizer["prepend"]), ..Growth::NONE },
+        "Sequence" => {
+            list(normalizer, "normalizers").map(growth).fold(LengthBounds::NONE, LengthBounds::then)
+        }
+        "Prepend" => LengthBounds { more: length(&normalizer["prepend"]), ..LengthBounds::NONE },
         "Replace" => {
             let content = length(&normalizer["content"]);
             match length(&normalizer["pattern"]["String"]) {
                 // A regular expression, or an empty pattern, may match between any two bytes.
-                0.0 => Growth { factor: 1.0 + content, more: content, least: 0.0 },
+                0.0 => LengthBounds { factor: 1.0 + content, more: content, least: 0.0 },
                 pattern => {
-                    Growth::within((content / pattern).max(1.0), (content / pattern).min(1.0))
+                    LengthBounds::within((content / pattern).max(1.0), (content / pattern).min(1.0))
                 }
             }
         }
-        "ByteLevel" => Growth::within(2.0, 1.0),
-        "" => Growth::NONE,
+        "ByteLevel" => LengthBounds::within(2.0, 1.0),
+        "" => LengthBounds::NONE,
         // Three Hangul characters of nine bytes in total compose to one of three bytes.
-        "NFC" => Growth::within(3.0, 1.0 / 3.0),
-        "NFD" => Growth::within(3.0, 1.0),
-        "Lowercase" => Growth::within(2.0, 1.0 / 3.0),
-        "BertNormalizer" => Growth::within(4.0, 0.0),
+        "NFC" => LengthBounds::within(3.0, 1.0 / 3.0),
+        "NFD" => LengthBounds::within(3.0, 1.0),
+        "Lowercase" => LengthBounds::within(2.0, 1.0 / 3.0),
+        "BertNormalizer" => LengthBounds::within(4.0, 0.0),
         // NFKC, NFKD, precompiled tables, and normalizers that remove characters.
-        _ => Growth::within(4.0, 0.0),
+        _ => LengthBounds::within(4.0, 0.0),
     }
 }
 
@@ -233,13 +235,16 @@ mod tests {
     fn replacements_multiply() {
         let ten = replace("a", "aaaaaaaaaa");
         let all = json!({ "type": "Sequence", "normalizers": [ten, ten, { "type": "Prepend", "prepend": "__" }] });
-        assert_eq!(growth(&all), Growth { factor: 100.0, more: 2.0, least: 1.0 });
+        assert_eq!(growth(&all), LengthBounds { factor: 100.0, more: 2.0, least: 1.0 });
         assert_eq!(growth(&all).most(7), 702.0);
-        assert_eq!(growth(&replace("ab", "c")), Growth::within(1.0, 0.5));
-        assert_eq!(growth(&replace("", "xyz")), Growth { factor: 4.0, more: 3.0, least: 0.0 });
+        assert_eq!(growth(&replace("ab", "c")), LengthBounds::within(1.0, 0.5));
+        assert_eq!(
+            growth(&replace("", "xyz")),
+            LengthBounds { factor: 4.0, more: 3.0, least: 0.0 }
+        );
         let regex = json!({ "type": "Replace", "pattern": { "Regex": "x*" }, "content": "ab" });
         assert_eq!(growth(&regex).factor, 3.0);
-        assert_eq!(growth(&Value::Null), Growth::NONE);
+        assert_eq!(growth(&Value::Null), LengthBounds::NONE);
     }
 
     #[test]

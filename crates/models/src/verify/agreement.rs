@@ -16,14 +16,14 @@ pub(super) struct Agreement {
 }
 
 /// Compares logits `[tokens, vocabulary]` with trusted ones.
-pub(super) struct Judge {
+pub(super) struct LogitsComparer {
     vocabulary: usize,
     tolerance: f64,
     /// The share of tokens that have to agree.
     held: f64,
 }
 
-impl Judge {
+impl LogitsComparer {
     pub(super) fn new(architecture: &Architecture, storage: Storage) -> Self {
         Self {
             vocabulary: architecture.vocabulary,
@@ -113,7 +113,7 @@ mod tests {
     fn check(name: &str, got: &[f32], want: &[f32], expect: Option<&str>) {
         let mut architecture = Architecture::of(&shape(name).unwrap()).unwrap();
         architecture.vocabulary = 4;
-        let judge = Judge::new(&architecture, Storage::Bf16);
+        let judge = LogitsComparer::new(&architecture, Storage::Bf16);
         let found = judge.judge(got, want).wrong;
         assert_eq!(found.as_deref(), expect, "{name} {got:?} {want:?}");
     }

@@ -9,7 +9,7 @@ use device::Device;
 use facts::BackendKind;
 use models::{
     Batch, Capacity, Engine, GeneratedToken, GenerationControl, LargestStep, LogitsOf,
-    LogitsSelection, ModelError, ModelSource, Opening, Ranks, Request, Sampling, ShardRank,
+    LogitsSelection, ModelError, ModelSource, OpenRequest, Ranks, Request, Sampling, ShardRank,
     StepBudget, Storage, follow, generate,
 };
 use std::net::TcpListener;
@@ -93,7 +93,7 @@ pub(crate) fn split_stored(
             let source = ModelSource::Folder(path.to_owned());
             let capacity = Capacity { sequences: 4, tokens: 300 };
             let step = LargestStep { tokens: 300, logits: 300 };
-            let opening = Opening::new(&source, BackendKind::Cpu, storage, (capacity, step));
+            let opening = OpenRequest::new(&source, BackendKind::Cpu, storage, (capacity, step));
             let whole = source.open().unwrap();
             let (opening, part) = match layers {
                 true => (opening.by_layers(), whole.stage(ranks.place())),

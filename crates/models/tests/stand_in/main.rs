@@ -15,9 +15,9 @@ use device::cuda::Cuda;
 use facts::BackendKind;
 use models::{
     Batch, Capacity, Choice, Config, Engine, LargestStep, LogitsOf, LogitsSelection, Model,
-    ModelError, ModelSource, Opening, QuantizedFormat, Ranks, Request, SHAPES, Sampling, Scheduler,
-    SchedulerEvent, ShardRank, StateType, StepBudget, Storage, SynthOptions, engine_kind, follow,
-    holding, open, shape, synth,
+    ModelError, ModelSource, OpenRequest, QuantizedFormat, Ranks, Request, SHAPES, Sampling,
+    Scheduler, SchedulerEvent, ShardRank, StateType, StepBudget, Storage, SynthOptions,
+    engine_kind, follow, holding, open, shape, synth,
 };
 use std::net::TcpListener;
 use std::time::Duration;
@@ -156,7 +156,7 @@ fn split(
         let others: Vec<_> = others.collect();
         let ended = Box::new(|_, _| None);
         let ranks = Ranks::lead(&listener, ranks, b"word", Duration::from_secs(60), ended).unwrap();
-        let opening = Opening::new(&source, BackendKind::Cuda, Storage::Bf16, (capacity, step));
+        let opening = OpenRequest::new(&source, BackendKind::Cuda, Storage::Bf16, (capacity, step));
         let part = source.open().unwrap().with_scan_states(held).unwrap();
         let part = part.part(place(0)).unwrap();
         let mut engine = ranks.open(part, gpu(), &opening).unwrap();

@@ -41,6 +41,6 @@ pub(crate) fn run<E: Element>(
 ) {
     let operands = Operands::<E>::read(problem, inputs);
     parts::launch(isa, kernel, device, &operands, FIXED_WORK, outputs, |scratch, part| {
-        dispatch(isa, head::PartKernel { part, scratch });
+        dispatch(isa, head::ChunkScan { part, scratch });
     });
 }

@@ -3,7 +3,7 @@
 use super::{Epilogue, Linear, Round, Rows, STRIP, Strips};
 use crate::gemm::{IntegerPanels, IntegerRows, Integers, PANEL, PackedB};
 use crate::simd::dispatch;
-use device::{Device, HostBuffer, Isa, Walk};
+use device::{Device, HostBuffer, Isa, WeightReads};
 use half::bf16;
 use std::cell::RefCell;
 use std::ops::Range;
@@ -17,7 +17,7 @@ pub(super) struct Packed {
     /// The column of x for each column of W.
     order: Option<Vec<u32>>,
     words: HostBuffer<u32>,
-    walk: Walk,
+    walk: WeightReads,
 }
 
 thread_local! {
@@ -63,11 +63,11 @@ impl Linear {
                 }
             };
         let words = outputs.div_ceil(PANEL) * form.words(inputs);
-        let words = HostBuffer::by_runs_with(words, of_panel, Default::default, pack);
+        let words = HostBuffer::from_runs_with(words, of_panel, Default::default, pack);
         if let Some(error) = failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
             return Err(error);
         }
-        let packed = Packed { isa, form, order, words, walk: Walk::default() };
+        let packed = Packed { isa, form, order, words, walk: WeightReads::default() };
         Ok(Self { inputs, outputs, strips: Strips::Integers(packed) })
     }
 

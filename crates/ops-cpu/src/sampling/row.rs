@@ -18,13 +18,13 @@ pub(super) fn run(
     outputs: &mut TensorMap,
 ) {
     let top = problem.top_logprobs;
-    let mut rows = vec![Chosen::default(); problem.rows];
+    let mut rows = vec![RowResult::default(); problem.rows];
     let shared = SharedMut::new(&mut rows);
     device.launch(kernel, problem.rows, Scratch::default, |scratch, at| {
         let row = Row::new(problem, inputs, at);
         // SAFETY: this block alone has this row.
         let chosen = unsafe { &mut shared.slice(at..at + 1)[0] };
-        dispatch(isa, Choose { row, scratch, top, chosen });
+        dispatch(isa, RowSampler { row, scratch, top, chosen });
     });
     for (at, chosen) in rows.iter().enumerate() {
         elements_mut::<i32>(outputs.get_mut("token"))[at] = chosen.token;
@@ -41,7 +41,7 @@ pub(super) fn run(
 
 /// Results of a row.
 #[derive(Debug, Clone, Default)]
-struct Chosen {
+struct RowResult {
     token: i32,
     logprob: f32,
     top_tokens: Vec<i32>,
@@ -185,14 +185,14 @@ impl Scratch {
     }
 }
 
-struct Choose<'a> {
+struct RowSampler<'a> {
     row: Row<'a>,
     scratch: &'a mut Scratch,
     top: usize,
-    chosen: &'a mut Chosen,
+    chosen: &'a mut RowResult,
 }
 
-impl SimdKernel for Choose<'_> {
+impl SimdKernel for RowSampler<'_> {
     type Output = ();
 
     #[inline(always)]
@@ -289,7 +289,7 @@ fn race(row: &Row<'_>, scratch: &mut Scratch, limit: Limit, least: u32) -> Optio
 /// The most likely tokens by the input logits, without penalties and mask, and the log-probabilities of these and of the chosen
 /// token.
 #[inline(always)]
-fn top_logprobs(row: &Row<'_>, scratch: &mut Scratch, top: usize, chosen: &mut Chosen) {
+fn top_logprobs(row: &Row<'_>, scratch: &mut Scratch, top: usize, chosen: &mut RowResult) {
     let logits = row.logits;
     let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let sum: f64 = logits.iter().map(|x| f64::from(x - largest).exp()).sum();

@@ -1,7 +1,7 @@
 //! Kernels around the all-reduces of tensor parallelism: RMSNorm over sharded rows, all-reduce fused with the residual add, and the
 //! gather of logits. The contracts are in `spread.cu`, `join.cu`, `join_peers.cu`, `join_many.cu` and `gather.cu`.
 
-use super::{NAME, THREADS, holds, int, launch, launch_apart};
+use super::{NAME, THREADS, holds, int, launch, launch_without_pdl};
 use crate::{PlannedLaunches, arguments, source};
 use device::Device;
 use device::cuda::{Buffer, DeviceError, GpuArch, KernelSource, Launch, Part};
@@ -76,7 +76,7 @@ arguments! { Gathered: decoder_gather { from: Pointer, to: Pointer, room: i32, w
 
 /// The input of an RMSNorm whose rows are sharded over ranks.
 #[derive(Debug)]
-pub struct Spread<'a> {
+pub struct ShardedNorm<'a> {
     /// Storage type of x and o, of 16 bits.
     pub dtype: DType,
     /// This rank's shard of the rows, `[count, width]`.
@@ -97,8 +97,8 @@ pub struct Spread<'a> {
 ///
 /// # Errors
 /// [`OpError::Device`] when a buffer is too short, the width is no multiple of 8, or the kernel cannot be loaded or compiled.
-pub fn spread(device: &Device, call: &Spread<'_>) -> Result<PlannedLaunches, OpError> {
-    let Spread { dtype, x, w, o, squares, count, width } = *call;
+pub fn spread(device: &Device, call: &ShardedNorm<'_>) -> Result<PlannedLaunches, OpError> {
+    let ShardedNorm { dtype, x, w, o, squares, count, width } = *call;
     multiple(width, 8)?;
     for (name, buffer, bytes) in [
         ("x", x, 2 * count * width),
@@ -116,7 +116,7 @@ pub fn spread(device: &Device, call: &Spread<'_>) -> Result<PlannedLaunches, OpE
 
 /// Sums over ranks that are added to the residual stream.
 #[derive(Debug)]
-pub struct Join<'a> {
+pub struct ResidualSum<'a> {
     /// The sums `[count, hidden]`, f32 unless the function documents another type.
     pub added: &'a Arc<Buffer>,
     /// Sums of squares of the input rows, `[count]` f32, the full width of these rows, and the norm's epsilon.
@@ -138,7 +138,7 @@ impl Onto<'_> {
     }
 }
 
-impl<'a> Join<'a> {
+impl<'a> ResidualSum<'a> {
     /// Checks the buffer sizes, with `added` of this type, and returns the arguments that the kernels share.
     fn onto(&self, added: DType) -> Result<Onto<'a>, OpError> {
         let Self { squares, count, hidden, factor, .. } = *self;
@@ -172,11 +172,11 @@ impl<'a> Join<'a> {
 ///
 /// # Errors
 /// [`OpError::Device`] when a buffer is too short, the width is no multiple of 8, or the kernel cannot be loaded or compiled.
-pub fn join(device: &Device, call: &Join<'_>) -> Result<PlannedLaunches, OpError> {
+pub fn join(device: &Device, call: &ResidualSum<'_>) -> Result<PlannedLaunches, OpError> {
     multiple(call.hidden, 4)?;
     let squares = call.squares().map(|of| &**of);
     let args = Joined { added: call.added, squares, x: call.x, onto: call.onto(DType::F32)? };
-    launch_apart(device, join_source, (call.grid(), args.into()), &call.held())
+    launch_without_pdl(device, join_source, (call.grid(), args.into()), &call.held())
 }
 
 /// Maximum number of ranks that write to each other's memory.
@@ -313,7 +313,7 @@ pub struct Rows<'a> {
 /// As [`join`]; also when [`Inboxes::take`] is false.
 pub fn join_peers(
     device: &Device,
-    call: &Join<'_>,
+    call: &ResidualSum<'_>,
     rows: Option<Rows<'_>>,
     inboxes: &Inboxes,
 ) -> Result<PlannedLaunches, OpError> {
@@ -347,7 +347,7 @@ pub fn join_peers(
 /// As [`join`]; also when [`Inboxes::take_many`] is false.
 pub fn join_many(
     device: &Device,
-    call: &Join<'_>,
+    call: &ResidualSum<'_>,
     added: DType,
     inboxes: &Inboxes,
 ) -> Result<PlannedLaunches, OpError> {
@@ -372,7 +372,7 @@ pub fn join_many(
 }
 
 /// The error for sizes that the kernels do not support.
-fn longer(call: &Join<'_>) -> OpError {
+fn longer(call: &ResidualSum<'_>) -> OpError {
     let what = format!(
         "{} rows of {} exceed what peer kernels sum: use a library's all-reduce",
         call.count, call.hidden
@@ -396,7 +396,12 @@ pub fn gather(
     let most = whole.div_ceil(ranks);
     let args = Gathered { from, to, room: int(room)?, whole: int(whole)? };
     let grid = [rows as u32, ranks as u32, most.div_ceil(BLOCK) as u32];
-    launch_apart(device, gather_source, (Launch::new(grid, THREADS, 0), args.into()), &[from, to])
+    launch_without_pdl(
+        device,
+        gather_source,
+        (Launch::new(grid, THREADS, 0), args.into()),
+        &[from, to],
+    )
 }
 
 fn multiple(width: usize, of: usize) -> Result<(), OpError> {

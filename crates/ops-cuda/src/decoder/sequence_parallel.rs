@@ -22,7 +22,7 @@ pub(super) fn join_source(arch: GpuArch) -> KernelSource {
     KernelSource::new("decoder_join_own", JOIN, arch).define("DTYPE", DType::Bf16)
 }
 
-pub(super) fn meet_source(arch: GpuArch) -> KernelSource {
+pub(super) fn wait_source(arch: GpuArch) -> KernelSource {
     KernelSource::new("decoder_meet", MEET, arch)
 }
 
@@ -61,13 +61,13 @@ impl Mark {
 pub struct PartialResults<'a> {
     /// This rank's.
     pub own: &'a Arc<Buffer>,
-    /// The other ranks', in rank order, [`JoinOwn::apart`] bytes between two ranks.
+    /// The other ranks', in rank order, [`OwnedRowReduction::apart`] bytes between two ranks.
     pub theirs: &'a Arc<Buffer>,
 }
 
 /// The reduction of partial sums onto the owned rows, and the RMSNorm of the result.
 #[derive(Debug)]
-pub struct JoinOwn<'a> {
+pub struct OwnedRowReduction<'a> {
     /// Partial sums, `[count, hidden]` bf16 per rank.
     pub added: PartialResults<'a>,
     /// Sums of squares of the input rows, `[count]` f32 per rank, the full width of these rows, and the norm's epsilon.
@@ -88,11 +88,11 @@ pub struct JoinOwn<'a> {
     pub h: &'a Arc<Buffer>,
     /// Rows.
     pub count: usize,
-    /// A multiple of 8, up to [`JoinOwn::WIDEST`].
+    /// A multiple of 8, up to [`OwnedRowReduction::WIDEST`].
     pub hidden: usize,
 }
 
-impl JoinOwn<'_> {
+impl OwnedRowReduction<'_> {
     /// Maximum width of a row: a block stores one f32 row in the shared memory available without opt-in.
     pub const WIDEST: usize = 8192;
 }
@@ -102,13 +102,18 @@ impl JoinOwn<'_> {
 ///
 /// # Errors
 /// [`OpError::Device`] when a buffer is too short, the width or the number of ranks is not supported, or the kernel cannot be loaded or compiled.
-pub fn join_own(device: &Device, call: &JoinOwn<'_>) -> Result<PlannedLaunches, OpError> {
-    let JoinOwn { added, squares, apart, mark, x, factor, norm: (weight, eps), h, .. } = *call;
-    let JoinOwn { count, hidden, place: [rank, ranks], .. } = *call;
-    if !hidden.is_multiple_of(8) || hidden > JoinOwn::WIDEST || !(2..=PEERS).contains(&ranks) {
+pub fn join_own(device: &Device, call: &OwnedRowReduction<'_>) -> Result<PlannedLaunches, OpError> {
+    let OwnedRowReduction {
+        added, squares, apart, mark, x, factor, norm: (weight, eps), h, ..
+    } = *call;
+    let OwnedRowReduction { count, hidden, place: [rank, ranks], .. } = *call;
+    if !hidden.is_multiple_of(8)
+        || hidden > OwnedRowReduction::WIDEST
+        || !(2..=PEERS).contains(&ranks)
+    {
         let what = format!(
             "join_own needs 2 to {PEERS} ranks and rows of a multiple of 8 up to {}, got {ranks} ranks and {hidden}",
-            JoinOwn::WIDEST
+            OwnedRowReduction::WIDEST
         );
         return Err(OpError::Device { op: NAME, error: DeviceError::Refused { what } });
     }
@@ -165,7 +170,7 @@ pub fn join_own(device: &Device, call: &JoinOwn<'_>) -> Result<PlannedLaunches, 
 pub fn meet(device: &Device, mark: &Mark) -> Result<PlannedLaunches, OpError> {
     let args = Met { mark: &mark.of, turn: mark.turn.cast_signed() };
     let shape = Launch::new([1, 1, 1], 32, 0);
-    launch(device, meet_source, (shape, args.into()), &[&mark.of])
+    launch(device, wait_source, (shape, args.into()), &[&mark.of])
 }
 
 /// Plans the conversion of `count` values, a multiple of 8, from f32 to bf16.

@@ -2,10 +2,10 @@
 //! such models use, and by NCCL.
 
 use super::collectives::{Ranks, of_all};
-use super::values::{piled, small, sum};
+use super::values::{accumulated, small, sum};
 use super::{FabricPlan, Gpu, SAMPLES, left, median, millis};
 use crate::PlannedLaunches;
-use crate::decoder::{Inboxes, Join, PEERS, join_peers};
+use crate::decoder::{Inboxes, PEERS, ResidualSum, join_peers};
 use device::cuda::{Buffer, Cuda, DeviceError, Event, Graph, PeerAccess};
 use facts::{FabricReport, RecordedSum};
 use ops::OpError;
@@ -88,7 +88,7 @@ pub(super) fn by_kernel(
     let millis = replayed(cudas.zip(graphs.iter().map(|(graph, ..)| graph)))?;
     let times = SUMS * (1 + SAMPLES);
     // Each run adds to the previous result, so all of them count.
-    let wanted = |at: usize| piled(times, count, at).to_bits();
+    let wanted = |at: usize| accumulated(times, count, at).to_bits();
     let mut wrong = 0;
     for (gpu, own) in gpus.iter().zip(&sums) {
         let mut got = vec![0xff; BYTES as usize];
@@ -156,7 +156,7 @@ impl Sums {
     }
 
     fn plan(&self, gpu: &Gpu, inboxes: &Inboxes) -> Result<PlannedLaunches, DeviceError> {
-        let join = Join {
+        let join = ResidualSum {
             added: &self.added,
             squares: None,
             x: &self.x,

@@ -54,7 +54,7 @@ impl Form {
         dtype: DType,
         stages: usize,
         taps: usize,
-        place: Place,
+        place: Residency,
         arch: GpuArch,
     ) -> KernelSource {
         let source = KernelSource::new("linear_stream", PARTS, arch)
@@ -63,9 +63,9 @@ impl Form {
             .define("STAGES", stages)
             .define("TAPS", taps);
         match place {
-            Place::Any => source,
-            Place::From => source.define("REGISTERS", FROM_REGISTERS).define("RESIDUAL", 0),
-            Place::Onto => source.define("REGISTERS", ONTO_REGISTERS),
+            Residency::Any => source,
+            Residency::From => source.define("REGISTERS", FROM_REGISTERS).define("RESIDUAL", 0),
+            Residency::Onto => source.define("REGISTERS", ONTO_REGISTERS),
         }
     }
 }
@@ -75,7 +75,7 @@ impl Form {
 /// between projections from the residual stream and onto it, so each kind has to exclude only itself, by a resource
 /// that the other kind has left over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum Residency {
     /// No constraint.
     Any,
     /// Without a residual: few registers; with many weights, more than half of the shared memory.
@@ -84,7 +84,7 @@ enum Place {
     Onto,
 }
 
-impl Place {
+impl Residency {
     fn of(problem: &LinearProblem, form: Form, here: &CudaCapabilities) -> Self {
         // On other targets the compiler uses too many registers for the two kinds to fit together.
         if !form.two || here.compute != ComputeCapability::new(9, 0) {
@@ -158,7 +158,7 @@ struct Share {
     streamed: bool,
     /// Columns of x in shared memory at once if it is not.
     phase: usize,
-    place: Place,
+    place: Residency,
     bytes: usize,
 }
 
@@ -180,7 +180,7 @@ impl Share {
             let squares = if normed { inputs.div_ceil(SEGMENT) * 4 } else { 0 };
             let ring = WARPS * stages * (STEP_BYTES + x_step);
             let bytes = ring + tokens * (form.sums * SUMS_BYTES + x + squares);
-            Self { stages, streamed, phase, place: Place::Any, bytes }
+            Self { stages, streamed, phase, place: Residency::Any, bytes }
         };
         let each =
             |streamed: bool| form.stages.iter().map(move |stages| of(streamed, *stages, all));
@@ -199,9 +199,9 @@ impl Share {
         let Some(fits) = whole.iter().copied().find(|share| share.bytes <= beside) else {
             return alone;
         };
-        let place = Place::of(problem, form, here);
+        let place = Residency::of(problem, form, here);
         let much = problem.outputs * inputs * problem.dtype.bytes() >= LITTLE;
-        let bytes = if place == Place::From && much { half + apart } else { fits.bytes };
+        let bytes = if place == Residency::From && much { half + apart } else { fits.bytes };
         Some(Self { place, bytes, ..fits })
     }
 }
@@ -223,20 +223,20 @@ pub(super) fn bundled(arch: &BundledArch) -> Vec<KernelSource> {
     let batches =
         batches.into_iter().filter(|_| most > 200 << 10).map(|form| (form, form.stages[0]));
     let any = rings.iter().map(|stages| (few, *stages)).chain(batches);
-    let mut each: Vec<_> = any.map(|(form, stages)| (form, stages, Place::Any)).collect();
+    let mut each: Vec<_> = any.map(|(form, stages)| (form, stages, Residency::Any)).collect();
     if arch.compute == ComputeCapability::new(9, 0) {
-        let beside = rings
-            .iter()
-            .flat_map(|stages| [Place::From, Place::Onto].map(|place| (few, *stages, place)));
+        let beside = rings.iter().flat_map(|stages| {
+            [Residency::From, Residency::Onto].map(|place| (few, *stages, place))
+        });
         each.extend(beside);
     }
-    let source = |(form, stages, place): (Form, usize, Place)| {
-        let convolves = form.tokens <= FEW && place != Place::Onto;
+    let source = |(form, stages, place): (Form, usize, Residency)| {
+        let convolves = form.tokens <= FEW && place != Residency::Onto;
         let taps = [0, TAPS].into_iter().filter(move |taps| *taps == 0 || convolves);
         taps.map(move |taps| form.source(DType::Bf16, stages, taps, place, arch.arch()))
     };
     // Squared ReLU is not combined with a residual.
-    let onto = |place: Place| place == Place::Onto;
+    let onto = |place: Residency| place == Residency::Onto;
     let squares = each.iter().filter(|(.., place)| !onto(*place)).map(|(form, stages, place)| {
         squared(form.source(DType::Bf16, *stages, 0, *place, arch.arch()), true)
     });

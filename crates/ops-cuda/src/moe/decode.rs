@@ -50,7 +50,7 @@ enum Tokens {
 const FEW: usize = 16;
 
 /// Parameters of the down projection.
-struct Down {
+struct DownProjection {
     /// Rows of a block divided by eight.
     octets: usize,
     /// Steps per iteration.
@@ -88,7 +88,7 @@ impl Form {
         room.clamp(1, if self.one() { 4 } else { 3 })
     }
 
-    fn of_down(self) -> Down {
+    fn of_down(self) -> DownProjection {
         // A step of quantized weights has more channels: one step is as much work, and twice as many steps in flight
         // are as many bytes.
         let narrow = self.narrow.is_some();
@@ -99,7 +99,7 @@ impl Form {
             Tokens::Few => (1, 4 * times),
             Tokens::More => (2, 3 * times),
         };
-        Down { octets, span, ahead }
+        DownProjection { octets, span, ahead }
     }
 
     /// The source of the gate and up projections or, if `down`, of the down projection.

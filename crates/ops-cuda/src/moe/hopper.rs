@@ -5,8 +5,8 @@ use super::route::{self, List};
 use super::{clamp, sum};
 use crate::{CudaVariant, Planner, arguments, int, source};
 use device::cuda::{
-    Args, Buffer, CudaCapabilities, DeviceError, GpuArch, KernelSource, Launch, MapElement, Part,
-    Swizzle, TiledLayout, TmaDescriptor,
+    Args, Buffer, CudaCapabilities, DeviceError, GpuArch, KernelSource, Launch, Part, Swizzle,
+    TiledLayout, TmaDescriptor, TmaElement,
 };
 use ops::DType;
 use ops::moe::MoeProblem;
@@ -178,7 +178,7 @@ fn map(
 ) -> Result<TmaDescriptor, DeviceError> {
     let row = 2 * channels as u64;
     let layout = TiledLayout {
-        element: if dtype == DType::F16 { MapElement::F16 } else { MapElement::Bf16 },
+        element: if dtype == DType::F16 { TmaElement::F16 } else { TmaElement::Bf16 },
         offset: 0,
         sizes: &[channels as u64, rows as u64, items as u64],
         strides: &[row, row * rows as u64],

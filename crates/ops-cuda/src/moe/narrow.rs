@@ -9,8 +9,8 @@ use super::route::{self, List};
 use super::{clamp, sum};
 use crate::{CudaVariant, Planner, arguments, int, source};
 use device::cuda::{
-    Args, Buffer, CudaCapabilities, DeviceError, GpuArch, KernelSource, Launch, MapElement, Part,
-    Swizzle, TiledLayout,
+    Args, Buffer, CudaCapabilities, DeviceError, GpuArch, KernelSource, Launch, Part, Swizzle,
+    TiledLayout, TmaElement,
 };
 use ops::moe::{MoeProblem, QuantizedExperts};
 
@@ -161,7 +161,7 @@ impl Product<'_> {
         let map_from = tokens_map(planner, problem, self.from, channels)?;
         let row = narrow.dtype.bytes_of(channels) as u64;
         let layout = TiledLayout {
-            element: MapElement::U8,
+            element: TmaElement::U8,
             offset: 0,
             sizes: &[row, rows as u64, problem.held as u64],
             strides: &[row, row * rows as u64],

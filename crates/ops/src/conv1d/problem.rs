@@ -150,11 +150,11 @@ impl Conv1dProblem {
             }
             state_dtype = inputs.tensor("initial_state").dtype();
             if state_dtype != DType::F32 && state_dtype != dtype {
-                let wanted = format!("f32, as states are kept, or {dtype} like `x`");
+                let wanted = format!("f32, the storage type of states, or {dtype} like `x`");
                 return Err(inputs.dtype_error("initial_state", &wanted));
             }
             if state_dtype != DType::F32 && sequences.longest() > 1 {
-                return Err(inputs.dtype_error("initial_state", "f32, as states are kept"));
+                return Err(inputs.dtype_error("initial_state", "f32, the storage type of states"));
             }
             if state_dtype != DType::F32 && inputs.get("state_indices").is_some() {
                 return Err(inputs.dtype_error("initial_state", "f32, as the states of a pool"));

@@ -10,7 +10,7 @@ const OP: &str = "linear";
 
 /// Type of the outputs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Out {
+pub enum OutputType {
     /// The storage type.
     Storage,
     /// float32.
@@ -31,7 +31,7 @@ pub struct LinearOptions {
     /// Groups and epsilon of the RMSNorm of x.
     pub norm: Norm,
     /// Type of the outputs. If `None`, the storage type, or f32 with a residual.
-    pub out: Option<Out>,
+    pub out: Option<OutputType>,
     /// Widths of the outputs, up to the first 0; all 0 for a single output.
     pub split: [usize; OUTPUTS.len()],
     /// First of the convolved columns.
@@ -86,8 +86,8 @@ impl Options for LinearOptions {
                 eps: settings.number(OP, "eps")?.unwrap_or(default.norm.eps),
             },
             out: settings.choice(OP, "out", OUT)?.map(|out| match out {
-                "f32" => Out::F32,
-                _ => Out::Storage,
+                "f32" => OutputType::F32,
+                _ => OutputType::Storage,
             }),
             split,
             conv_first: settings.count(OP, "conv_first")?.unwrap_or(0),
@@ -175,7 +175,7 @@ pub struct LinearCall<'a> {
     /// Epilogue.
     pub epilogue: Epilogue<'a>,
     /// Type of the outputs. If `None`, the storage type, or f32 with a residual.
-    pub out: Option<Out>,
+    pub out: Option<OutputType>,
     /// Widths of the outputs, up to the first 0; all 0 for a single output.
     pub split: [usize; OUTPUTS.len()],
     /// Outputs on a GPU, each `[T, width]`.

@@ -65,7 +65,7 @@ impl Convolution {
         let state = [Dim::free("slots"), Dim::fixed("C", channels), Dim::fixed("W - 1", width - 1)];
         inputs.dims("initial_state", state)?;
         if inputs.tensor("initial_state").dtype() != DType::F32 {
-            return Err(inputs.dtype_error("initial_state", "f32, as states are kept"));
+            return Err(inputs.dtype_error("initial_state", "f32, the storage type of states"));
         }
         let slots = StateSlots::parse(inputs, &Sequences::dense(tokens, 1))?;
         let is_f32 = |name| inputs.get(name).is_none_or(|tensor| tensor.dtype() == DType::F32);

@@ -1,7 +1,7 @@
 //! The contract of the op: its table, its problem and the checks of a call.
 
 use super::convolution::ACTIVATIONS as CONV_ACTIVATIONS;
-use super::{Convolution, LinearOptions, Out};
+use super::{Convolution, LinearOptions, OutputType};
 use crate::settings::refused;
 use crate::spec::{setting, tensor};
 use crate::{DType, Dim, Inputs, OpError, OpSpec, OutputSpec, Problem, SettingKind, Tensor};
@@ -359,8 +359,8 @@ fn norm(options: &LinearOptions, depth: usize) -> Result<Norm, OpError> {
 
 fn out(options: &LinearOptions, dtype: DType, residual: bool) -> Result<DType, OpError> {
     match options.out {
-        Some(Out::F32) => Ok(DType::F32),
-        Some(Out::Storage) if residual => {
+        Some(OutputType::F32) => Ok(DType::F32),
+        Some(OutputType::Storage) if residual => {
             let wanted = "f32, as the `residual` that is added is";
             Err(refused(SPEC.name, "out", "storage", wanted))
         }

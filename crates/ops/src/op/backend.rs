@@ -3,7 +3,7 @@
 use super::selection::Preference;
 use super::{ChoiceTable, Execution, Problem};
 use crate::{Inputs, OpError, TensorMap};
-use device::{Device, Tenure, Unavailable};
+use device::{Device, DeviceOwnership, Unavailable};
 use facts::BackendKind;
 
 /// A way to run ops on one kind of device. Adding a backend takes a crate that implements this trait and one line in the list of
@@ -15,7 +15,7 @@ pub trait Backend: Sync {
     ///
     /// # Errors
     /// [`Unavailable`] when the machine lacks what the backend needs.
-    fn open(&self, ordinal: u32, tenure: Tenure) -> Result<Device, Unavailable>;
+    fn open(&self, ordinal: u32, ownership: DeviceOwnership) -> Result<Device, Unavailable>;
     /// Its variants of the op of this name; `None` without any.
     fn op(&self, op: &str) -> Option<&'static dyn Implementations>;
 }
@@ -99,14 +99,14 @@ impl Backends {
         self,
         kind: BackendKind,
         ordinal: u32,
-        tenure: Tenure,
+        ownership: DeviceOwnership,
     ) -> Result<Device, Unavailable> {
         let Some(own) = self.0.iter().copied().find(|backend| backend.kind() == kind) else {
             let built: Vec<&str> = self.kinds().map(BackendKind::as_str).collect();
             let reason = format!("this build has only {}", built.join(", "));
             return Err(Unavailable { backend: kind, reason });
         };
-        Ok(own.open(ordinal, tenure)?.with_extension(OpenedBy { all: self, own }))
+        Ok(own.open(ordinal, ownership)?.with_extension(OpenedBy { all: self, own }))
     }
 
     /// Names and backends of an op's variants, those of the preferred backend first.

@@ -216,7 +216,7 @@ fn state_dtype(inputs: Inputs<'_>, dims: [Dim; 4], options: &SsdOptions) -> Resu
             let wanted = format!("{dtype}, the type of `{NAME}`");
             Err(refused(SPEC.name, "state_dtype", asked, wanted))
         }
-        _ => Err(inputs.dtype_error(NAME, "f32 or bf16, as states are kept")),
+        _ => Err(inputs.dtype_error(NAME, "f32 or bf16, the storage types of states")),
     }
 }
 

@@ -11,10 +11,10 @@ mod lines;
 use super::record::is_native;
 use super::site::without_dots;
 use crate::Source;
-use crate::source::{About, Folder};
+use crate::source::{FileMetadata, Folder};
 use facts::CompactSort;
 use facts::{Alteration, AlteredFile};
-pub(super) use lines::Listed;
+pub(super) use lines::RecordText;
 use lines::{Line, Lines, contested, shared};
 use rayon::prelude::*;
 use sha2::{Digest as _, Sha256};
@@ -41,8 +41,13 @@ const MAX_READ: usize = 400;
 const LATER: i64 = 5;
 
 /// Compares every RECORD of one site-packages folder with its files. `verify` also compares contents.
-pub(super) fn run(source: &Source, site: &Path, lists: &[Listed<'_>], verify: bool) -> Vec<Audit> {
-    let lines: Vec<Lines<'_>> = lists.par_iter().map(Listed::lines).collect();
+pub(super) fn run(
+    source: &Source,
+    site: &Path,
+    lists: &[RecordText<'_>],
+    verify: bool,
+) -> Vec<Audit> {
+    let lines: Vec<Lines<'_>> = lists.par_iter().map(RecordText::lines).collect();
     let shared = shared(&lines);
     let contested = contested(&lines, &shared);
     let read = AtomicUsize::new(0);
@@ -65,7 +70,7 @@ pub(super) fn run(source: &Source, site: &Path, lists: &[Listed<'_>], verify: bo
         let file = files.file(line);
         let how = file.compare(line, verify || alike(line)).or_else(|| {
             let written = lists[list].written.filter(|_| !verify)?;
-            file.spoiled(line, written, &read)
+            file.python_damage(line, written, &read)
         })?;
         let agrees = |rival: &Line<'_>| {
             rival.digest != line.digest && file.compare(rival, verify || alike(rival)).is_none()
@@ -127,7 +132,7 @@ struct File<'a> {
     folder: &'a Folder,
     /// Its path relative to it.
     name: &'a str,
-    about: Option<About>,
+    about: Option<FileMetadata>,
 }
 
 impl<'a> Files<'a> {
@@ -187,7 +192,12 @@ impl File<'_> {
     }
 
     /// The damage in a Python file of the right size, if there is a reason to read it.
-    fn spoiled(&self, line: &Line<'_>, written: i64, read: &AtomicUsize) -> Option<Alteration> {
+    fn python_damage(
+        &self,
+        line: &Line<'_>,
+        written: i64,
+        read: &AtomicUsize,
+    ) -> Option<Alteration> {
         if !line.path.ends_with(".py") || line.bytes.is_none_or(|bytes| bytes == 0) {
             return None;
         }
@@ -233,7 +243,7 @@ fn sha256(source: &Source, path: &Path) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Listed, run};
+    use super::{RecordText, run};
     use crate::Source;
     use std::path::Path;
 
@@ -257,11 +267,11 @@ mod tests {
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, bytes).unwrap();
         }
-        let lists: Vec<Listed<'_>> = lists
+        let lists: Vec<RecordText<'_>> = lists
             .iter()
             .map(|(dist, text)| {
                 let (dist, installer) = dist.split_once('/').unwrap_or((dist, "pip"));
-                Listed { dist, installer: Some(installer), text, written }
+                RecordText { dist, installer: Some(installer), text, written }
             })
             .collect();
         let audits = run(&Source::live(), &site, &lists, verify);

@@ -78,7 +78,7 @@ fn compare_with_records(source: &Source, folder: &Path, entries: &mut [Entry], v
         let installer = dist.installer.as_deref();
         let text = entry.record.as_deref()?;
         let written = source.about(Path::new(&dist.path).join("RECORD")).map(|it| it.changed);
-        Some(audit::Listed { dist: &dist.name, installer, text, written })
+        Some(audit::RecordText { dist: &dist.name, installer, text, written })
     });
     let audits = audit::run(source, folder, &listed.collect::<Vec<_>>(), verify);
     let with_record = entries.iter_mut().filter(|entry| entry.record.is_some());

@@ -21,7 +21,7 @@ pub(crate) fn read(text: &str, python: Option<Python>) -> Module {
     super::dynamic::scan(&lines, &mut reader.module);
     while reader.at < lines.lines.len() {
         let indent = lines.lines[reader.at].indent;
-        let body = reader.block(indent, Place::MODULE);
+        let body = reader.block(indent, StatementContext::MODULE);
         reader.module.body.extend(body);
     }
     reader.module
@@ -29,14 +29,14 @@ pub(crate) fn read(text: &str, python: Option<Python>) -> Module {
 
 /// The context of a statement.
 #[derive(Debug, Clone, Copy)]
-struct Place {
+struct StatementContext {
     /// It runs whenever the module is imported.
     runs: bool,
     /// It is in a class body: names that it binds are not the module's.
     class: bool,
 }
 
-impl Place {
+impl StatementContext {
     const MODULE: Self = Self { runs: true, class: false };
 
     fn maybe(self) -> Self {
@@ -67,7 +67,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Parses the lines with at least this indentation.
-    fn block(&mut self, indent: u32, place: Place) -> Vec<Statement> {
+    fn block(&mut self, indent: u32, place: StatementContext) -> Vec<Statement> {
         let mut body = Vec::new();
         while let Some((line, tokens)) = self.line() {
             if line.indent < indent {
@@ -91,7 +91,7 @@ impl<'a> Reader<'a> {
         &mut self,
         line: Line,
         tokens: &'a [Token],
-        place: Place,
+        place: StatementContext,
         body: &mut Vec<Statement>,
     ) {
         let (keyword, skip) = self.keyword(tokens);
@@ -156,7 +156,7 @@ impl<'a> Reader<'a> {
         line: Line,
         tokens: &'a [Token],
         end: usize,
-        place: Place,
+        place: StatementContext,
     ) -> Vec<Statement> {
         let rest = tokens.get(end + 1..).unwrap_or_default();
         self.at += 1;
@@ -175,7 +175,7 @@ impl<'a> Reader<'a> {
         &mut self,
         line: Line,
         tokens: &'a [Token],
-        place: Place,
+        place: StatementContext,
         body: &mut Vec<Statement>,
     ) {
         let end = self.header(tokens);
@@ -218,7 +218,13 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn class(&mut self, line: Line, tokens: &'a [Token], place: Place, body: &mut Vec<Statement>) {
+    fn class(
+        &mut self,
+        line: Line,
+        tokens: &'a [Token],
+        place: StatementContext,
+        body: &mut Vec<Statement>,
+    ) {
         let end = self.header(tokens);
         if let Some(name) = tokens.get(1) {
             bind(&mut self.module, self.lines.text(name), place);
@@ -226,10 +232,10 @@ impl<'a> Reader<'a> {
         if tokens.get(2).is_some_and(|token| self.text(token) == "(") {
             self.uses(tokens.get(2..end).unwrap_or_default(), place, body);
         }
-        body.extend(self.suite(line, tokens, end, Place { class: true, ..place }));
+        body.extend(self.suite(line, tokens, end, StatementContext { class: true, ..place }));
     }
 
-    fn branches(&mut self, first: Line, place: Place, body: &mut Vec<Statement>) {
+    fn branches(&mut self, first: Line, place: StatementContext, body: &mut Vec<Statement>) {
         // Whether none of the branches so far was taken.
         let mut open = Some(true);
         while let Some((line, tokens)) = self.line().filter(|(it, _)| it.indent == first.indent) {
@@ -267,7 +273,7 @@ impl<'a> Reader<'a> {
         let dynamic = self.module.dynamic;
         let (bound, stars) = (self.module.bound.clone(), self.module.stars.len());
         let aliases = self.module.aliases.clone();
-        self.suite(line, tokens, end, Place { runs: false, class: false });
+        self.suite(line, tokens, end, StatementContext { runs: false, class: false });
         self.module.stars.truncate(stars);
         (self.module.bound, self.module.aliases) = (bound, aliases);
         self.module.dynamic = dynamic;
@@ -277,7 +283,7 @@ impl<'a> Reader<'a> {
         &mut self,
         line: Line,
         tokens: &'a [Token],
-        place: Place,
+        place: StatementContext,
         body: &mut Vec<Statement>,
     ) {
         let end = self.header(tokens);
@@ -311,7 +317,7 @@ impl<'a> Reader<'a> {
         keyword: &str,
         line: Line,
         tokens: &'a [Token],
-        place: Place,
+        place: StatementContext,
         body: &mut Vec<Statement>,
     ) {
         let end = self.header(tokens);
@@ -339,7 +345,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Statements of one line, separated by semicolons.
-    fn simple(&mut self, tokens: &'a [Token], place: Place, body: &mut Vec<Statement>) {
+    fn simple(&mut self, tokens: &'a [Token], place: StatementContext, body: &mut Vec<Statement>) {
         let mut depth = 0_i32;
         let parts = tokens.split(|token| {
             depth += self.lines.nesting(token);
@@ -350,7 +356,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn one(&mut self, tokens: &'a [Token], place: Place, body: &mut Vec<Statement>) {
+    fn one(&mut self, tokens: &'a [Token], place: StatementContext, body: &mut Vec<Statement>) {
         let second = tokens.get(1);
         let is_name = second.is_some_and(|token| token.kind == Kind::Name);
         match self.text(&tokens[0]) {
@@ -383,7 +389,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn bind_all(&mut self, bound: Vec<BoundTarget<'a>>, place: Place) {
+    fn bind_all(&mut self, bound: Vec<BoundTarget<'a>>, place: StatementContext) {
         for bound in bound {
             match bound {
                 BoundTarget::Name(name) => {
@@ -400,14 +406,14 @@ impl<'a> Reader<'a> {
     }
 
     /// Attributes of imported modules in an expression that is completely evaluated.
-    fn uses(&mut self, tokens: &'a [Token], place: Place, body: &mut Vec<Statement>) {
+    fn uses(&mut self, tokens: &'a [Token], place: StatementContext, body: &mut Vec<Statement>) {
         if place.runs {
             targets::uses(self.lines, tokens, &self.module.aliases, body);
         }
     }
 }
 
-fn bind(module: &mut Module, name: &str, place: Place) {
+fn bind(module: &mut Module, name: &str, place: StatementContext) {
     if place.class {
         if !module.shadowed.contains(name) {
             module.shadowed.insert(name.into());

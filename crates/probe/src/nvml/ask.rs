@@ -17,13 +17,13 @@ use std::path::{Path, PathBuf};
 /// Starts NVML, makes all calls, and writes the record that [`super::Nvml::parse`] reads, line by line: each call is
 /// named before it is made, so that the reader knows which one did not return. This function may hang.
 pub fn tell(source: &Source, out: &mut impl Write) {
-    Teller { out }.tell(source, Teller::everything);
+    NvmlWriter { out }.tell(source, NvmlWriter::everything);
 }
 
 /// As [`tell`], only for values that change while programs run: each GPU's processes, clocks and temperature. Links,
 /// memory errors and pairs need many calls, and every process of a check queries NVML.
-pub fn tell_moment(source: &Source, out: &mut impl Write) {
-    Teller { out }.tell(source, |teller, nvml| {
+pub fn write_moment(source: &Source, out: &mut impl Write) {
+    NvmlWriter { out }.tell(source, |teller, nvml| {
         teller.devices(nvml, |teller, device, of| {
             teller.processes(device, of);
             teller.clocks(device, of);
@@ -32,16 +32,16 @@ pub fn tell_moment(source: &Source, out: &mut impl Write) {
 }
 
 /// NVML's names of the reasons for reduced clocks; idleness is not counted.
-pub(super) fn held_down(reasons: ThrottleReasons) -> Vec<String> {
+pub(super) fn throttle_reasons(reasons: ThrottleReasons) -> Vec<String> {
     let names = (reasons - ThrottleReasons::GPU_IDLE).iter_names();
     names.map(|(name, _)| name.to_owned()).collect()
 }
 
-struct Teller<'a, W> {
+struct NvmlWriter<'a, W> {
     out: &'a mut W,
 }
 
-impl<W: Write> Teller<'_, W> {
+impl<W: Write> NvmlWriter<'_, W> {
     /// Starts a library, and makes the calls of `of`.
     fn tell(&mut self, source: &Source, of: impl FnOnce(&mut Self, &nvml_wrapper::Nvml)) {
         self.start(&source.loader().files(source, "libnvidia-ml.so.1"), of);
@@ -151,7 +151,7 @@ impl<W: Write> Teller<'_, W> {
         self.fact("celsius", device.temperature(TemperatureSensor::Gpu).ok());
         self.key("asking", &format!("nvmlDeviceGetCurrentClocksThrottleReasons{of}"));
         let reasons = device.current_throttle_reasons().ok();
-        self.fact("held_down_by", reasons.map(|reasons| held_down(reasons).join(" ")));
+        self.fact("held_down_by", reasons.map(|reasons| throttle_reasons(reasons).join(" ")));
     }
 
     /// Compute and graphics processes; one that is both is in both lists and counts its memory once.

@@ -50,7 +50,7 @@ fn pci(source: &Source) -> Option<Fact<Vec<PciGpu>>> {
 
 fn nodes(source: &Source) -> Vec<DeviceNode> {
     let status = source.text("/proc/self/status").unwrap_or_default();
-    let who = Who::of(&status);
+    let who = Credentials::of(&status);
     let groups = source.text("/etc/group").unwrap_or_default();
     let node = |node: crate::source::Node| DeviceNode {
         opens: who.as_ref().is_none_or(|who| who.opens(node.mode, node.user, node.group)),
@@ -63,12 +63,12 @@ fn nodes(source: &Source) -> Vec<DeviceNode> {
 
 /// The effective user and groups of a process.
 #[derive(Debug, PartialEq, Eq)]
-struct Who {
+struct Credentials {
     user: u32,
     groups: Vec<u32>,
 }
 
-impl Who {
+impl Credentials {
     /// From /proc/PID/status, whose second number is the effective one.
     fn of(status: &str) -> Option<Self> {
         let numbers = |key: &str| -> Vec<u32> {
@@ -210,9 +210,9 @@ mod tests {
 
     #[test]
     fn file_access_follows_the_rules_of_the_kernel() {
-        let who = |status: &str| Who::of(status).unwrap();
+        let who = |status: &str| Credentials::of(status).unwrap();
         let user = who("Uid:\t1000\t1000\t1000\t1000\nGid:\t1000\t1000\nGroups:\t27 44 1000 \n");
-        assert_eq!(user, Who { user: 1000, groups: vec![27, 44, 1000, 1000] });
+        assert_eq!(user, Credentials { user: 1000, groups: vec![27, 44, 1000, 1000] });
         assert!(user.opens(0o666, 0, 0) && user.opens(0o660, 0, 44));
         assert!(!user.opens(0o660, 0, 0) && !user.opens(0o444, 0, 0));
         // The owner's bits apply to the owner, even if others have more permissions.
@@ -221,7 +221,7 @@ mod tests {
         assert!(root.opens(0o000, 0, 0));
         // In a rootless container root has no rights on files of the host.
         assert!(!root.opens(0o660, 65_534, 65_534) && root.opens(0o666, 65_534, 65_534));
-        assert_eq!(Who::of(""), None);
+        assert_eq!(Credentials::of(""), None);
         assert_eq!(group_name("root:x:0:\nvideo:x:44:me\n", 44).as_deref(), Some("video"));
         assert_eq!(group_name("broken\nx:y\n", 44), None);
     }

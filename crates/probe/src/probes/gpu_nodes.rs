@@ -76,12 +76,12 @@ fn unnamed(source: &Source, bus: &str) -> Fact<String> {
 
 /// The content of a GPU's `information` file.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Information {
+pub(crate) struct GpuInformation {
     pub(crate) model: Option<String>,
     pub(crate) uuid: Option<String>,
 }
 
-pub(crate) fn parse_information(text: &str) -> Information {
+pub(crate) fn parse_information(text: &str) -> GpuInformation {
     let value = |key: &str| {
         let value =
             text.lines().find_map(|line| line.strip_prefix(key)?.trim_start().strip_prefix(':'))?;
@@ -89,12 +89,12 @@ pub(crate) fn parse_information(text: &str) -> Information {
         // The module writes question marks for a UUID that it has not read yet.
         (!value.is_empty() && !value.contains('?')).then(|| value.to_string())
     };
-    Information { model: value("Model"), uuid: value("GPU UUID") }
+    GpuInformation { model: value("Model"), uuid: value("GPU UUID") }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Information, names, parse_information};
+    use super::{GpuInformation, names, parse_information};
     use crate::Source;
 
     #[test]
@@ -131,9 +131,9 @@ mod tests {
     #[test]
     fn model_and_uuid() {
         let text = "Model: \t\t NVIDIA A10\nIRQ:   \t\t 62\nGPU UUID: \t GPU-????????-????-????-????-????????????\nVideo BIOS: \t 94.02\n";
-        let expect = Information { model: Some("NVIDIA A10".to_string()), uuid: None };
+        let expect = GpuInformation { model: Some("NVIDIA A10".to_string()), uuid: None };
         assert_eq!(parse_information(text), expect);
         assert_eq!(parse_information("Model\nGPU UUID: GPU-1\n").uuid.as_deref(), Some("GPU-1"));
-        assert_eq!(parse_information(""), Information::default());
+        assert_eq!(parse_information(""), GpuInformation::default());
     }
 }

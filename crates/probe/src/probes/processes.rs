@@ -18,9 +18,9 @@ pub(crate) fn run(source: &Source, machine: &mut Machine) {
     let (mut foreign, mut unread) = (Vec::new(), Vec::new());
     for (process, read) in read_all(source, listed, inside) {
         match read {
-            Read::Described => {}
-            Read::Foreign => foreign.push(process.pid.to_string()),
-            Read::Unread => unread.push(process.pid.to_string()),
+            ProcRead::Described => {}
+            ProcRead::Foreign => foreign.push(process.pid.to_string()),
+            ProcRead::Unread => unread.push(process.pid.to_string()),
         }
         machine.gpu_processes.push(process);
     }
@@ -44,7 +44,7 @@ pub(crate) fn run(source: &Source, machine: &mut Machine) {
 /// Time limit: reading /proc of a process that is stuck inside a driver with its memory map locked blocks.
 const LIMIT: Duration = Duration::from_millis(400);
 
-enum Read {
+enum ProcRead {
     Described,
     /// The PID belongs to a process of the host.
     Foreign,
@@ -53,7 +53,7 @@ enum Read {
 }
 
 /// Reads each process in a separate thread, so that a hanging one hides no other; all share one limit.
-fn read_all(source: &Source, listed: Vec<GpuProcess>, inside: bool) -> Vec<(GpuProcess, Read)> {
+fn read_all(source: &Source, listed: Vec<GpuProcess>, inside: bool) -> Vec<(GpuProcess, ProcRead)> {
     let shared = Arc::new(source.clone());
     let uptime = source.word("/proc/uptime").and_then(|text| parse_uptime(&text));
     let (done, answers) = mpsc::channel();
@@ -63,17 +63,17 @@ fn read_all(source: &Source, listed: Vec<GpuProcess>, inside: bool) -> Vec<(GpuP
             let mut process = process;
             // NVML reports PIDs of the host. In a container another process may have that PID.
             let read = if inside && !uses_a_gpu(&source, process.pid) {
-                Read::Foreign
+                ProcRead::Foreign
             } else {
                 describe(&source, &mut process, uptime);
-                Read::Described
+                ProcRead::Described
             };
             // The receiver is gone after the limit.
             let _ = done.send((index, process, read));
         });
     }
-    let mut all: Vec<(GpuProcess, Read)> =
-        listed.into_iter().map(|process| (process, Read::Unread)).collect();
+    let mut all: Vec<(GpuProcess, ProcRead)> =
+        listed.into_iter().map(|process| (process, ProcRead::Unread)).collect();
     let until = Instant::now() + LIMIT;
     for _ in 0..all.len() {
         let left = until.saturating_duration_since(Instant::now());

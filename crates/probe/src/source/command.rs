@@ -66,8 +66,8 @@ impl Command<'_> {
             .spawn()
             .map_err(|_| CommandError::Absent)?;
         // Both pipes are drained while the program runs: a full one would block it forever.
-        let stdout = Drained::of(child.stdout.take());
-        let stderr = Drained::of(child.stderr.take());
+        let stdout = OutputReader::of(child.stdout.take());
+        let stderr = OutputReader::of(child.stderr.take());
         let Some(status) = ended_within(&mut child, self.limit) else {
             // Not waited for: a program that is blocked inside a driver stays, and so may its child.
             let _ = child.kill();
@@ -99,7 +99,7 @@ fn ended_within(child: &mut Child, limit: Duration) -> Option<ExitStatus> {
 }
 
 /// A program's output, read by a thread that is abandoned if the program does not end.
-struct Drained(Arc<(Mutex<Text>, Condvar)>);
+struct OutputReader(Arc<(Mutex<Text>, Condvar)>);
 
 #[derive(Default)]
 struct Text {
@@ -107,7 +107,7 @@ struct Text {
     complete: bool,
 }
 
-impl Drained {
+impl OutputReader {
     fn of(pipe: Option<impl Read + Send + 'static>) -> Self {
         let shared = Arc::new((Mutex::new(Text::default()), Condvar::new()));
         let Some(mut pipe) = pipe else { return Self(shared) };

@@ -1,4 +1,4 @@
-use super::{About, Source};
+use super::{FileMetadata, Source};
 use rustix::fs::{AtFlags, Mode, OFlags};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -33,11 +33,11 @@ impl Folder {
     }
 
     /// [`Source::about`] for a path relative to this folder.
-    pub(crate) fn about(&self, source: &Source, relative: &str) -> Option<About> {
+    pub(crate) fn about(&self, source: &Source, relative: &str) -> Option<FileMetadata> {
         let Some(folder) = &self.open else { return source.about(self.path.join(relative)) };
         let found = rustix::fs::statat(folder, relative, AtFlags::empty()).ok()?;
         let is_file = rustix::fs::FileType::from_raw_mode(found.st_mode).is_file();
-        is_file.then(|| About {
+        is_file.then(|| FileMetadata {
             bytes: found.st_size.unsigned_abs(),
             changed: found.st_mtime,
             unwritten: found.st_blocks == 0 && found.st_size > 0,
@@ -78,7 +78,8 @@ mod tests {
         assert!(opened.open.is_some() && below.open.is_some() && root.inner(inner).open.is_some());
         assert_eq!(below.path(), folder);
         for name in ["x.py", "link", "broken", "inner", "absent"] {
-            let tell = |about: crate::source::About| (about.bytes, about.changed, about.unwritten);
+            let tell =
+                |about: crate::source::FileMetadata| (about.bytes, about.changed, about.unwritten);
             let by_name = opened.about(&source, name).map(tell);
             assert_eq!(by_name, source.about(folder.join(name)).map(tell), "{name}");
             assert_eq!(by_name.is_some(), matches!(name, "x.py" | "link"), "{name}");

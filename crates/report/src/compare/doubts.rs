@@ -1,6 +1,6 @@
 //! Runs whose times were affected by other load.
 
-use super::Recorded;
+use super::ComparedRun;
 use super::surroundings::hardware;
 use crate::conditions::{MOVED_PCT, disturbances, of};
 use crate::format;
@@ -8,7 +8,7 @@ use facts::{BackendKind, CeilingDrift, CeilingKind};
 
 /// The times of two runs that are in doubt.
 #[derive(Debug, Default)]
-pub(super) struct Doubts {
+pub(super) struct UnreliableTimes {
     /// Backends whose times in the base are in doubt.
     base: Vec<BackendKind>,
     /// Backends whose times in the run are in doubt.
@@ -17,8 +17,8 @@ pub(super) struct Doubts {
     pub(super) sentences: Vec<String>,
 }
 
-impl Doubts {
-    pub(super) fn of(base: &Recorded<'_>, run: &Recorded<'_>) -> Self {
+impl UnreliableTimes {
+    pub(super) fn of(base: &ComparedRun<'_>, run: &ComparedRun<'_>) -> Self {
         let mut doubts = Self::default();
         for (recorded, at) in [(base, &mut doubts.base), (run, &mut doubts.run)] {
             for conditions in recorded.bench.iter().flat_map(|bench| &bench.conditions) {
@@ -54,12 +54,12 @@ impl Doubts {
 
 /// The memory bandwidth of one machine differs between the runs, for example because an unseen process uses it.
 /// Ceilings are comparable only between runs that recorded their conditions.
-fn apart(base: &Recorded<'_>, run: &Recorded<'_>, backend: BackendKind) -> Option<String> {
+fn apart(base: &ComparedRun<'_>, run: &ComparedRun<'_>, backend: BackendKind) -> Option<String> {
     (of(base.bench, backend).is_some() && of(run.bench, backend).is_some()).then_some(())?;
     if hardware(base) != hardware(run) {
         return None;
     }
-    let copy = |recorded: &Recorded<'_>| {
+    let copy = |recorded: &ComparedRun<'_>| {
         let ceilings = recorded.bench?.ceilings.iter().find(|it| it.backend == backend)?;
         let raised = ceilings.raised.iter().find(|raised| raised.ceiling == CeilingKind::Copy);
         Some(raised.map_or(ceilings.copy_gbps, |raised| raised.measured))

@@ -3,7 +3,7 @@
 use super::parity::matters;
 use super::surroundings::hardware;
 use super::words::parity_lines;
-use super::{Recorded, compare};
+use super::{ComparedRun, compare};
 use crate::format;
 use facts::{Change, GateOutcome, GateReport, ParityRow, RunState, SCHEMA, SpeedChange, Status};
 
@@ -13,8 +13,8 @@ use facts::{Change, GateOutcome, GateReport, ParityRow, RunState, SCHEMA, SpeedC
 /// unclear is listed and is not a failure. If nothing fails but a run was disturbed, so that its times are in doubt,
 /// the gate is neither passed nor failed.
 pub fn gate(
-    run: &Recorded<'_>,
-    baseline: &Recorded<'_>,
+    run: &ComparedRun<'_>,
+    baseline: &ComparedRun<'_>,
     tolerance_pct: f64,
     any_machine: bool,
 ) -> GateReport {
@@ -64,7 +64,7 @@ pub fn gate(
 }
 
 /// Installed kernels of a run that failed and never ran, whether or not the baseline has the same gap.
-fn never_ran(run: &Recorded<'_>) -> Vec<String> {
+fn never_ran(run: &ComparedRun<'_>) -> Vec<String> {
     let rows = run.parity.map_or(&[][..], |parity| &parity.rows);
     let mut seen: Vec<&str> = Vec::new();
     let mut failures = Vec::new();
@@ -126,9 +126,9 @@ mod tests {
         }
     }
 
-    fn recorded<'a>(bench: &'a BenchReport, edited: &'a [String]) -> Recorded<'a> {
+    fn recorded<'a>(bench: &'a BenchReport, edited: &'a [String]) -> ComparedRun<'a> {
         let bench = Some(bench);
-        Recorded { name: "x", manifest: None, doctor: None, parity: None, bench, edited }
+        ComparedRun { name: "x", manifest: None, doctor: None, parity: None, bench, edited }
     }
 
     #[test]
@@ -155,7 +155,7 @@ mod tests {
         };
         let check = |status, launches, expect: (bool, usize)| {
             let report = report(status, launches);
-            let run = Recorded {
+            let run = ComparedRun {
                 name: "x",
                 manifest: None,
                 doctor: None,

@@ -1,6 +1,6 @@
 //! Differences of the times and ceilings of two runs.
 
-use super::doubts::Doubts;
+use super::doubts::UnreliableTimes;
 use super::spread::spread;
 use facts::CompactSort;
 use facts::{
@@ -13,7 +13,7 @@ pub(super) fn changes(
     base: Option<&BenchReport>,
     run: Option<&BenchReport>,
     tolerance_pct: f64,
-    doubts: &Doubts,
+    doubts: &UnreliableTimes,
 ) -> Vec<SpeedChange> {
     let (before, after) = (base.map_or(&[][..], |base| &base.rows), run.map(|run| &run.rows));
     let mut after: Vec<&BenchRow> = after.into_iter().flatten().collect();
@@ -34,7 +34,7 @@ pub(super) fn changes(
 
 /// Marks the change as unclear if a run was disturbed. Equal times stay equal, unless only the base was slowed down: an
 /// equally slow run then hides a regression.
-fn doubted(change: SpeedChange, doubts: &Doubts) -> SpeedChange {
+fn doubted(change: SpeedChange, doubts: &UnreliableTimes) -> SpeedChange {
     let (base, run) = doubts.on(change.backend);
     let disturbed = match change.change {
         Change::Slower | Change::Faster => base || run,
@@ -160,7 +160,7 @@ mod tests {
     fn changes_exceed_the_tolerance_and_the_confidence_intervals() {
         let check = |before: &[f64], after: &[f64], expect: Change| {
             let (base, run) = (bench(vec![row("x", before)]), bench(vec![row("x", after)]));
-            let got = changes(Some(&base), Some(&run), 5.0, &Doubts::default());
+            let got = changes(Some(&base), Some(&run), 5.0, &UnreliableTimes::default());
             assert_eq!((got.len(), got[0].change), (1, expect), "{:?}", got[0]);
         };
         let quiet = around(1.0, 0.01);
@@ -190,7 +190,7 @@ mod tests {
             row("e", &[1.0]),
         ]);
         let run = bench(vec![row("a", &around(1.0, 0.01)), other_variant, peer, other_shape]);
-        let got = changes(Some(&base), Some(&run), 5.0, &Doubts::default());
+        let got = changes(Some(&base), Some(&run), 5.0, &UnreliableTimes::default());
         let told: Vec<(&str, Change)> =
             got.iter().map(|change| (change.case.as_str(), change.change)).collect();
         use Change::{Gone, New, Same, Slower};
@@ -201,7 +201,7 @@ mod tests {
         assert_eq!(got[0].base_variant.as_deref(), Some("chunk"));
         assert_eq!(got[0].run_variant.as_deref(), Some("chunk.hopper"));
         assert!((got[0].change_pct.unwrap_or(0.0) - 100.0).abs() < 1e-9);
-        assert_eq!(changes(None, None, 5.0, &Doubts::default()), []);
+        assert_eq!(changes(None, None, 5.0, &UnreliableTimes::default()), []);
         assert_eq!(ceilings(Some(&base), Some(&run)).len(), 2);
     }
 }

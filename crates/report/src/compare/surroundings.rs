@@ -1,12 +1,12 @@
 //! Machine, stack, source and findings of two runs.
 
-use super::Recorded;
+use super::ComparedRun;
 use facts::CompactSort;
 use facts::{Difference, DoctorReport, FindingChange, RunState, Severity};
 use std::collections::BTreeMap;
 
 /// Differences of the surroundings; facts that neither run recorded are no difference.
-pub(super) fn differences(base: &Recorded<'_>, run: &Recorded<'_>) -> Vec<Difference> {
+pub(super) fn differences(base: &ComparedRun<'_>, run: &ComparedRun<'_>) -> Vec<Difference> {
     let (before, after) = (facts_by_name(base), facts_by_name(run));
     let mut names: Vec<&String> = before.keys().chain(after.keys()).collect();
     names.compact_sort();
@@ -23,7 +23,7 @@ pub(super) fn differences(base: &Recorded<'_>, run: &Recorded<'_>) -> Vec<Differ
 }
 
 /// Facts by the names that are shown.
-fn facts_by_name(recorded: &Recorded<'_>) -> BTreeMap<String, String> {
+fn facts_by_name(recorded: &ComparedRun<'_>) -> BTreeMap<String, String> {
     let mut facts = BTreeMap::new();
     let mut tell = |what: &str, value: Option<String>| {
         if let Some(value) = value {
@@ -88,7 +88,7 @@ pub(super) fn findings(
 }
 
 /// The hardware of a run: a gate must not compare different machines.
-pub(super) fn hardware(recorded: &Recorded<'_>) -> Option<String> {
+pub(super) fn hardware(recorded: &ComparedRun<'_>) -> Option<String> {
     let machine = &recorded.doctor?.machine;
     let gpus: Vec<&str> = machine.gpus.iter().map(|gpu| gpu.name.value.as_str()).collect();
     let cpu = machine.cpu.model.as_ref().map(|fact| fact.value.as_str());

@@ -41,8 +41,12 @@ fn with_text_as_paths(svg: &str, face: &Face<'_>) -> Option<String> {
             "middle" => width / 2.0,
             _ => width,
         };
-        let mut pen =
-            Pen { path: String::new(), x: place("x")? - before_place, y: place("y")?, scale };
+        let mut pen = PathWriter {
+            path: String::new(),
+            x: place("x")? - before_place,
+            y: place("y")?,
+            scale,
+        };
         for letter in words.chars() {
             if let Some(glyph) = face.glyph_index(letter) {
                 // A space has no outline.
@@ -78,14 +82,14 @@ fn unescape(words: &str) -> String {
 }
 
 /// Writes outlines as path data. The y axis of fonts points up, that of SVG down.
-struct Pen {
+struct PathWriter {
     path: String,
     x: f32,
     y: f32,
     scale: f32,
 }
 
-impl Pen {
+impl PathWriter {
     fn to(&mut self, command: char, points: &[(f32, f32)]) {
         self.path.push(command);
         for (x, y) in points {
@@ -95,7 +99,7 @@ impl Pen {
     }
 }
 
-impl OutlineBuilder for Pen {
+impl OutlineBuilder for PathWriter {
     fn move_to(&mut self, x: f32, y: f32) {
         self.to('M', &[(x, y)]);
     }

@@ -2,7 +2,8 @@ use super::Style;
 use super::layout::{Cell, Column, cell, paragraph, plain, render, table, tagged};
 use super::side_by_side::side_by_side;
 use crate::counts::{
-    Counts, Group, LeftOut, by_reason, count_columns, groups, left_out, not_passed, ops, status,
+    Counts, ExcludedRows, Group, by_reason, count_columns, groups, left_out, not_passed, ops,
+    status,
 };
 use crate::document::Tone;
 use crate::format;
@@ -165,7 +166,7 @@ fn head(all: &[ParityRow], listed: &[ParityRow], style: Style) -> String {
 }
 
 /// Failed rows; those of one kernel with the same reason are grouped.
-fn failures(rows: &[ParityRow]) -> Vec<LeftOut<'_>> {
+fn failures(rows: &[ParityRow]) -> Vec<ExcludedRows<'_>> {
     let failed = not_passed(rows).into_iter().filter(|row| status(row).0 == Tone::Bad);
     let mut kernels: Vec<(&str, BackendKind, Vec<&ParityRow>)> = Vec::new();
     for row in failed {

@@ -1,7 +1,7 @@
 //! Builds the plan's source packages one after another: each is built, opened, judged and then installed.
 
 use super::journal::{Journal, JournalEntry, hex};
-use super::preconditions::Ready;
+use super::preconditions::PreconditionResults;
 use super::steps::Outcome;
 use super::{ApplyError, Work, judge, switch};
 use crate::build::{self, BuildError, BuildSource, BuiltWheel, WheelBuild};
@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 pub(super) fn run(
     work: &Work,
     (package, recipe): (&PlannedPackage, &BuildRecipe),
-    ready: &Ready,
+    ready: &PreconditionResults,
     journal: &mut Journal,
     layout: &mut Layout,
 ) -> Outcome<AppliedPackage> {
@@ -56,7 +56,7 @@ pub(super) fn run(
 fn made(
     work: &Work,
     (package, recipe): (&PlannedPackage, &BuildRecipe),
-    ready: &Ready,
+    ready: &PreconditionResults,
     journal: &mut Journal,
 ) -> Result<(PathBuf, String, AppliedBuild), ApplyError> {
     let Work { plan, places, .. } = *work;

@@ -1,7 +1,7 @@
 //! The journal: one line per completed operation, on disk before the next one starts.
 
 use super::ApplyError;
-use super::places::{self, Places};
+use super::places::{self, ApplyPaths};
 use facts::{AppliedBuild, AppliedPackage, InstallPlan};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -40,7 +40,7 @@ pub(super) struct Journal {
 
 impl Journal {
     /// The existing journal, or an empty one. A partial line was not done.
-    pub(super) fn open(places: &Places) -> Self {
+    pub(super) fn open(places: &ApplyPaths) -> Self {
         let path = places.work.join("journal.jsonl");
         let text = fs::read_to_string(&path).unwrap_or_default();
         let mut journal = Self { path, lines: Vec::new(), bytes: 0, resumed: false };
@@ -148,7 +148,7 @@ mod tests {
     #[test]
     fn truncated_journal_line_is_ignored() {
         let folder = tempfile::tempdir().unwrap();
-        let places = Places::of(&folder.path().join("venv")).unwrap();
+        let places = ApplyPaths::of(&folder.path().join("venv")).unwrap();
         fs::create_dir_all(&places.work).unwrap();
         let mut journal = Journal::open(&places);
         journal.begin("p").unwrap();
@@ -171,7 +171,7 @@ mod tests {
     #[test]
     fn another_plan_restarts() {
         let folder = tempfile::tempdir().unwrap();
-        let places = Places::of(&folder.path().join("venv")).unwrap();
+        let places = ApplyPaths::of(&folder.path().join("venv")).unwrap();
         fs::create_dir_all(&places.work).unwrap();
         let mut journal = Journal::open(&places);
         journal.begin("p").unwrap();

@@ -5,7 +5,7 @@
 //! the last of them has ended, so that an apply after a killed one never writes concurrently with its uv or compiler.
 
 use super::ApplyError;
-use super::places::{self, Places};
+use super::places::{self, ApplyPaths};
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -28,7 +28,7 @@ pub(super) struct Lock {
 
 impl Lock {
     /// Acquires both locks, and creates the work folder for them.
-    pub(super) fn take(places: &Places) -> Result<Self, ApplyError> {
+    pub(super) fn take(places: &ApplyPaths) -> Result<Self, ApplyError> {
         let locked = |what| ApplyError::Locked { venv: places.venv.clone(), what };
         let own = take(&places.work, "lock", MOMENT)?
             .ok_or_else(|| locked("another apply is running on this environment"))?;
@@ -43,7 +43,7 @@ impl Lock {
     }
 
     /// Removes the work folder while it is still locked.
-    pub(super) fn release(self, places: &Places) -> Result<(), ApplyError> {
+    pub(super) fn release(self, places: &ApplyPaths) -> Result<(), ApplyError> {
         places::remove(&places.work)
     }
 }
@@ -86,7 +86,7 @@ mod tests {
     #[test]
     fn second_apply_is_refused_until_the_first_and_its_programs_end() {
         let folder = tempfile::tempdir().unwrap();
-        let places = Places::of(&folder.path().join("venv")).unwrap();
+        let places = ApplyPaths::of(&folder.path().join("venv")).unwrap();
         let lock = Lock::take(&places).unwrap();
         let refused = Lock::take(&places).unwrap_err().to_string();
         assert!(refused.starts_with("another apply is running"), "{refused}");

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 /// The folders of one apply, all in the environment's parent so that they can be renamed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Places {
+pub(super) struct ApplyPaths {
     /// The environment.
     pub(super) venv: PathBuf,
     /// The new environment: `DIR.firstlight-new`.
@@ -18,7 +18,7 @@ pub(super) struct Places {
     pub(super) work: PathBuf,
 }
 
-impl Places {
+impl ApplyPaths {
     /// The folders for an environment, which may be absent, empty or a virtual environment: anything else would be a
     /// user's data.
     pub(super) fn of(venv: &Path) -> Result<Self, ApplyError> {

@@ -7,18 +7,18 @@ mod network;
 mod tools;
 
 use super::download::SelectedFile;
-use super::places::Places;
+use super::places::ApplyPaths;
 use super::program::Programs;
 use super::{ApplyError, ApplyOptions, UnmetPrecondition, environment};
 use crate::fetch::Fetch;
 use crate::target_of;
 use facts::{InstallPlan, Machine, PackageOrigin, PlannedPackage};
 use std::path::PathBuf;
-use tools::Building;
+use tools::BuildSettings;
 
 /// Results of the preconditions, for the steps.
 #[derive(Debug)]
-pub(super) struct Ready {
+pub(super) struct PreconditionResults {
     /// The interpreter from which the environment is made.
     pub(super) python: PathBuf,
     /// The selected file of each package that has one.
@@ -28,7 +28,7 @@ pub(super) struct Ready {
     /// Temporary disk space on the file systems used.
     pub(super) disk: u64,
     /// How sources are built, if there are any.
-    pub(super) building: Building,
+    pub(super) building: BuildSettings,
 }
 
 /// Checks all of them, and creates an empty environment of the plan's Python in the work folder. If all hold and
@@ -36,10 +36,10 @@ pub(super) struct Ready {
 pub(super) fn check(
     plan: &InstallPlan,
     options: &ApplyOptions,
-    places: &Places,
+    places: &ApplyPaths,
     programs: &Programs,
     fetched: bool,
-) -> Result<(Ready, Option<Fetch>), ApplyError> {
+) -> Result<(PreconditionResults, Option<Fetch>), ApplyError> {
     let mut unmet: Vec<UnmetPrecondition> =
         this_machine(plan, options.machine).into_iter().collect();
     if places.old.exists() && !options.discard_old {
@@ -73,7 +73,9 @@ pub(super) fn check(
         fetch = Some(started);
     }
     match (python, unmet.is_empty()) {
-        (Some(python), true) => Ok((Ready { python, files, to_fetch, disk, building }, fetch)),
+        (Some(python), true) => {
+            Ok((PreconditionResults { python, files, to_fetch, disk, building }, fetch))
+        }
         _ => Err(ApplyError::Unmet { unmet }),
     }
 }
@@ -109,7 +111,7 @@ fn this_machine(plan: &InstallPlan, machine: &Machine) -> Option<UnmetPreconditi
 /// The interpreter of the plan's release, outside of any environment, found by letting uv make an environment from it.
 fn python(
     plan: &InstallPlan,
-    places: &Places,
+    places: &ApplyPaths,
     programs: &Programs,
 ) -> Result<PathBuf, UnmetPrecondition> {
     let prompt = places.venv.file_name().unwrap_or_default().to_string_lossy();
@@ -123,7 +125,7 @@ fn python(
     })
 }
 
-impl Ready {
+impl PreconditionResults {
     /// A one-line summary.
     pub(super) fn words(&self) -> String {
         let builds = match self.building.count {

@@ -1,7 +1,7 @@
 //! Repairs an environment: compares the installed files with RECORD, and restores those that differ from the plan's
 //! wheels.
 
-use super::places::{self, Places};
+use super::places::{self, ApplyPaths};
 use super::program::Programs;
 use super::steps::{Outcome, Steps, count};
 use super::{ApplyError, ApplyOptions, Progress, download, preconditions};
@@ -41,7 +41,7 @@ impl Damage {
 }
 
 /// The RECORD of a package: its site-packages folder and the lines of its files.
-struct Recorded {
+struct PackageRecord {
     package: String,
     site: PathBuf,
     files: wheel::Lines,
@@ -56,7 +56,7 @@ pub(super) fn verify(environment: &Path, packages: &[AppliedPackage]) -> Damage 
     for package in packages {
         match found.get(&Dist::normalise(&package.name)).and_then(|record| read(record)) {
             Some((site, files)) => {
-                recorded.push(Recorded { package: package.name.clone(), site, files });
+                recorded.push(PackageRecord { package: package.name.clone(), site, files });
             }
             None => drop(harm.whole.insert(package.name.clone())),
         }
@@ -68,7 +68,7 @@ pub(super) fn verify(environment: &Path, packages: &[AppliedPackage]) -> Damage 
         .collect();
     let jobs = thread::available_parallelism().map_or(1, usize::from).min(8);
     let differs = |(index, path): &(usize, &String)| {
-        let Recorded { site, files, .. } = &recorded[*index];
+        let PackageRecord { site, files, .. } = &recorded[*index];
         !files.is_at(path, &site.join(path))
     };
     // Interleaved, so that each thread gets its share of the large files.
@@ -89,7 +89,7 @@ pub(super) fn verify(environment: &Path, packages: &[AppliedPackage]) -> Damage 
     });
     for (index, path) in different {
         let it = &recorded[index];
-        let another = |other: &Recorded| {
+        let another = |other: &PackageRecord| {
             other.package != it.package
                 && other.files.has(path)
                 && other.files.is_at(path, &other.site.join(path))
@@ -128,7 +128,7 @@ fn read(record: &Path) -> Option<(PathBuf, wheel::Lines)> {
 pub(super) struct Repair<'a> {
     pub(super) plan: &'a InstallPlan,
     pub(super) options: &'a ApplyOptions<'a>,
-    pub(super) places: &'a Places,
+    pub(super) places: &'a ApplyPaths,
     pub(super) programs: &'a Programs<'a>,
 }
 

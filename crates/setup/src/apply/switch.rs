@@ -10,7 +10,7 @@
 
 use super::ApplyError;
 use super::journal::{Journal, JournalEntry};
-use super::places::{self, Places};
+use super::places::{self, ApplyPaths};
 use facts::{ApplyOutcome, ApplyReport};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
@@ -40,7 +40,7 @@ fn record_file(environment: &Path) -> PathBuf {
 }
 
 /// Whether an environment will be replaced, or created.
-pub(super) fn outcome(places: &Places) -> ApplyOutcome {
+pub(super) fn outcome(places: &ApplyPaths) -> ApplyOutcome {
     match places.venv.join("pyvenv.cfg").exists() {
         true => ApplyOutcome::Replaced,
         false => ApplyOutcome::Made,
@@ -49,7 +49,7 @@ pub(super) fn outcome(places: &Places) -> ApplyOutcome {
 
 /// Switches to the new environment; `proven` checks it there, and if it fails everything is restored.
 pub(super) fn run(
-    places: &Places,
+    places: &ApplyPaths,
     report: &ApplyReport,
     discard_old: bool,
     journal: &mut Journal,
@@ -73,7 +73,7 @@ pub(super) fn run(
 }
 
 /// Finishes the switch of a killed apply: once its journal has that line, the new environment is complete and proven.
-pub(super) fn finish(places: &Places, journal: &Journal) -> Result<(), ApplyError> {
+pub(super) fn finish(places: &ApplyPaths, journal: &Journal) -> Result<(), ApplyError> {
     let Some(discard_old) = journal.switching() else { return Ok(()) };
     let new_is_ours = record(&places.new).is_some_and(|it| it.id == journal.id());
     match (new_is_ours, places.venv.exists()) {
@@ -87,7 +87,10 @@ pub(super) fn finish(places: &Places, journal: &Journal) -> Result<(), ApplyErro
 }
 
 /// Keeps or removes the replaced environment; returns the path of the backup.
-pub(super) fn settle(places: &Places, discard_old: bool) -> Result<Option<PathBuf>, ApplyError> {
+pub(super) fn settle(
+    places: &ApplyPaths,
+    discard_old: bool,
+) -> Result<Option<PathBuf>, ApplyError> {
     if discard_old {
         places::remove(&places.old)?;
         places::remove(&places.new)?;
@@ -101,7 +104,7 @@ pub(super) fn settle(places: &Places, discard_old: bool) -> Result<Option<PathBu
     Ok(places.old.exists().then(|| places.old.clone()))
 }
 
-fn put(places: &Places) -> Result<(), ApplyError> {
+fn put(places: &ApplyPaths) -> Result<(), ApplyError> {
     if !places.venv.exists() {
         return rename(&places.new, &places.venv);
     }
@@ -113,7 +116,7 @@ fn put(places: &Places) -> Result<(), ApplyError> {
 }
 
 /// For file systems without exchange. A backup of an earlier apply only exists here if it is to be discarded.
-fn one_after_the_other(places: &Places) -> Result<(), ApplyError> {
+fn one_after_the_other(places: &ApplyPaths) -> Result<(), ApplyError> {
     places::remove(&places.old)?;
     rename(&places.venv, &places.old)?;
     rename(&places.new, &places.venv).inspect_err(|_| {
@@ -122,7 +125,7 @@ fn one_after_the_other(places: &Places) -> Result<(), ApplyError> {
     })
 }
 
-fn put_back(places: &Places, outcome: ApplyOutcome) -> Result<(), ApplyError> {
+fn put_back(places: &ApplyPaths, outcome: ApplyOutcome) -> Result<(), ApplyError> {
     match outcome {
         ApplyOutcome::Replaced if places.new.exists() => put(places),
         ApplyOutcome::Replaced => {
@@ -149,15 +152,15 @@ mod tests {
 
     /// An environment and a new one that is ready to replace it.
     struct World {
-        places: Places,
+        places: ApplyPaths,
         journal: Journal,
         _folder: tempfile::TempDir,
     }
 
     impl Deref for World {
-        type Target = Places;
+        type Target = ApplyPaths;
 
-        fn deref(&self) -> &Places {
+        fn deref(&self) -> &ApplyPaths {
             &self.places
         }
     }
@@ -185,7 +188,7 @@ mod tests {
     impl World {
         fn new(old: bool) -> Self {
             let folder = tempfile::tempdir().unwrap();
-            let places = Places::of(&folder.path().join(".venv")).unwrap();
+            let places = ApplyPaths::of(&folder.path().join(".venv")).unwrap();
             environment(&places.new, "new");
             if old {
                 environment(&places.venv, "old");

@@ -1,15 +1,15 @@
 //! Locked packages of a newer CUDA release than the driver runs.
 
 use facts::{Fact, InstallPlan, PlannedPackage};
-use knowledge::cuda_drivers::{Reach, floor};
+use knowledge::cuda_drivers::{CudaSupport, minimum_driver};
 
 /// A warning for each package whose name or version is of a newer CUDA release than the target's driver runs.
 pub(super) fn newer_than_driver(plan: &InstallPlan) -> Vec<Fact<String>> {
     let driver = plan.target.driver.as_deref().filter(|_| !plan.target.tegra);
-    let Some(reach) = Reach::of(plan.target.cuda_limit, driver) else { return Vec::new() };
+    let Some(reach) = CudaSupport::of(plan.target.cuda_limit, driver) else { return Vec::new() };
     let warning = |package: &PlannedPackage| {
         let cuda = cuda_of(package).filter(|cuda| *cuda > reach.major)?;
-        let row = floor(cuda)?;
+        let row = minimum_driver(cuda)?;
         let text = format!(
             "{} {} is of CUDA {cuda}, which needs driver {} or newer; this driver runs CUDA {}",
             package.name, package.version, row.driver, reach.major

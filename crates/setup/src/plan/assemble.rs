@@ -1,9 +1,9 @@
 //! Assembles a stack into a plan.
 
-use super::extension::{Pick, Place};
+use super::extension::{SelectedRelease, SelectionContext};
 use super::pins::asked;
-use super::problem::{Dropped, Problem};
-use super::search::{Passed, Stack, companion_triton};
+use super::problem::{IgnoredLimits, Problem};
+use super::search::{RejectedTorch, Stack, companion_triton};
 use super::torch::{Torch, pypi};
 use super::warnings::warnings;
 use crate::index::PublishedReleases;
@@ -18,14 +18,15 @@ const TOOLS: u32 = 2;
 pub(super) fn plan(
     problem: &Problem,
     stack: &Stack,
-    passed: &[Passed],
+    passed: &[RejectedTorch],
     left_out: &[usize],
 ) -> InstallPlan {
-    let nothing = Dropped::new();
+    let nothing = IgnoredLimits::new();
     let torch = stack.torch.as_ref();
     let companion = torch.and_then(|torch| companion_triton(problem, torch));
     let companion = companion.as_ref();
-    let place = Place { problem, torch, python: stack.python, dropped: &nothing, companion };
+    let place =
+        SelectionContext { problem, torch, python: stack.python, dropped: &nothing, companion };
     let mut packages: Vec<(u32, PlannedPackage)> = stack
         .picks
         .iter()
@@ -53,7 +54,7 @@ pub(super) fn plan(
     }
 }
 
-fn package(problem: &Problem, pick: &Pick) -> PlannedPackage {
+fn package(problem: &Problem, pick: &SelectedRelease) -> PlannedPackage {
     let item = &problem.items[pick.item];
     PlannedPackage {
         name: item.name().to_owned(),
@@ -68,7 +69,7 @@ fn package(problem: &Problem, pick: &Pick) -> PlannedPackage {
 }
 
 /// The triton of torch's series, which has to be listed if torch's METADATA does not require it.
-fn triton(place: &Place, stack: &Stack) -> Option<PlannedPackage> {
+fn triton(place: &SelectionContext, stack: &Stack) -> Option<PlannedPackage> {
     let torch = stack.torch.as_ref().filter(|torch| torch.build.is_some())?;
     if place.problem.items.iter().any(|item| item.name() == "triton") {
         return None;
@@ -132,7 +133,7 @@ fn indexes(stack: &Stack) -> Vec<PlanIndex> {
     indexes
 }
 
-pub(super) fn passed_over((torch, reason): &Passed) -> RejectedCandidate {
+pub(super) fn passed_over((torch, reason): &RejectedTorch) -> RejectedCandidate {
     RejectedCandidate {
         candidate: torch.label(),
         reason: reason.text.clone(),
@@ -141,7 +142,7 @@ pub(super) fn passed_over((torch, reason): &Passed) -> RejectedCandidate {
 }
 
 /// Releases newer than the chosen ones that the requested versions would have allowed.
-fn newer(place: &Place, stack: &Stack) -> Vec<RejectedCandidate> {
+fn newer(place: &SelectionContext, stack: &Stack) -> Vec<RejectedCandidate> {
     let mut rejected = Vec::new();
     for pick in &stack.picks {
         let item = &place.problem.items[pick.item];

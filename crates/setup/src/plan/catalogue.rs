@@ -125,11 +125,11 @@ fn on_pypi(row: &'static pypi::Release) -> Option<Release> {
     let cited = row.source.to_string();
     let mut requires: Vec<Requires> =
         row.requires.iter().filter_map(|line| Requires::parse(line, &cited)).collect();
-    for unstated in packages::unstated(&row.package) {
-        let meant: VersionSpecifiers = unstated.versions.parse().ok()?;
+    for undeclared in packages::undeclared_requirements(&row.package) {
+        let meant: VersionSpecifiers = undeclared.versions.parse().ok()?;
         if meant.contains(&version) {
-            let source = unstated.source.to_string();
-            requires.extend(unstated.requires.iter().filter_map(|l| Requires::parse(l, &source)));
+            let source = undeclared.source.to_string();
+            requires.extend(undeclared.requires.iter().filter_map(|l| Requires::parse(l, &source)));
         }
     }
     let wheel = |file: &File| {

@@ -2,7 +2,7 @@
 
 use super::Reason;
 use super::catalogue::Requires;
-use super::extension::{Pick, Place};
+use super::extension::{SelectedRelease, SelectionContext};
 use super::problem::Limit;
 use facts::CompactCollect;
 use knowledge::pypi;
@@ -21,7 +21,7 @@ pub(super) struct PinnedRequirement<'a> {
 
 impl PinnedRequirement<'_> {
     /// `vllm 0.33.0 requires torch==2.14.0`.
-    pub(super) fn words(&self, place: &Place) -> String {
+    pub(super) fn words(&self, place: &SelectionContext) -> String {
         let item = &place.problem.items[self.item];
         match self.release {
             Some(release) => format!("{} {release} requires {}", item.name(), self.requires.line),
@@ -39,13 +39,16 @@ pub(super) struct PinConflict {
 
 /// All requirements of the picks and of the user.
 pub(super) fn asked<'a>(
-    place: &'a Place,
-    picks: &'a [Pick],
+    place: &'a SelectionContext,
+    picks: &'a [SelectedRelease],
 ) -> impl Iterator<Item = PinnedRequirement<'a>> {
     picks.iter().flat_map(|pick| of_pick(place, pick))
 }
 
-fn of_pick<'a>(place: &'a Place, pick: &'a Pick) -> impl Iterator<Item = PinnedRequirement<'a>> {
+fn of_pick<'a>(
+    place: &'a SelectionContext,
+    pick: &'a SelectedRelease,
+) -> impl Iterator<Item = PinnedRequirement<'a>> {
     let item = &place.problem.items[pick.item];
     let platform = place.problem.platform(place.python);
     let held = !place.dropped.contains(&Limit::Pins(pick.item));
@@ -66,7 +69,7 @@ fn of_pick<'a>(place: &'a Place, pick: &'a Pick) -> impl Iterator<Item = PinnedR
 }
 
 /// Whether the last pick is consistent with the previous ones, which are consistent.
-pub(super) fn consistent(place: &Place, picks: &[Pick]) -> Result<(), PinConflict> {
+pub(super) fn consistent(place: &SelectionContext, picks: &[SelectedRelease]) -> Result<(), PinConflict> {
     let Some(last) = picks.last() else { return Ok(()) };
     let all: Vec<PinnedRequirement> = asked(place, picks).collect();
     let own = place.problem.items[last.item].name();
@@ -107,7 +110,7 @@ fn satisfiable(name: &str, asked: &[PinnedRequirement]) -> bool {
 }
 
 /// The first two requirements that conflict, or all of them if only all together do.
-fn contradiction(place: &Place, name: &str, asked: &[PinnedRequirement]) -> PinConflict {
+fn contradiction(place: &SelectionContext, name: &str, asked: &[PinnedRequirement]) -> PinConflict {
     let pairs =
         asked.iter().enumerate().flat_map(|(i, a)| asked[i + 1..].iter().map(move |b| [*a, *b]));
     let two = pairs.into_iter().find(|pair| !satisfiable(name, pair));

@@ -2,12 +2,12 @@
 
 use super::Reason;
 use super::catalogue::Requires;
-use super::extension::{Pick, Place};
+use super::extension::{SelectedRelease, SelectionContext};
 use super::pins::{PinConflict, consistent};
-use super::problem::{Dropped, Limit, Problem};
+use super::problem::{IgnoredLimits, Limit, Problem};
 use super::torch::{Torch, candidates, fits};
 use facts::CompactSort;
-use knowledge::torch_series::Fits;
+use knowledge::torch_series::CompatibleSeries;
 use knowledge::{Minor, dotted};
 use std::collections::BTreeSet;
 
@@ -17,18 +17,18 @@ pub(super) struct Stack<'p> {
     pub(super) torch: Option<Torch<'p>>,
     pub(super) python: Minor,
     /// In the order of installation.
-    pub(super) picks: Vec<Pick<'p>>,
+    pub(super) picks: Vec<SelectedRelease<'p>>,
 }
 
 /// A rejected torch, and the reason.
-pub(super) type Passed<'p> = (Torch<'p>, Reason);
+pub(super) type RejectedTorch<'p> = (Torch<'p>, Reason);
 
 /// The best stack and the rejected candidates before it; or no stack, and all candidates.
 pub(super) fn solve<'p>(
     problem: &'p Problem<'p>,
-    dropped: &Dropped,
+    dropped: &IgnoredLimits,
     left_out: &[usize],
-) -> (Option<Stack<'p>>, Vec<Passed<'p>>) {
+) -> (Option<Stack<'p>>, Vec<RejectedTorch<'p>>) {
     let mut order: Vec<usize> = (0..problem.items.len())
         .filter(|item| !left_out.contains(item) && !dropped.contains(&Limit::Wanted(*item)))
         .collect();
@@ -60,8 +60,8 @@ fn newest<'p>(
     problem: &'p Problem<'p>,
     order: &[usize],
     builds: usize,
-    dropped: &Dropped,
-) -> (Option<Stack<'p>>, Vec<Passed<'p>>) {
+    dropped: &IgnoredLimits,
+) -> (Option<Stack<'p>>, Vec<RejectedTorch<'p>>) {
     let mut passed = Vec::new();
     for candidate in candidates(problem) {
         match with_torch(problem, &candidate, order, builds, dropped) {
@@ -77,7 +77,7 @@ fn with_torch<'p>(
     torch: &Torch<'p>,
     order: &[usize],
     builds: usize,
-    dropped: &Dropped,
+    dropped: &IgnoredLimits,
 ) -> Result<Stack<'p>, Reason> {
     fits(problem, torch, dropped)?;
     let companion = companion_triton(problem, torch);
@@ -91,7 +91,7 @@ fn with_torch<'p>(
             continue;
         }
         let companion = companion.as_ref();
-        let place = Place { problem, torch: Some(torch), python, dropped, companion };
+        let place = SelectionContext { problem, torch: Some(torch), python, dropped, companion };
         match complete(&place, order, builds, &mut Vec::new()) {
             Ok(picks) => {
                 let mut picks = picks;
@@ -110,17 +110,17 @@ fn with_torch<'p>(
 pub(super) fn companion_triton(problem: &Problem, torch: &Torch) -> Option<Requires> {
     let by_name = problem.items.iter().any(|item| item.name() == "triton");
     torch.build.filter(|_| !by_name)?;
-    let line = format!("triton{}", Fits::Series(torch.series.triton).constraint());
+    let line = format!("triton{}", CompatibleSeries::Series(torch.series.triton).constraint());
     Requires::parse(&line, &torch.series.source.to_string())
 }
 
 fn without_torch<'p>(
     problem: &'p Problem<'p>,
     wanted: &[usize],
-    dropped: &Dropped,
+    dropped: &IgnoredLimits,
 ) -> Option<Stack<'p>> {
     let python = *problem.pythons(dropped).first()?;
-    let place = Place { problem, torch: None, python, dropped, companion: None };
+    let place = SelectionContext { problem, torch: None, python, dropped, companion: None };
     let picks = complete(&place, wanted, 0, &mut Vec::new()).ok()?;
     Some(Stack { torch: None, python, picks })
 }
@@ -128,11 +128,11 @@ fn without_torch<'p>(
 /// Chooses a release for each remaining item. If none is consistent, the search backtracks to the last item that causes
 /// the conflict (backjumping).
 fn complete<'p>(
-    place: &Place<'_, 'p>,
+    place: &SelectionContext<'_, 'p>,
     rest: &[usize],
     builds: usize,
-    picks: &mut Vec<Pick<'p>>,
-) -> Result<Vec<Pick<'p>>, PinConflict> {
+    picks: &mut Vec<SelectedRelease<'p>>,
+) -> Result<Vec<SelectedRelease<'p>>, PinConflict> {
     let Some((&item, rest)) = rest.split_first() else { return Ok(picks.clone()) };
     // The available releases of a package depend only on torch, Python and the machine, which are fixed.
     let given = |reason: Reason| PinConflict { reason, items: BTreeSet::new() };
@@ -166,7 +166,10 @@ fn complete<'p>(
     Err(PinConflict { reason: reason.unwrap_or_else(|| place.no_wheel(item)), items })
 }
 
-fn options<'p>(place: &Place<'_, 'p>, item: usize) -> Result<Vec<Pick<'p>>, Reason> {
+fn options<'p>(
+    place: &SelectionContext<'_, 'p>,
+    item: usize,
+) -> Result<Vec<SelectedRelease<'p>>, Reason> {
     let mut options = place.options(item)?;
     // The candidate is one release of torch, which is not chosen again here.
     if place.problem.torch == Some(item) {

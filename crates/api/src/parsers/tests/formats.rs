@@ -86,9 +86,9 @@ fn arguments_that_are_no_json_are_passed_on() {
 
 #[test]
 fn granite_3_calls_are_an_array() {
-    for mark in ["<|tool_call|>", "<tool_call>"] {
+    for marker in ["<|tool_call|>", "<tool_call>"] {
         let text = format!(
-            r#"{mark} [{{"name": "f", "arguments": {{"city": "Ulm"}}}}, {{"name": "g", "arguments": {{}}}}]"#
+            r#"{marker} [{{"name": "f", "arguments": {{"city": "Ulm"}}}}, {{"name": "g", "arguments": {{}}}}]"#
         );
         check("granite", &text, "", &[("f", r#"{"city": "Ulm"}"#), ("g", "{}")]);
     }
@@ -286,8 +286,8 @@ fn python_literals_are_json() {
 
 #[test]
 fn one_call_is_made_where_parallel_calls_are_off() {
-    let taught = ModelFormat::new(None, Some("hermes"), None);
-    let plan = Plan::new(taught, Some(functions()), false, "").unwrap();
+    let model_format = ModelFormat::new(None, Some("hermes"), None);
+    let plan = Plan::new(model_format, Some(functions()), false, "").unwrap();
     let text = r#"<tool_call>{"name": "f", "arguments": {"a": 1}}</tool_call><tool_call>{"name": "g", "arguments": {"a": 2}}</tool_call>"#;
     let calls = message(check_cuts(&plan, text, false)).calls;
     assert_eq!((calls.len(), calls[0].arguments.as_str()), (1, r#"{"a": 1}"#));

@@ -101,8 +101,8 @@ fn harmony_has_channels() {
     check(parsers, "", "{\"plain\": 1}", ("", "{\"plain\": 1}", &[]));
     check(parsers, "", "to be", ("", "to be", &[]));
     // Without functions, channels are also distinguished.
-    let taught = ModelFormat::new(None, Some("openai"), None);
-    let plan = Plan::new(taught, None, true, "").unwrap();
+    let model_format = ModelFormat::new(None, Some("openai"), None);
+    let plan = Plan::new(model_format, None, true, "").unwrap();
     let text =
         "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>Yes.";
     let message = message(check_cuts(&plan, text, false));

@@ -6,7 +6,7 @@ use crate::workloads::Workload;
 use ops::{DType, Settings, TensorMap};
 
 /// One case: its name, type and inputs.
-type Listed = (&'static str, DType, fn(DType) -> (TensorMap, Settings));
+type ListedCase = (&'static str, DType, fn(DType) -> (TensorMap, Settings));
 
 macro_rules! sweep {
     ($($dim:literal)*) => {
@@ -17,16 +17,17 @@ macro_rules! sweep {
     };
 }
 
-const QUICK: &[Listed] = &[
+const QUICK: &[ListedCase] = &[
     ("prefill-8192-d128", DType::Bf16, square::<128, false>),
     ("prefill-8192-d128-causal", DType::Bf16, square::<128, true>),
     ("prefill-8192-d512", DType::Bf16, square::<512, false>),
     ("decode-b8-tk32768", DType::Bf16, decode::<8>),
 ];
 
-const SWEEP: &[Listed] = sweep!(64 128 192 256 320 384 448 512 576 640 704 768 832 896 960 1024);
+const SWEEP: &[ListedCase] =
+    sweep!(64 128 192 256 320 384 448 512 576 640 704 768 832 896 960 1024);
 
-const STANDARD: &[Listed] = &[
+const STANDARD: &[ListedCase] = &[
     ("prefill-8192-d128-f16", DType::F16, square::<128, false>),
     ("prefill-8192-d100", DType::Bf16, square::<100, false>),
     ("prefill-8192-mla", DType::Bf16, mla),
@@ -38,11 +39,11 @@ const STANDARD: &[Listed] = &[
 ];
 
 pub(super) fn workloads(size: Size) -> Vec<Workload> {
-    let listed: Vec<&Listed> = match size {
+    let listed: Vec<&ListedCase> = match size {
         Size::Quick => QUICK.iter().collect(),
         Size::Standard => SWEEP.iter().chain(STANDARD).collect(),
     };
-    let workload = |(case, dtype, build): &Listed| Workload {
+    let workload = |(case, dtype, build): &ListedCase| Workload {
         case,
         dtype: *dtype,
         recurrent: false,

@@ -1,4 +1,4 @@
-//! Sampling on a GPU: one sequence, and as many as a server has.
+//! Sampling on a GPU: for one sequence, and for the batch sizes of a server.
 
 use super::{greedy, nucleus};
 use crate::Size;

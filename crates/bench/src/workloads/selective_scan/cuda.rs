@@ -1,4 +1,4 @@
-//! The selective scan on a GPU: the channels of a Jamba or FalconMamba layer, and of the smallest Mamba.
+//! The selective scan on a GPU: with the channels of a Jamba or FalconMamba layer (8192), and of Mamba-130m (1536).
 
 use super::call;
 use crate::Size;
@@ -27,7 +27,7 @@ fn run<const BATCH: usize, const TOKENS: usize, const CHANNELS: usize>(
     call(dtype, BATCH, TOKENS, CHANNELS)
 }
 
-/// With the restrictions of mamba_ssm's function: no initial state, and step sizes in the storage type.
+/// A call that mamba_ssm's `selective_scan_fn` supports: no initial state, and step sizes in the storage type.
 fn fresh(dtype: DType) -> (TensorMap, Settings) {
     let (mut inputs, settings) = call(dtype, 1, 4096, 8192);
     inputs.remove("initial_state");

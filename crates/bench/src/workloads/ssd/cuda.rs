@@ -1,4 +1,4 @@
-//! The state space scan on a GPU: the heads of a Granite 4.0-H or Mamba-2 layer, at the shapes of the measured peers.
+//! The state space (SSD) scan on a GPU: with the heads of a Granite 4.0-H or Mamba-2 layer, at shapes that peers support.
 
 use super::call;
 use crate::Size;
@@ -16,13 +16,13 @@ pub(super) fn workloads(size: Size) -> Vec<Workload> {
         list.push(case("prefill-b8-8192-h64", false, run::<8, 8192>));
         list.push(case("decode-b1-h64", false, run::<1, 1>));
         list.push(case("decode-b64-h64", false, run::<64, 1>));
-        list.push(case("decode-b256-h64-bf16-state", false, narrow_state));
+        list.push(case("decode-b256-h64-bf16-state", false, bf16_state));
     }
     list
 }
 
-/// bfloat16 states: half of the bytes.
-fn narrow_state(dtype: DType) -> (TensorMap, Settings) {
+/// States in bfloat16, which halves their bytes.
+fn bf16_state(dtype: DType) -> (TensorMap, Settings) {
     let (mut inputs, settings) = run::<256, 1>(dtype);
     if let Some(state) = inputs.get_mut("initial_state") {
         *state = state.cast(DType::Bf16);

@@ -3,10 +3,10 @@
 
 use super::super::error_lines::ErrorLine;
 use super::Entity;
-use crate::rules::Seen;
+use crate::rules::PastedError;
 
 /// The root error of a build as an entity; `None` for a build that is unrelated to GPU stacks.
-pub(in crate::explain) fn of_root(seen: &Seen, root: &ErrorLine) -> Option<Entity> {
+pub(in crate::explain) fn of_root(seen: &PastedError, root: &ErrorLine) -> Option<Entity> {
     let message = root.message.as_str();
     let name = super::exception::shortened(message);
     let built = built_package(seen.text);
@@ -38,7 +38,7 @@ pub(in crate::explain) fn of_root(seen: &Seen, root: &ErrorLine) -> Option<Entit
     let known: Vec<&str> = facts.iter().map(|(name, _)| *name).collect();
     let rows = knowledge::causes::of_build(message, &known);
     let words_of = facts.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
-    let filled = Seen { context: seen.context, text: seen.text, words: words_of };
+    let filled = PastedError { context: seen.context, text: seen.text, words: words_of };
     Some(entity.meaning(words).causes(super::message::causes(&filled, &rows)).fix(wheel))
 }
 

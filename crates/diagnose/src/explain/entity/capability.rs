@@ -2,7 +2,7 @@
 
 use super::{Entity, Form, form};
 use crate::gpu;
-use crate::rules::Seen;
+use crate::rules::PastedError;
 
 pub(super) fn forms() -> Vec<Form> {
     vec![
@@ -27,7 +27,7 @@ pub(super) fn forms() -> Vec<Form> {
 }
 
 /// The GPUs here as evidence, and the lowest capability among them.
-fn with_gpus(mut entity: Entity, seen: &Seen) -> (Entity, Option<(u32, u32)>) {
+fn with_gpus(mut entity: Entity, seen: &PastedError) -> (Entity, Option<(u32, u32)>) {
     let mut lowest = None;
     for (gpu, sm) in gpu::capabilities(seen.machine()) {
         entity = entity.evidence(gpu::describe(gpu), gpu.name.source.clone());
@@ -38,7 +38,7 @@ fn with_gpus(mut entity: Entity, seen: &Seen) -> (Entity, Option<(u32, u32)>) {
 
 const ASK: &str = "nvidia-smi --query-gpu=name,compute_cap --format=csv";
 
-fn majors(seen: &Seen, _: &'static str) -> Option<Entity> {
+fn majors(seen: &PastedError, _: &'static str) -> Option<Entity> {
     let (_, rest) = seen.text.split_once("major versions [")?;
     let majors = rest.split(']').next()?;
     let flashinfer = ["TORCH_CUDA_ARCH_LIST", "FLASHINFER_CUDA_ARCH_LIST"];
@@ -63,7 +63,7 @@ fn majors(seen: &Seen, _: &'static str) -> Option<Entity> {
     Some(entity.confirmed(confirmed))
 }
 
-fn unknown_arch(seen: &Seen, _: &'static str) -> Option<Entity> {
+fn unknown_arch(seen: &PastedError, _: &'static str) -> Option<Entity> {
     let arch = seen.word("arch")?.trim_end_matches(['.', ',']).to_owned();
     let entity = Entity::new("compute-capability", format!("architecture {arch}"))
         .meaning(format!(
@@ -95,15 +95,15 @@ fn capability(word: &str) -> Option<(u32, u32)> {
     }
 }
 
-fn minimum(seen: &Seen, _: &'static str) -> Option<Entity> {
+fn minimum(seen: &PastedError, _: &'static str) -> Option<Entity> {
     needs(seen, seen.word("least")?)
 }
 
-fn least(seen: &Seen, _: &'static str) -> Option<Entity> {
+fn least(seen: &PastedError, _: &'static str) -> Option<Entity> {
     needs(seen, seen.word("least")?)
 }
 
-fn needs(seen: &Seen, word: &str) -> Option<Entity> {
+fn needs(seen: &PastedError, word: &str) -> Option<Entity> {
     let wanted = capability(word)?;
     let shown = format!("{}.{}", wanted.0, wanted.1);
     let entity = Entity::new("compute-capability", format!("compute capability {shown}"))
@@ -117,7 +117,7 @@ fn needs(seen: &Seen, word: &str) -> Option<Entity> {
     Some(entity.confirmed(here.map(|here| here < wanted)))
 }
 
-fn float8(seen: &Seen, _: &'static str) -> Option<Entity> {
+fn float8(seen: &PastedError, _: &'static str) -> Option<Entity> {
     let entity = Entity::new("compute-capability", "float8 (e4m3)")
         .meaning(
             "The GPU has no float8 e4m3 instructions: they begin with compute capability 8.9 (Ada) and 9.0 (Hopper). On Ampere and older GPUs \
@@ -129,7 +129,7 @@ fn float8(seen: &Seen, _: &'static str) -> Option<Entity> {
     Some(entity.confirmed(here.map(|here| here < (8, 9))))
 }
 
-fn hopper(seen: &Seen, _: &'static str) -> Option<Entity> {
+fn hopper(seen: &PastedError, _: &'static str) -> Option<Entity> {
     let entity = Entity::new("compute-capability", "FlashAttention 3")
         .meaning(
             "FlashAttention 3 has kernels for Hopper (compute capability 9.0), and in part for 8.x. On another GPU use FlashAttention 2, FlashInfer, \
@@ -145,7 +145,7 @@ fn hopper(seen: &Seen, _: &'static str) -> Option<Entity> {
     Some(entity.confirmed(here.map(|here| here.0 != 9)))
 }
 
-fn target(seen: &Seen, _: &'static str) -> Option<Entity> {
+fn target(seen: &PastedError, _: &'static str) -> Option<Entity> {
     let target = seen.word("target")?;
     let feature = seen.word("feature").unwrap_or("an instruction");
     Some(

@@ -2,7 +2,7 @@
 
 use super::{Entity, Form, form};
 use crate::host;
-use crate::rules::Seen;
+use crate::rules::PastedError;
 
 pub(super) fn forms() -> Vec<Form> {
     vec![
@@ -15,16 +15,16 @@ pub(super) fn forms() -> Vec<Form> {
     ]
 }
 
-fn nvcc(seen: &Seen, _: &'static str) -> Option<Entity> {
+fn nvcc(seen: &PastedError, _: &'static str) -> Option<Entity> {
     named(seen, "nvcc")
 }
 
-fn read(seen: &Seen, _: &'static str) -> Option<Entity> {
+fn read(seen: &PastedError, _: &'static str) -> Option<Entity> {
     let word = seen.word("program")?;
     named(seen, word.rsplit(['/', ':']).next().unwrap_or(word))
 }
 
-fn named(seen: &Seen, program: &str) -> Option<Entity> {
+fn named(seen: &PastedError, program: &str) -> Option<Entity> {
     let machine = seen.machine();
     let entity = Entity::new("command", program);
     let entity = match program {

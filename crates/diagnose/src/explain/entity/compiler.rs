@@ -2,7 +2,7 @@
 
 use super::{Entity, Form, form};
 use crate::host;
-use crate::rules::Seen;
+use crate::rules::PastedError;
 use knowledge::{Minor, Version, minor_of};
 
 pub(super) fn forms() -> Vec<Form> {
@@ -46,7 +46,7 @@ pub(super) fn forms() -> Vec<Form> {
 const MATH: [(&str, Minor, Minor); 3] =
     [("cospi", (2, 41), (13, 0)), ("sinpi", (2, 41), (13, 0)), ("rsqrt", (2, 42), (13, 2))];
 
-fn exception(seen: &Seen, _: &'static str) -> Option<Entity> {
+fn exception(seen: &PastedError, _: &'static str) -> Option<Entity> {
     let function = match seen.word("function") {
         Some(word) => word.to_owned(),
         None => MATH.iter().find(|(name, ..)| seen.text.contains(name))?.0.to_owned(),
@@ -107,7 +107,7 @@ const REMOVED: [&str; 8] = [
     "singleToDoublePrecisionPerfRatio",
 ];
 
-fn member(seen: &Seen, _: &'static str) -> Option<Entity> {
+fn member(seen: &PastedError, _: &'static str) -> Option<Entity> {
     let (class, member) = (seen.word("class")?, seen.word("member")?);
     let class = class.trim_start_matches("struct").trim_start_matches("const").trim();
     let properties = ["cudaDeviceProp", "cudaPointerAttributes", "hipDeviceProp_t"];
@@ -141,7 +141,7 @@ fn member(seen: &Seen, _: &'static str) -> Option<Entity> {
     ))
 }
 
-fn with_toolkits(seen: &Seen, mut entity: Entity) -> Entity {
+fn with_toolkits(seen: &PastedError, mut entity: Entity) -> Entity {
     for toolkit in &seen.machine().toolkits {
         if let Some(version) = &toolkit.version {
             entity =
@@ -152,7 +152,7 @@ fn with_toolkits(seen: &Seen, mut entity: Entity) -> Entity {
 }
 
 /// A name that other releases of torch's C++ API have.
-fn of_torch(seen: &Seen, name: &str) -> Entity {
+fn of_torch(seen: &PastedError, name: &str) -> Entity {
     let mut entity = Entity::new("compiler", name)
         .meaning(format!(
             "The extension's source uses {name}, which the headers of the installed torch do not have: source and torch are of different ages. \
@@ -171,7 +171,7 @@ fn of_torch(seen: &Seen, name: &str) -> Entity {
 const TOOLKIT_NAMESPACES: [&str; 6] =
     ["cub", "thrust", "cuda", "cooperative_groups", "cg", "nvcuda"];
 
-fn namespace(seen: &Seen, _: &'static str) -> Option<Entity> {
+fn namespace(seen: &PastedError, _: &'static str) -> Option<Entity> {
     let (space, member) = (seen.word("class")?, seen.word("member")?);
     let top = space.split("::").next().unwrap_or(space);
     if ["at", "c10", "torch"].contains(&top) {
@@ -207,7 +207,7 @@ const CUDA_NAMES: [&str; 12] = [
     "__nv_",
 ];
 
-fn identifier(seen: &Seen, _: &'static str) -> Option<Entity> {
+fn identifier(seen: &PastedError, _: &'static str) -> Option<Entity> {
     let name = seen.word("name")?;
     CUDA_NAMES.iter().any(|prefix| name.starts_with(prefix)).then_some(())?;
     Some(with_toolkits(
@@ -222,7 +222,7 @@ fn identifier(seen: &Seen, _: &'static str) -> Option<Entity> {
     ))
 }
 
-fn location(seen: &Seen, _: &'static str) -> Option<Entity> {
+fn location(seen: &PastedError, _: &'static str) -> Option<Entity> {
     Some(with_toolkits(
         seen,
         Entity::new("compiler", "cudaMemLocation")
@@ -266,7 +266,7 @@ const HEADERS: [(&str, &str, &str, &str); 22] = [
     ("ATen", "torch", "", ""),
 ];
 
-fn header(seen: &Seen, _: &'static str) -> Option<Entity> {
+fn header(seen: &PastedError, _: &'static str) -> Option<Entity> {
     let header = seen.word("header")?;
     let named = |name: &str| header.starts_with(name);
     let (_, owner, debian, red_hat) = HEADERS.iter().find(|(name, ..)| named(name))?;
@@ -291,7 +291,7 @@ fn header(seen: &Seen, _: &'static str) -> Option<Entity> {
     ))
 }
 
-fn standard(seen: &Seen, _: &'static str) -> Option<Entity> {
+fn standard(seen: &PastedError, _: &'static str) -> Option<Entity> {
     let standard = seen.word("standard")?;
     Some(
         Entity::new("compiler", format!("C++{standard}"))

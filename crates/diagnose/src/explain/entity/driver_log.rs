@@ -1,7 +1,7 @@
 //! Lines of NVIDIA's kernel driver that have no Xid number.
 
 use super::{Entity, Form, form};
-use crate::rules::Seen;
+use crate::rules::PastedError;
 
 pub(super) fn forms() -> Vec<Form> {
     vec![
@@ -25,21 +25,21 @@ fn rule(id: &'static str, name: &str) -> Option<Entity> {
     Some(Entity::new("driver-log", name).rule(id).rank(3))
 }
 
-fn open_modules(_: &Seen, _: &'static str) -> Option<Entity> {
+fn open_modules(_: &PastedError, _: &'static str) -> Option<Entity> {
     rule("open-kernel-modules", "open kernel modules").map(|entity| entity.rank(5))
 }
 
-fn adapter(seen: &Seen, _: &'static str) -> Option<Entity> {
+fn adapter(seen: &PastedError, _: &'static str) -> Option<Entity> {
     let code = seen.word("code").unwrap_or("");
     rule("gpu-init-failed", format!("RmInitAdapter {code}").trim_end())
 }
 
-fn bar(seen: &Seen, _: &'static str) -> Option<Entity> {
+fn bar(seen: &PastedError, _: &'static str) -> Option<Entity> {
     let gpu = seen.text.contains("NVRM") || seen.text.to_ascii_lowercase().contains("nvidia");
     gpu.then(|| rule("gpu-bar", "PCI BAR").map(|entity| entity.rank(4)))?
 }
 
-fn firmware(seen: &Seen, _: &'static str) -> Option<Entity> {
+fn firmware(seen: &PastedError, _: &'static str) -> Option<Entity> {
     // The driver also requests log buffers that it does not ship, and continues without them. A terminal may have
     // broken the name.
     let squeezed: String = seen.text.split_whitespace().collect();
@@ -52,11 +52,11 @@ fn firmware(seen: &Seen, _: &'static str) -> Option<Entity> {
     gsp.then(|| rule("gsp-firmware", "GSP firmware").map(|entity| entity.rank(4)))?
 }
 
-fn unsupported(_: &Seen, _: &'static str) -> Option<Entity> {
+fn unsupported(_: &PastedError, _: &'static str) -> Option<Entity> {
     rule("gpu-init-failed", "GPU not supported by this driver")
 }
 
 /// nvidia-smi's message if the driver runs and initialized no GPU.
-fn no_devices(_: &Seen, _: &'static str) -> Option<Entity> {
+fn no_devices(_: &PastedError, _: &'static str) -> Option<Entity> {
     rule("gpu-init-failed", "no devices").map(|entity| entity.rank(1))
 }

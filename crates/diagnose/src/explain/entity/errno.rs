@@ -1,7 +1,7 @@
 //! Errors of the operating system, by number and by the sentence that programs print.
 
 use super::{Entity, Form, keyed};
-use crate::rules::Seen;
+use crate::rules::PastedError;
 
 /// Number, name, the C library's message, meaning, commands.
 type Row = (u32, &'static str, &'static str, &'static str, &'static [&'static str]);
@@ -95,7 +95,7 @@ pub(super) fn forms() -> Vec<Form> {
     all
 }
 
-fn read(seen: &Seen, key: &'static str) -> Option<Entity> {
+fn read(seen: &PastedError, key: &'static str) -> Option<Entity> {
     let (number, name, words, meaning, fix) = ROWS.iter().find(|(_, name, ..)| *name == key)?;
     let path = seen.word("path").map_or(String::new(), |path| format!(": {path}"));
     let shm = *name == "ENOSPC"

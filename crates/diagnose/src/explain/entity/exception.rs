@@ -5,7 +5,7 @@ use super::super::cause::Cause;
 use super::super::error_lines::{ErrorLine, Frame, Kind};
 use super::Entity;
 use crate::explain::modules::{installed, of_class, provider};
-use crate::rules::Seen;
+use crate::rules::PastedError;
 
 /// Longest message that is shown, in characters.
 const SHOWN: usize = 400;
@@ -15,7 +15,7 @@ const REMOTE_CODE: &str = "transformers_modules";
 
 /// The root exception as an entity; `None` if no frame belongs to a package, so that the user's own code raised it.
 pub(in crate::explain) fn of_root(
-    seen: &Seen,
+    seen: &PastedError,
     root: &ErrorLine,
     chain: &[&ErrorLine],
 ) -> Option<Entity> {
@@ -64,7 +64,7 @@ pub(in crate::explain) fn of_root(
 
 /// An exception without frames of a package: the library whose class its message names, and the causes of the
 /// exception's class.
-fn without_frames(seen: &Seen, root: &ErrorLine) -> Option<Entity> {
+fn without_frames(seen: &PastedError, root: &ErrorLine) -> Option<Entity> {
     (root.kind == Kind::Exception && root.frames.is_empty()).then_some(())?;
     let library = library_in(&root.message)?.to_owned();
     let causes = causes(seen, root, &library, None);
@@ -98,7 +98,7 @@ struct Place {
 }
 
 impl Place {
-    fn of(seen: &Seen, error: &ErrorLine) -> Option<Self> {
+    fn of(seen: &PastedError, error: &ErrorLine) -> Option<Self> {
         let envs = seen.context.envs;
         let named = |frame: &Frame| {
             let package = frame.package()?;
@@ -180,7 +180,7 @@ pub(super) fn shortened(message: &str) -> String {
 
 /// The facts about an exception, by their names in the table of causes.
 fn facts(
-    seen: &Seen,
+    seen: &PastedError,
     error: &ErrorLine,
     raised: &str,
     caller: Option<&str>,
@@ -222,15 +222,15 @@ fn named(facts: Vec<(&str, String)>) -> Vec<(String, String)> {
 }
 
 /// The causes that the table has for a class of exceptions, most likely first.
-fn causes(seen: &Seen, error: &ErrorLine, raised: &str, caller: Option<&str>) -> Vec<Cause> {
+fn causes(seen: &PastedError, error: &ErrorLine, raised: &str, caller: Option<&str>) -> Vec<Cause> {
     let words = facts(seen, error, raised, caller);
     let known: Vec<&str> = words.iter().map(|(name, _)| name.as_str()).collect();
     let rows = knowledge::causes::of_exception(&error.class, &error.message, &known);
-    let filled = Seen { context: seen.context, text: seen.text, words: words.clone() };
+    let filled = PastedError { context: seen.context, text: seen.text, words: words.clone() };
     super::message::causes(&filled, &rows)
 }
 
-fn upgrade(seen: &Seen, place: &Place) -> Option<String> {
+fn upgrade(seen: &PastedError, place: &Place) -> Option<String> {
     (place.raised != REMOTE_CODE).then(|| {
         seen.installer().install(std::slice::from_ref(&place.raised), None).upgraded().into()
     })

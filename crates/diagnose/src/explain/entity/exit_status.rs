@@ -3,7 +3,7 @@
 use super::super::cause::Cause;
 use super::{Entity, Form, form};
 use crate::host;
-use crate::rules::Seen;
+use crate::rules::PastedError;
 
 pub(super) fn forms() -> Vec<Form> {
     vec![
@@ -33,29 +33,29 @@ pub(super) fn forms() -> Vec<Form> {
 }
 
 /// A status that Python reports as a negative signal number; numbers such as `4294967295` are not signals.
-fn negative(seen: &Seen, _: &'static str) -> Option<Entity> {
+fn negative(seen: &PastedError, _: &'static str) -> Option<Entity> {
     of_signal(seen, number(seen)?)
 }
 
 /// An exit status of a shell or a container: 128 plus the number of the signal.
-fn positive(seen: &Seen, _: &'static str) -> Option<Entity> {
+fn positive(seen: &PastedError, _: &'static str) -> Option<Entity> {
     of_signal(seen, number(seen)?.checked_sub(128)?)
 }
 
-fn number(seen: &Seen) -> Option<u32> {
+fn number(seen: &PastedError) -> Option<u32> {
     let word = seen.word("status")?;
     let digits: String = word.chars().take_while(char::is_ascii_digit).collect();
     digits.parse().ok()
 }
 
-fn named(seen: &Seen, _: &'static str) -> Option<Entity> {
+fn named(seen: &PastedError, _: &'static str) -> Option<Entity> {
     let by_number = number(seen);
     let name = seen.word("name").unwrap_or("");
     let row = SIGNALS.iter().find(|(_, known, _)| name.contains(known));
     of_signal(seen, row.map(|row| row.0).or(by_number)?)
 }
 
-fn worded(seen: &Seen, _: &'static str) -> Option<Entity> {
+fn worded(seen: &PastedError, _: &'static str) -> Option<Entity> {
     let text = seen.word("words")?.to_ascii_lowercase();
     let row = SIGNALS.iter().find(|(_, name, words)| {
         text.contains(&name.to_ascii_lowercase()) || words.to_ascii_lowercase().starts_with(&text)
@@ -63,15 +63,15 @@ fn worded(seen: &Seen, _: &'static str) -> Option<Entity> {
     of_signal(seen, row.0)
 }
 
-fn segmentation(seen: &Seen, _: &'static str) -> Option<Entity> {
+fn segmentation(seen: &PastedError, _: &'static str) -> Option<Entity> {
     of_signal(seen, 11)
 }
 
-fn bus(seen: &Seen, _: &'static str) -> Option<Entity> {
+fn bus(seen: &PastedError, _: &'static str) -> Option<Entity> {
     of_signal(seen, 7)
 }
 
-fn aborted(seen: &Seen, _: &'static str) -> Option<Entity> {
+fn aborted(seen: &PastedError, _: &'static str) -> Option<Entity> {
     of_signal(seen, 6)
 }
 
@@ -88,7 +88,7 @@ const SIGNALS: [(u32, &str, &str); 9] = [
     (24, "SIGXCPU", "CPU time limit exceeded"),
 ];
 
-fn of_signal(seen: &Seen, number: u32) -> Option<Entity> {
+fn of_signal(seen: &PastedError, number: u32) -> Option<Entity> {
     let (_, name, words) = SIGNALS.iter().find(|row| row.0 == number)?;
     let entity = Entity::new(super::EXIT_STATUS, format!("{name} ({number}): {words}"));
     let meaning = |by: &str| {

@@ -2,7 +2,7 @@
 
 use super::{Entity, Form, keyed};
 use crate::host;
-use crate::rules::Seen;
+use crate::rules::PastedError;
 use knowledge::gpu_codes;
 
 pub(super) fn forms() -> Vec<Form> {
@@ -50,7 +50,7 @@ pub(super) fn forms() -> Vec<Form> {
 }
 
 /// An entity with the advice of a class of codes.
-fn advised(seen: &Seen, entity: Entity, class: &str) -> Option<Entity> {
+fn advised(seen: &PastedError, entity: Entity, class: &str) -> Option<Entity> {
     let advice = gpu_codes::advice(class)?;
     let python = seen.installer().python();
     let lines = advice.fix.iter().map(|line| line.replace("{python}", &python));
@@ -58,7 +58,7 @@ fn advised(seen: &Seen, entity: Entity, class: &str) -> Option<Entity> {
     Some(entity.meaning(advice.meaning.as_str()).causes(causes).fix(lines).rank(3))
 }
 
-fn cuda(seen: &Seen, key: &'static str) -> Option<Entity> {
+fn cuda(seen: &PastedError, key: &'static str) -> Option<Entity> {
     let row = gpu_codes::cuda().iter().find(|row| row.name == key)?;
     let name = format!("{} ({}): {}", row.name, row.code, row.words);
     let mut entity = Entity::new("cuda-error", name);
@@ -67,12 +67,12 @@ fn cuda(seen: &Seen, key: &'static str) -> Option<Entity> {
         class => class,
     };
     if class == "hardware" {
-        entity = entity.fix(host::where_the_driver_is(seen.machine()));
+        entity = entity.fix(host::driver_location_remark(seen.machine()));
     }
     advised(seen, entity, class)
 }
 
-fn status(seen: &Seen, key: &'static str) -> Option<Entity> {
+fn status(seen: &PastedError, key: &'static str) -> Option<Entity> {
     let row = gpu_codes::statuses().iter().find(|row| row.name == key)?;
     let entity = Entity::new("library-status", format!("{}: {}", row.library, row.name));
     let mut entity = advised(seen, entity, &row.advice)?;

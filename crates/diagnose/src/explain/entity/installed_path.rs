@@ -2,14 +2,14 @@
 
 use super::{Entity, Form, form};
 use crate::explain::modules;
-use crate::rules::Seen;
+use crate::rules::PastedError;
 
 pub(super) fn forms() -> Vec<Form> {
     vec![form("site-packages/{path}", read), form("dist-packages/{path}", read)]
 }
 
 /// Named only: a frame of a traceback is a place, not a cause.
-fn read(seen: &Seen, _: &'static str) -> Option<Entity> {
+fn read(seen: &PastedError, _: &'static str) -> Option<Entity> {
     let path = seen.word("path")?;
     let top = path.split('/').next()?;
     let module = top.split('.').next()?;

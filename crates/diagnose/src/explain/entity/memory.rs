@@ -1,7 +1,7 @@
 //! Memory that ran out: a GPU's, the host's, a Jetson's shared memory, or the KV cache of an engine.
 
 use super::{Entity, Form, form};
-use crate::rules::Seen;
+use crate::rules::PastedError;
 use facts::MachineKind;
 
 pub(super) fn forms() -> Vec<Form> {
@@ -44,7 +44,7 @@ pub(super) fn forms() -> Vec<Form> {
     ]
 }
 
-fn jetson(seen: &Seen, _: &'static str) -> Option<Entity> {
+fn jetson(seen: &PastedError, _: &'static str) -> Option<Entity> {
     let here = seen.machine().kind == MachineKind::Jetson;
     let mut entity = Entity::new("out-of-memory", "Jetson memory (NvMap)")
         .meaning(
@@ -68,7 +68,7 @@ fn jetson(seen: &Seen, _: &'static str) -> Option<Entity> {
 }
 
 /// PyTorch's allocator queries NVML for the processes on the GPU while it writes its out-of-memory message.
-fn nvml_assert(seen: &Seen, _: &'static str) -> Option<Entity> {
+fn nvml_assert(seen: &PastedError, _: &'static str) -> Option<Entity> {
     if seen.text.contains("NvMap") || seen.machine().kind == MachineKind::Jetson {
         return jetson(seen, "");
     }
@@ -87,7 +87,7 @@ fn nvml_assert(seen: &Seen, _: &'static str) -> Option<Entity> {
     )
 }
 
-fn kv_cache(_: &Seen, _: &'static str) -> Option<Entity> {
+fn kv_cache(_: &PastedError, _: &'static str) -> Option<Entity> {
     Some(
         Entity::new("out-of-memory", "KV cache")
             .meaning(
@@ -106,7 +106,7 @@ fn kv_cache(_: &Seen, _: &'static str) -> Option<Entity> {
     )
 }
 
-fn other_process(_: &Seen, _: &'static str) -> Option<Entity> {
+fn other_process(_: &PastedError, _: &'static str) -> Option<Entity> {
     Some(
         Entity::new("out-of-memory", "GPU memory in use")
             .meaning(
@@ -122,7 +122,7 @@ fn other_process(_: &Seen, _: &'static str) -> Option<Entity> {
     )
 }
 
-fn cuda(seen: &Seen, _: &'static str) -> Option<Entity> {
+fn cuda(seen: &PastedError, _: &'static str) -> Option<Entity> {
     // A message in quotes only quotes the error.
     if seen.text.contains("'CUDA out of memory'") {
         return None;
@@ -143,7 +143,7 @@ fn cuda(seen: &Seen, _: &'static str) -> Option<Entity> {
     )
 }
 
-fn host(seen: &Seen, _: &'static str) -> Option<Entity> {
+fn host(seen: &PastedError, _: &'static str) -> Option<Entity> {
     let memory = &seen.machine().memory;
     let mut entity = Entity::new("out-of-memory", "host memory")
         .meaning(

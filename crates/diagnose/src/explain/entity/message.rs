@@ -4,7 +4,7 @@ use super::{Entity, Form, keyed};
 use crate::explain::cause::Cause;
 use crate::explain::modules;
 use crate::host;
-use crate::rules::Seen;
+use crate::rules::PastedError;
 use facts::RemedyStep;
 use knowledge::messages::{self, CauseRow, Message};
 
@@ -15,7 +15,7 @@ pub(super) fn forms() -> Vec<Form> {
     messages::messages().iter().flat_map(of).collect()
 }
 
-fn read(seen: &Seen, name: &'static str) -> Option<Entity> {
+fn read(seen: &PastedError, name: &'static str) -> Option<Entity> {
     let message = messages::message(name)?;
     let shown = |words: &String| seen.text.contains(words.as_str());
     let with = message.with.is_empty() || message.with.iter().any(shown);
@@ -39,7 +39,7 @@ fn read(seen: &Seen, name: &'static str) -> Option<Entity> {
 }
 
 /// The causes of a table's row, filled with the words of the text and the commands of the environment.
-pub(super) fn causes(seen: &Seen, rows: &[CauseRow]) -> Vec<Cause> {
+pub(super) fn causes(seen: &PastedError, rows: &[CauseRow]) -> Vec<Cause> {
     let commands = |lines: &[String]| -> Vec<String> {
         lines.iter().filter_map(|line| command(seen, &filled(seen, line))).collect()
     };
@@ -50,7 +50,7 @@ pub(super) fn causes(seen: &Seen, rows: &[CauseRow]) -> Vec<Cause> {
 }
 
 /// A text of the table, filled with the words of the pasted message; `{python}` is the interpreter that a remedy uses.
-fn filled(seen: &Seen, text: &str) -> String {
+fn filled(seen: &PastedError, text: &str) -> String {
     let mut filled = text.replace("{python}", &seen.installer().python());
     for (name, word) in &seen.words {
         let word = word.trim_end_matches(['.', ',', ':', ';', '\'']);
@@ -60,7 +60,7 @@ fn filled(seen: &Seen, text: &str) -> String {
 }
 
 /// A line of the table as a command of the environment or of the machine.
-fn command(seen: &Seen, line: &str) -> Option<String> {
+fn command(seen: &PastedError, line: &str) -> Option<String> {
     let installer = seen.installer();
     let Some((word, rest)) = line.split_once(' ') else { return Some(line.to_owned()) };
     let (rest, remark) = rest.split_once("  # ").unwrap_or((rest, ""));
@@ -70,7 +70,7 @@ fn command(seen: &Seen, line: &str) -> Option<String> {
         "pip" => installer.install(&specs(), None),
         "upgrade" => installer.install(&specs(), None).upgraded(),
         "remove" => installer.uninstall(&names),
-        "reinstall" => installer.again(&names),
+        "reinstall" => installer.reinstall(&names),
         "system" => {
             let (debian, red_hat) = rest.split_once(" | ").unwrap_or((rest, rest));
             return Some(host::install_package(seen.machine(), debian, red_hat));

@@ -4,7 +4,7 @@ use super::{Entity, Form, form};
 use crate::explain::cause::Cause;
 use crate::explain::modules::installed;
 use crate::gpu;
-use crate::rules::Seen;
+use crate::rules::PastedError;
 
 pub(super) fn forms() -> Vec<Form> {
     vec![
@@ -30,7 +30,7 @@ pub(super) fn forms() -> Vec<Form> {
     ]
 }
 
-fn upgrade(seen: &Seen, package: &str, entity: Entity) -> Entity {
+fn upgrade(seen: &PastedError, package: &str, entity: Entity) -> Entity {
     let entity = match installed(seen, package) {
         Some((_, dist)) => {
             entity.evidence(format!("{} {}", dist.name, dist.version), dist.path.clone())
@@ -42,7 +42,7 @@ fn upgrade(seen: &Seen, package: &str, entity: Entity) -> Entity {
         .fix([format!("{} --upgrade", seen.installer().install(&[package.to_owned()], None))])
 }
 
-fn transformers(seen: &Seen, _: &'static str) -> Option<Entity> {
+fn transformers(seen: &PastedError, _: &'static str) -> Option<Entity> {
     let model = seen.word("model")?;
     let entity = Entity::new("model", model)
         .meaning(format!("The installed transformers has no model type {model}."))
@@ -63,7 +63,7 @@ fn transformers(seen: &Seen, _: &'static str) -> Option<Entity> {
     ]))
 }
 
-fn no_model_type(seen: &Seen, _: &'static str) -> Option<Entity> {
+fn no_model_type(seen: &PastedError, _: &'static str) -> Option<Entity> {
     let model = seen.word("model")?;
     Some(
         Entity::new("model", model)
@@ -73,7 +73,7 @@ fn no_model_type(seen: &Seen, _: &'static str) -> Option<Entity> {
     )
 }
 
-fn engine(seen: &Seen, _: &'static str) -> Option<Entity> {
+fn engine(seen: &PastedError, _: &'static str) -> Option<Entity> {
     let model = seen.word("model").unwrap_or("this model");
     let package = if seen.text.contains("SGLang") || seen.text.contains("sglang") {
         "sglang"
@@ -97,7 +97,7 @@ fn engine(seen: &Seen, _: &'static str) -> Option<Entity> {
     ]))
 }
 
-fn trust(_: &Seen, _: &'static str) -> Option<Entity> {
+fn trust(_: &PastedError, _: &'static str) -> Option<Entity> {
     Some(
         Entity::new("model", "trust_remote_code")
             .meaning("The model's code is in its repository and is not run unless you say so. Read it first: it runs with your rights.")
@@ -106,7 +106,7 @@ fn trust(_: &Seen, _: &'static str) -> Option<Entity> {
     )
 }
 
-fn gguf(seen: &Seen, _: &'static str) -> Option<Entity> {
+fn gguf(seen: &PastedError, _: &'static str) -> Option<Entity> {
     let model = seen.word("model")?;
     Some(
         Entity::new("model", model)
@@ -117,7 +117,7 @@ fn gguf(seen: &Seen, _: &'static str) -> Option<Entity> {
 }
 
 /// vLLM found no platform: no GPU that NVML lists, a torch without CUDA, or a vllm of another platform.
-fn device(seen: &Seen, _: &'static str) -> Option<Entity> {
+fn device(seen: &PastedError, _: &'static str) -> Option<Entity> {
     let machine = seen.machine();
     let torch = seen.env().and_then(|env| env.torch.as_ref());
     let gpus = gpu::nvidia(machine).count();

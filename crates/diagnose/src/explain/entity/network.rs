@@ -1,7 +1,7 @@
 //! Downloads that fail: HTTP statuses and their hosts, gated repositories, DNS, proxies, certificates and timeouts.
 
 use super::{Entity, Form, form};
-use crate::rules::Seen;
+use crate::rules::PastedError;
 
 pub(super) fn forms() -> Vec<Form> {
     vec![
@@ -55,7 +55,7 @@ pub(super) fn forms() -> Vec<Form> {
 }
 
 /// The host of the first address in the text, or of a word.
-fn host(seen: &Seen) -> String {
+fn host(seen: &PastedError) -> String {
     let of = |word: &str| {
         let rest = word.split_once("://").map_or(word, |(_, rest)| rest);
         rest.split(['/', ':', ')', '\'', ' ', ','])
@@ -73,7 +73,7 @@ fn host(seen: &Seen) -> String {
     seen.text.find("://").map_or(String::new(), |at| of(&seen.text[at + 3..]))
 }
 
-fn of_hub(host: &str, seen: &Seen) -> bool {
+fn of_hub(host: &str, seen: &PastedError) -> bool {
     host.ends_with("huggingface.co") || host.ends_with("hf.co") || seen.text.contains("huggingface")
 }
 
@@ -83,7 +83,7 @@ const LOGIN: [&str; 3] = [
     "# then accept the model's terms on its page with that account",
 ];
 
-fn gated(seen: &Seen, _: &'static str) -> Option<Entity> {
+fn gated(seen: &PastedError, _: &'static str) -> Option<Entity> {
     let denied = seen.text.contains("403") || seen.text.contains("authorized list");
     let why = match denied {
         true => {
@@ -99,7 +99,7 @@ fn gated(seen: &Seen, _: &'static str) -> Option<Entity> {
     )
 }
 
-fn not_found(seen: &Seen, _: &'static str) -> Option<Entity> {
+fn not_found(seen: &PastedError, _: &'static str) -> Option<Entity> {
     Some(
         Entity::new("http", "repository not found")
             .meaning(
@@ -111,7 +111,7 @@ fn not_found(seen: &Seen, _: &'static str) -> Option<Entity> {
     )
 }
 
-fn status(seen: &Seen, _: &'static str) -> Option<Entity> {
+fn status(seen: &PastedError, _: &'static str) -> Option<Entity> {
     let word = seen.word("status")?;
     let digits: String = word
         .chars()
@@ -156,7 +156,7 @@ fn status(seen: &Seen, _: &'static str) -> Option<Entity> {
     )
 }
 
-fn offline(seen: &Seen, _: &'static str) -> Option<Entity> {
+fn offline(seen: &PastedError, _: &'static str) -> Option<Entity> {
     let host = host(seen);
     let shown = if host.is_empty() { "the hub".to_owned() } else { host };
     Some(
@@ -174,7 +174,7 @@ fn offline(seen: &Seen, _: &'static str) -> Option<Entity> {
     )
 }
 
-fn dns(seen: &Seen, _: &'static str) -> Option<Entity> {
+fn dns(seen: &PastedError, _: &'static str) -> Option<Entity> {
     let host = host(seen);
     let shown = if host.is_empty() { "a host".to_owned() } else { host.clone() };
     let url = if host.is_empty() { "HOST".to_owned() } else { host };
@@ -188,7 +188,7 @@ fn dns(seen: &Seen, _: &'static str) -> Option<Entity> {
     )
 }
 
-fn certificate(seen: &Seen, _: &'static str) -> Option<Entity> {
+fn certificate(seen: &PastedError, _: &'static str) -> Option<Entity> {
     let host = host(seen);
     Some(
         Entity::new("network", if host.is_empty() { "TLS certificate".to_owned() } else { format!("TLS certificate of {host}") })
@@ -205,7 +205,7 @@ fn certificate(seen: &Seen, _: &'static str) -> Option<Entity> {
     )
 }
 
-fn proxy(_: &Seen, _: &'static str) -> Option<Entity> {
+fn proxy(_: &PastedError, _: &'static str) -> Option<Entity> {
     Some(
         Entity::new("network", "proxy")
             .meaning("The connection goes through a proxy, which refuses it or cannot be reached. The variables below name it; hosts in NO_PROXY are reached directly.")
@@ -214,7 +214,7 @@ fn proxy(_: &Seen, _: &'static str) -> Option<Entity> {
     )
 }
 
-fn timeout(seen: &Seen, _: &'static str) -> Option<Entity> {
+fn timeout(seen: &PastedError, _: &'static str) -> Option<Entity> {
     let host = host(seen);
     if seen.text.contains("resol") && seen.text.to_ascii_lowercase().contains("name") {
         return dns(seen, "");
@@ -235,7 +235,7 @@ fn timeout(seen: &Seen, _: &'static str) -> Option<Entity> {
     )
 }
 
-fn broken(_: &Seen, _: &'static str) -> Option<Entity> {
+fn broken(_: &PastedError, _: &'static str) -> Option<Entity> {
     Some(
         Entity::new("network", "interrupted download")
             .meaning("The connection ended in the middle of a file. The file in the cache is incomplete; the same command resumes or downloads it again.")

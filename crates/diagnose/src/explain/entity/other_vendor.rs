@@ -2,7 +2,7 @@
 
 use super::super::cause::Cause;
 use super::{Entity, Form, form, keyed};
-use crate::rules::Seen;
+use crate::rules::PastedError;
 use knowledge::gpu_codes;
 
 pub(super) fn forms() -> Vec<Form> {
@@ -42,14 +42,14 @@ pub(super) fn forms() -> Vec<Form> {
 }
 
 /// A code of HIP: its number, and the causes of ROCm errors.
-fn hip(seen: &Seen, name: &'static str) -> Option<Entity> {
+fn hip(seen: &PastedError, name: &'static str) -> Option<Entity> {
     let row = gpu_codes::hip().iter().find(|row| row.name == name)?;
     let mut entity = rocm(seen, "")?;
     entity.name = format!("{name} ({}) of an AMD GPU (ROCm)", row.code);
     Some(entity)
 }
 
-fn rocm(seen: &Seen, _: &'static str) -> Option<Entity> {
+fn rocm(seen: &PastedError, _: &'static str) -> Option<Entity> {
     let text = seen.text.to_ascii_lowercase();
     let amd = ["hip", "rocm", "hsa", "roc", "amd", "gfx", "miopen", "rccl"];
     amd.iter().any(|word| text.contains(word)).then_some(())?;
@@ -99,7 +99,7 @@ fn rocm(seen: &Seen, _: &'static str) -> Option<Entity> {
     )
 }
 
-fn xpu(seen: &Seen, _: &'static str) -> Option<Entity> {
+fn xpu(seen: &PastedError, _: &'static str) -> Option<Entity> {
     let text = seen.text.to_ascii_lowercase();
     let intel = [
         "xpu",

@@ -3,7 +3,7 @@
 use super::{Entity, Form, form};
 use crate::explain::cause::Cause;
 use crate::explain::modules::{installed, provider};
-use crate::rules::Seen;
+use crate::rules::PastedError;
 use facts::Dist;
 
 pub(super) fn forms() -> Vec<Form> {
@@ -34,7 +34,7 @@ pub(super) fn forms() -> Vec<Form> {
 }
 
 /// The distribution that words such as `flashinfer` or `xFormers` mean.
-fn dist_of(seen: &Seen, word: &str) -> String {
+fn dist_of(seen: &PastedError, word: &str) -> String {
     let word = word.trim_matches(|c: char| !c.is_ascii_alphanumeric());
     match installed(seen, word) {
         Some((_, dist)) => Dist::normalise(&dist.name),
@@ -46,7 +46,7 @@ fn dist_of(seen: &Seen, word: &str) -> String {
     }
 }
 
-fn with_installed(mut entity: Entity, seen: &Seen, names: &[&str]) -> Entity {
+fn with_installed(mut entity: Entity, seen: &PastedError, names: &[&str]) -> Entity {
     for name in names {
         if let Some((_, dist)) = installed(seen, name) {
             entity = entity.evidence(format!("{} {}", dist.name, dist.version), dist.path.clone());
@@ -57,7 +57,7 @@ fn with_installed(mut entity: Entity, seen: &Seen, names: &[&str]) -> Entity {
 }
 
 /// Two packages of one project that must have the same release.
-fn siblings(seen: &Seen, _: &'static str) -> Option<Entity> {
+fn siblings(seen: &PastedError, _: &'static str) -> Option<Entity> {
     let one = seen.word("one")?;
     let other = seen.word("other").unwrap_or(one);
     let (a, b) = (seen.word("a")?, seen.word("b")?);
@@ -86,7 +86,7 @@ fn siblings(seen: &Seen, _: &'static str) -> Option<Entity> {
 }
 
 /// transformers' check of its requirements: `tokenizers>=0.22,<0.23 is required ..., but found tokenizers==0.19.1`.
-fn wanted(seen: &Seen, _: &'static str) -> Option<Entity> {
+fn wanted(seen: &PastedError, _: &'static str) -> Option<Entity> {
     let (wanted, found) = (seen.word("wanted")?, seen.word("found")?);
     let name = wanted.split(['>', '<', '=', '!', '~']).next().filter(|name| !name.is_empty())?;
     let entity = Entity::new("package-versions", wanted)
@@ -97,7 +97,7 @@ fn wanted(seen: &Seen, _: &'static str) -> Option<Entity> {
 }
 
 /// `Numba needs NumPy 2.2 or less. Got NumPy 2.3.`
-fn most(seen: &Seen, _: &'static str) -> Option<Entity> {
+fn most(seen: &PastedError, _: &'static str) -> Option<Entity> {
     let (one, other) = (dist_of(seen, seen.word("one")?), "numpy");
     let (most, got) = (seen.word("most")?, seen.word("b")?.trim_end_matches('.'));
     let above = next(most);
@@ -124,7 +124,7 @@ fn next(version: &str) -> String {
 }
 
 /// `Please install bitsandbytes>=0.44.0 via`: a package did not find another one in a release that it accepts.
-fn install(seen: &Seen, _: &'static str) -> Option<Entity> {
+fn install(seen: &PastedError, _: &'static str) -> Option<Entity> {
     let wanted = seen.word("wanted")?.trim_end_matches(['.', ',']);
     let name = wanted.split(['>', '<', '=', '!', '~']).next().filter(|name| name.len() > 1)?;
     let installer = seen.installer();
@@ -148,7 +148,7 @@ fn install(seen: &Seen, _: &'static str) -> Option<Entity> {
 }
 
 /// `Requires Flash-Attention version >=2.7.1,<=2.7.4 but got 2.8.0.post2.`
-fn range(seen: &Seen, _: &'static str) -> Option<Entity> {
+fn range(seen: &PastedError, _: &'static str) -> Option<Entity> {
     let one = dist_of(seen, seen.word("one")?);
     let (range, got) = (seen.word("range")?, seen.word("b")?.trim_end_matches(['.', ',']));
     let caller = crate::explain::modules::frames(seen.text)
@@ -184,7 +184,7 @@ fn range(seen: &Seen, _: &'static str) -> Option<Entity> {
     Some(with_installed(entity, seen, &[&one]))
 }
 
-fn least(seen: &Seen, _: &'static str) -> Option<Entity> {
+fn least(seen: &PastedError, _: &'static str) -> Option<Entity> {
     let other = dist_of(seen, seen.word("other")?);
     let least = seen.word("least")?.trim_end_matches(['.', ',']);
     let python = other == "python" || other == "python3";
@@ -199,7 +199,7 @@ fn least(seen: &Seen, _: &'static str) -> Option<Entity> {
 }
 
 /// `Skipping import of cpp extensions due to incompatible torch version 2.15.0 for torchao version 0.14.0`.
-fn pair(seen: &Seen, _: &'static str) -> Option<Entity> {
+fn pair(seen: &PastedError, _: &'static str) -> Option<Entity> {
     let one = dist_of(seen, seen.word("one")?);
     let (a, b) = (seen.word("a")?, seen.word("b")?);
     let entity = Entity::new("package-versions", format!("{one} {a}, torch {b}"))
@@ -214,7 +214,7 @@ fn pair(seen: &Seen, _: &'static str) -> Option<Entity> {
     Some(with_installed(entity, seen, &[&one, "torch"]))
 }
 
-fn built_for(seen: &Seen, _: &'static str) -> Option<Entity> {
+fn built_for(seen: &PastedError, _: &'static str) -> Option<Entity> {
     let one = dist_of(seen, seen.word("one")?);
     let built = seen.word("a")?;
     let have = seen.text.find("you have ").map(|at| &seen.text[at + 9..]);
@@ -233,11 +233,11 @@ fn built_for(seen: &Seen, _: &'static str) -> Option<Entity> {
     Some(with_installed(entity, seen, &[&one, "torch"]))
 }
 
-fn cannot_load(seen: &Seen, _: &'static str) -> Option<Entity> {
+fn cannot_load(seen: &PastedError, _: &'static str) -> Option<Entity> {
     // The line that names the torch of the build has more facts.
     if seen.text.contains("was built for: PyTorch") {
         return built_for(
-            &Seen {
+            &PastedError {
                 context: seen.context,
                 text: seen.text,
                 words: vec![
@@ -259,7 +259,7 @@ fn cannot_load(seen: &Seen, _: &'static str) -> Option<Entity> {
     Some(with_installed(entity, seen, &[&one, "torch"]))
 }
 
-fn latest(seen: &Seen, _: &'static str) -> Option<Entity> {
+fn latest(seen: &PastedError, _: &'static str) -> Option<Entity> {
     let one = dist_of(seen, seen.word("one")?);
     let entity = Entity::new("package-versions", one.clone())
         .meaning(format!(

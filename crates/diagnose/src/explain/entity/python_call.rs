@@ -3,7 +3,7 @@
 use super::{Entity, Form, form};
 use crate::explain::cause::Cause;
 use crate::explain::modules::{frames, installed, provider};
-use crate::rules::Seen;
+use crate::rules::PastedError;
 
 pub(super) fn forms() -> Vec<Form> {
     vec![
@@ -43,7 +43,7 @@ const COMPILED: [(&str, &str, &str); 15] = [
     ("bitsandbytes", "bitsandbytes", "bitsandbytes"),
 ];
 
-fn read(seen: &Seen, _: &'static str) -> Option<Entity> {
+fn read(seen: &PastedError, _: &'static str) -> Option<Entity> {
     let function =
         seen.word("function")?.trim_start_matches("TypeError:").trim_start_matches("RuntimeError:");
     let name = function.rsplit('.').next().unwrap_or(function);
@@ -80,7 +80,7 @@ fn read(seen: &Seen, _: &'static str) -> Option<Entity> {
                 .fix([format!("{} --upgrade --no-build-isolation", installer.install(&both, None))]),
             Cause::new(format!("A compiled file of an older {package} remains, or another copy of it is imported first."))
                 .check([format!("{} -c 'import {top}; print({top}.__file__)'; find / -name '{top}*.so' 2>/dev/null", installer.python(), top = package.replace('-', "_"))])
-                .fix([String::from(installer.again(&[&package]))]),
+                .fix([String::from(installer.reinstall(&[&package]))]),
         ])
         .rank(3);
     for name in both {
@@ -94,7 +94,7 @@ fn read(seen: &Seen, _: &'static str) -> Option<Entity> {
 
 /// Calls of Python functions: between installed packages a mismatch of releases, in the user's own code a mistake of
 /// the user.
-fn keyword(seen: &Seen, _: &'static str) -> Option<Entity> {
+fn keyword(seen: &PastedError, _: &'static str) -> Option<Entity> {
     let tops = frames(seen.text);
     let mut packages: Vec<String> =
         tops.iter().map(|top| provider(top, seen.context.envs)).collect();

@@ -3,7 +3,7 @@
 use super::{Entity, Form, form};
 use crate::explain::cause::Cause;
 use crate::explain::modules::{self, PARTS, frames, installed, provider, requirement};
-use crate::rules::Seen;
+use crate::rules::PastedError;
 use facts::Dist;
 use knowledge::{Version, torch_series};
 
@@ -28,7 +28,7 @@ pub(super) fn forms() -> Vec<Form> {
 const PASSES_ON: [&str; 3] = ["six", "wrapt", "decorator"];
 
 /// The installed package that imports: that of the last frame of the traceback outside the imported package.
-fn importer(seen: &Seen, package: &str) -> Option<String> {
+fn importer(seen: &PastedError, package: &str) -> Option<String> {
     let envs = seen.context.envs;
     let of = |module: &&str| provider(module, envs);
     let other = |dist: &String| *dist != package && !PASSES_ON.contains(&dist.as_str());
@@ -36,7 +36,7 @@ fn importer(seen: &Seen, package: &str) -> Option<String> {
 }
 
 /// The release of a package for the torch here or in the text, by the table of torch's series.
-fn with_torch(seen: &Seen, package: &str) -> Option<(String, String)> {
+fn with_torch(seen: &PastedError, package: &str) -> Option<(String, String)> {
     let here = seen.env().and_then(|env| env.torch.as_ref()).map(|torch| torch.version.clone());
     let version = here.or_else(|| version_in(seen.text, "torch"))?;
     let row = torch_series::series(Version::parse(&version)?.minor())?;
@@ -67,7 +67,7 @@ pub(super) fn version_in(text: &str, package: &str) -> Option<String> {
     None
 }
 
-fn circular(seen: &Seen, _: &'static str) -> Option<Entity> {
+fn circular(seen: &PastedError, _: &'static str) -> Option<Entity> {
     let module = seen.word("module")?;
     let top = module.split('.').next()?;
     Some(
@@ -83,7 +83,7 @@ fn circular(seen: &Seen, _: &'static str) -> Option<Entity> {
 }
 
 /// Python found a folder of that name without an `__init__.py`.
-fn namespace(seen: &Seen, _: &'static str) -> Option<Entity> {
+fn namespace(seen: &PastedError, _: &'static str) -> Option<Entity> {
     let (name, module) = (seen.word("name")?, seen.word("module")?);
     let top = module.split('.').next()?;
     let package = provider(module, seen.context.envs);
@@ -116,7 +116,7 @@ fn namespace(seen: &Seen, _: &'static str) -> Option<Entity> {
                 format!("{} {} is installed", dist.name, dist.version),
                 dist.path.clone(),
             );
-            installer.again(&[&package])
+            installer.reinstall(&[&package])
         }
         None => installer.install(std::slice::from_ref(&package), None),
     };
@@ -133,12 +133,12 @@ fn namespace(seen: &Seen, _: &'static str) -> Option<Entity> {
     Some(entity.meaning(words))
 }
 
-fn name(seen: &Seen, _: &'static str) -> Option<Entity> {
+fn name(seen: &PastedError, _: &'static str) -> Option<Entity> {
     let (name, module) = (seen.word("name")?, seen.word("module")?);
     mismatch(seen, name, module, "a name that an import asks for")
 }
 
-fn attribute(seen: &Seen, _: &'static str) -> Option<Entity> {
+fn attribute(seen: &PastedError, _: &'static str) -> Option<Entity> {
     let (name, module) = (seen.word("name")?, seen.word("module")?);
     // In the user's own code it is a mistake of the user; between packages it is a mismatch of releases.
     let package = provider(module, seen.context.envs);
@@ -148,7 +148,7 @@ fn attribute(seen: &Seen, _: &'static str) -> Option<Entity> {
 }
 
 /// An attribute that a class of a known library does not have.
-fn class(seen: &Seen, _: &'static str) -> Option<Entity> {
+fn class(seen: &PastedError, _: &'static str) -> Option<Entity> {
     let (class, name) = (seen.word("class")?, seen.word("name")?);
     let package = modules::of_class(class)?;
     let importer = importer(seen, package);
@@ -170,14 +170,18 @@ fn class(seen: &Seen, _: &'static str) -> Option<Entity> {
 }
 
 /// The import of the name that the doctor found in the files of the environments.
-fn asked_here<'a>(seen: &'a Seen, name: &str, module: &str) -> Option<&'a facts::MissingName> {
+fn asked_here<'a>(
+    seen: &'a PastedError,
+    name: &str,
+    module: &str,
+) -> Option<&'a facts::MissingName> {
     let all = seen.context.envs.iter().flat_map(|env| &env.missing_names);
     let mut same = all.filter(|missing| missing.name == name && missing.module == module);
     same.next()
 }
 
 /// A name that a module does not have: a mismatch of two releases.
-fn mismatch(seen: &Seen, name: &str, module: &str, what: &str) -> Option<Entity> {
+fn mismatch(seen: &PastedError, name: &str, module: &str, what: &str) -> Option<Entity> {
     let package = provider(module, seen.context.envs);
     let known = modules::is_known(module) || installed(seen, &package).is_some();
     let in_packages = frames(seen.text).iter().any(|frame| module.starts_with(frame));
@@ -238,7 +242,13 @@ fn mismatch(seen: &Seen, name: &str, module: &str, what: &str) -> Option<Entity>
 }
 
 /// The causes of a name that a package does not have.
-fn ages(seen: &Seen, package: &str, importer: Option<&str>, who: &str, name: &str) -> Vec<Cause> {
+fn ages(
+    seen: &PastedError,
+    package: &str,
+    importer: Option<&str>,
+    who: &str,
+    name: &str,
+) -> Vec<Cause> {
     let installer = seen.installer();
     let python = installer.python();
     let upgraded =
@@ -264,7 +274,7 @@ fn ages(seen: &Seen, package: &str, importer: Option<&str>, who: &str, name: &st
             "Another file is imported instead of {package}, its files are of two releases, or it leaves {name} out because a package that {name} needs is absent."
         ))
         .check([format!("{python} -c 'import {top}; print({top}.__file__, getattr({top}, \"__version__\", None))'")])
-        .fix([String::from(installer.again(&[package]))]),
+        .fix([String::from(installer.reinstall(&[package]))]),
     ]
 }
 
@@ -280,7 +290,7 @@ const REMOVED: [(&str, &str, &str); 4] = [
 const OWN: [&str; 8] =
     ["_ctypes", "_lzma", "_bz2", "_sqlite3", "_ssl", "_tkinter", "tkinter", "readline"];
 
-fn module(seen: &Seen, _: &'static str) -> Option<Entity> {
+fn module(seen: &PastedError, _: &'static str) -> Option<Entity> {
     let module = seen.word("module")?.trim_end_matches(['.', ',', ':', ';']);
     let top = module.split('.').next().filter(|top| !top.is_empty())?;
     if OWN.contains(&top) || !top.chars().next()?.is_ascii_alphabetic() && !top.starts_with('_') {
@@ -395,14 +405,14 @@ fn module(seen: &Seen, _: &'static str) -> Option<Entity> {
 }
 
 /// transformers wraps the import error of one of its modules.
-fn failed(seen: &Seen, _: &'static str) -> Option<Entity> {
+fn failed(seen: &PastedError, _: &'static str) -> Option<Entity> {
     let module = seen.word("module")?;
     let package = provider(module, seen.context.envs);
     Some(Entity::new("python-module", module).package(package))
 }
 
 /// transformers' lazy imports: the module that holds the class could not be imported.
-fn could_not(seen: &Seen, _: &'static str) -> Option<Entity> {
+fn could_not(seen: &PastedError, _: &'static str) -> Option<Entity> {
     let name = seen.word("name")?;
     Some(
         Entity::new("python-name", name)

@@ -4,7 +4,7 @@ use super::{Entity, Form, form};
 use crate::explain::cause::Cause;
 use crate::explain::modules::installed;
 use crate::extension::has_source;
-use crate::rules::Seen;
+use crate::rules::PastedError;
 use facts::Dist;
 
 pub(super) fn forms() -> Vec<Form> {
@@ -71,7 +71,7 @@ fn named(word: &str) -> (String, String) {
 }
 
 /// Python, processor and C library of the environment that installs here.
-fn here(mut entity: Entity, seen: &Seen) -> Entity {
+fn here(mut entity: Entity, seen: &PastedError) -> Entity {
     if let Some(env) = seen.env()
         && let Some(version) = &env.interpreter.version
     {
@@ -97,7 +97,7 @@ fn glibc_after(text: &str, mark: &str) -> Vec<(u32, u32)> {
         .collect()
 }
 
-fn platform(seen: &Seen, _: &'static str) -> Option<Entity> {
+fn platform(seen: &PastedError, _: &'static str) -> Option<Entity> {
     let (name, version) = named(seen.word("package").unwrap_or("the package"));
     let text = seen.text;
     // uv's hint names the platform that it installs for, and then those of the wheels.
@@ -148,7 +148,7 @@ fn platform(seen: &Seen, _: &'static str) -> Option<Entity> {
     Some(here(entity, seen))
 }
 
-fn wheel(seen: &Seen, _: &'static str) -> Option<Entity> {
+fn wheel(seen: &PastedError, _: &'static str) -> Option<Entity> {
     let file = seen.word("wheel")?.rsplit('/').next()?.to_owned();
     let stem = file.trim_end_matches(".whl");
     let parts: Vec<&str> = stem.rsplitn(4, '-').collect();
@@ -167,7 +167,7 @@ fn wheel(seen: &Seen, _: &'static str) -> Option<Entity> {
     Some(here(entity, seen))
 }
 
-fn inconsistent(seen: &Seen, _: &'static str) -> Option<Entity> {
+fn inconsistent(seen: &PastedError, _: &'static str) -> Option<Entity> {
     let expected = seen.word("expected").unwrap_or("another version");
     let metadata = seen.word("metadata").unwrap_or("its own");
     Some(
@@ -182,7 +182,7 @@ fn inconsistent(seen: &Seen, _: &'static str) -> Option<Entity> {
     )
 }
 
-fn cross_device(seen: &Seen, _: &'static str) -> Option<Entity> {
+fn cross_device(seen: &PastedError, _: &'static str) -> Option<Entity> {
     let wheel = seen.text.contains("Guessing wheel URL") || seen.text.contains(".whl");
     let found = match wheel {
         true => {
@@ -205,7 +205,7 @@ fn cross_device(seen: &Seen, _: &'static str) -> Option<Entity> {
     )
 }
 
-fn managed(seen: &Seen, _: &'static str) -> Option<Entity> {
+fn managed(seen: &PastedError, _: &'static str) -> Option<Entity> {
     let mut entity = Entity::new("resolver", "externally managed environment")
         .meaning(
             "The system's package manager owns this Python (PEP 668), and pip refuses to change it. Install into a virtual environment; --break-system-packages can break \
@@ -220,7 +220,7 @@ fn managed(seen: &Seen, _: &'static str) -> Option<Entity> {
     Some(entity)
 }
 
-fn none(seen: &Seen, _: &'static str) -> Option<Entity> {
+fn none(seen: &PastedError, _: &'static str) -> Option<Entity> {
     let (name, mut version) = named(seen.word("package")?);
     let text = seen.text;
     // A word at the end of a pattern does not include the version.
@@ -302,7 +302,7 @@ fn none(seen: &Seen, _: &'static str) -> Option<Entity> {
     Some(here(entity, seen))
 }
 
-fn build(seen: &Seen, _: &'static str) -> Option<Entity> {
+fn build(seen: &PastedError, _: &'static str) -> Option<Entity> {
     let (name, _) = named(seen.word("package")?);
     (!name.is_empty()).then_some(())?;
     let entity = Entity::new("resolver", format!("build of {name}"))
@@ -320,7 +320,7 @@ fn build(seen: &Seen, _: &'static str) -> Option<Entity> {
     Some(entity)
 }
 
-fn hash(_: &Seen, _: &'static str) -> Option<Entity> {
+fn hash(_: &PastedError, _: &'static str) -> Option<Entity> {
     Some(
         Entity::new("resolver", "hash mismatch")
             .meaning(
@@ -332,7 +332,7 @@ fn hash(_: &Seen, _: &'static str) -> Option<Entity> {
     )
 }
 
-fn python(seen: &Seen, _: &'static str) -> Option<Entity> {
+fn python(seen: &PastedError, _: &'static str) -> Option<Entity> {
     let wanted = seen.word("wanted")?;
     let entity = Entity::new("resolver", format!("Python {wanted}"))
         .meaning(format!("The package states that it needs Python {wanted}, and this environment's Python is another. Make an environment with a Python that fits, or take a release that supports this one."))
@@ -341,7 +341,7 @@ fn python(seen: &Seen, _: &'static str) -> Option<Entity> {
     Some(here(entity, seen))
 }
 
-fn conflict(_: &Seen, _: &'static str) -> Option<Entity> {
+fn conflict(_: &PastedError, _: &'static str) -> Option<Entity> {
     Some(
         Entity::new("resolver", "requirements conflict")
             .meaning(
@@ -353,7 +353,7 @@ fn conflict(_: &Seen, _: &'static str) -> Option<Entity> {
     )
 }
 
-fn no_environment(_: &Seen, _: &'static str) -> Option<Entity> {
+fn no_environment(_: &PastedError, _: &'static str) -> Option<Entity> {
     Some(
         Entity::new("resolver", "no virtual environment")
             .meaning("uv installs into a virtual environment, and there is none in this folder or active.")

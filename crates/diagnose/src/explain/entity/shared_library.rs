@@ -4,7 +4,7 @@ use super::super::cause::Cause;
 use super::{Entity, Form, form};
 use crate::cuda_library;
 use crate::host;
-use crate::rules::Seen;
+use crate::rules::PastedError;
 
 pub(super) fn forms() -> Vec<Form> {
     vec![
@@ -43,7 +43,7 @@ const SYSTEM: [(&str, &str, &str); 20] = [
     ("libpython3", "libpython3-dev", "python3-libs"),
 ];
 
-fn read(seen: &Seen, _: &'static str) -> Option<Entity> {
+fn read(seen: &PastedError, _: &'static str) -> Option<Entity> {
     let word = seen.word("library")?;
     let name = word.rsplit(['/', ':']).next().unwrap_or(word).trim_end_matches(['.', ',']);
     name.contains(".so").then_some(())?;
@@ -94,7 +94,7 @@ fn read(seen: &Seen, _: &'static str) -> Option<Entity> {
                     Cause::new("The package or program that has it is not installed here, or was not built: an interrupted build or download, another release or platform.")
                         .check([format!("find / -name '{name}*' 2>/dev/null | head")])
                         .fix([match owner {
-                            Some(owner) => format!("{} --no-cache-dir", String::from(seen.installer().again(&[owner]))),
+                            Some(owner) => format!("{} --no-cache-dir", String::from(seen.installer().reinstall(&[owner]))),
                             None => format!("# the package that has {name}"),
                         }]),
                     Cause::new("It is there, in a folder that the loader does not search.")

@@ -6,7 +6,7 @@ use crate::abi::{is_torch_symbol, words};
 use crate::explain::modules::{installed, provider};
 use crate::extension::has_source;
 use crate::host;
-use crate::rules::Seen;
+use crate::rules::PastedError;
 use facts::{MissingSymbol, NativeFile};
 
 pub(super) fn forms() -> Vec<Form> {
@@ -18,7 +18,7 @@ pub(super) fn forms() -> Vec<Form> {
     ]
 }
 
-fn read(seen: &Seen, _: &'static str) -> Option<Entity> {
+fn read(seen: &PastedError, _: &'static str) -> Option<Entity> {
     let symbol = seen.word("symbol")?.trim_end_matches(['.', ',', ')']);
     let path = seen
         .word("file")
@@ -116,12 +116,12 @@ fn read(seen: &Seen, _: &'static str) -> Option<Entity> {
             format!("{} -m pip index versions {owner}", installer.python()),
             format!("{} -m pip show {owner} torch", installer.python()),
         ],
-        (false, _) if missing.is_some() => vec![installer.again(&[&owner]).into()],
+        (false, _) if missing.is_some() => vec![installer.reinstall(&[&owner]).into()],
         (false, _) => {
             entity = entity.causes([
                 Cause::new(format!("{owner} was built for another release of the library that has it."))
                     .check([format!("{} -m pip show {owner} | grep -E '^(Version|Requires)'", installer.python()), "firstlight doctor".to_owned()])
-                    .fix([String::from(installer.again(&[&owner]))]),
+                    .fix([String::from(installer.reinstall(&[&owner]))]),
                 Cause::new("Another copy of that library is loaded first: LD_LIBRARY_PATH, conda or the system before the environment's.")
                     .check(["echo \"$LD_LIBRARY_PATH\"; LD_DEBUG=libs python -c 'import NAME' 2>&1 | grep -E 'calling init|trying file' | tail -40".to_owned()])
                     .fix(["unset LD_LIBRARY_PATH"]),

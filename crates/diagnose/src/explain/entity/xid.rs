@@ -2,7 +2,7 @@
 
 use super::{Entity, Form, form};
 use crate::host;
-use crate::rules::Seen;
+use crate::rules::PastedError;
 use facts::Machine;
 use knowledge::xids::{self, Action, Origin, Weight};
 
@@ -26,7 +26,7 @@ fn digits(word: &str) -> Option<u32> {
     word[..end].parse().ok()
 }
 
-fn numbered(seen: &Seen, _: &'static str) -> Option<Entity> {
+fn numbered(seen: &PastedError, _: &'static str) -> Option<Entity> {
     // Databases count transactions by an xid in lower case.
     (seen.text.contains("Xid") || seen.text.contains("XID")).then_some(())?;
     let number = digits(seen.word("number")?)?;
@@ -81,7 +81,7 @@ pub(crate) fn meaning(number: u32) -> String {
 
 /// Commands for a number.
 pub(crate) fn fix(machine: &Machine, number: u32) -> Vec<String> {
-    let mut lines: Vec<String> = host::where_the_driver_is(machine).into_iter().collect();
+    let mut lines: Vec<String> = host::driver_location_remark(machine).into_iter().collect();
     let Some(known) = xids::xid(number) else { return log_commands(machine) };
     lines.push(LOG.into());
     match known.of {
@@ -113,18 +113,18 @@ fn action(action: Action) -> Vec<String> {
 }
 
 fn log_commands(machine: &Machine) -> Vec<String> {
-    host::where_the_driver_is(machine).into_iter().chain([LOG.into()]).collect()
+    host::driver_location_remark(machine).into_iter().chain([LOG.into()]).collect()
 }
 
 /// Xid 154 states the recovery action that the driver requests.
-fn recovery(seen: &Seen, _: &'static str) -> Option<Entity> {
+fn recovery(seen: &PastedError, _: &'static str) -> Option<Entity> {
     (digits(seen.word("number")?)? == 154).then_some(())?;
     let lower = seen.text.to_ascii_lowercase();
     let after = lower.find("recovery action changed").map_or("", |at| &lower[at..]);
     // The first value is the state before; the second is the current one.
     let target = after.find(" to ").map_or("", |at| &after[at..]);
     let target: String = target.chars().take(80).collect();
-    let host = host::where_the_driver_is(seen.machine());
+    let host = host::driver_location_remark(seen.machine());
     let (action, commands): (&str, &[&str]) = if target.contains("reboot") {
         ("reboot the node", &["sudo reboot"])
     } else if target.contains("drain and reset") {
@@ -168,7 +168,7 @@ fn recovery(seen: &Seen, _: &'static str) -> Option<Entity> {
     )
 }
 
-fn switch(seen: &Seen, _: &'static str) -> Option<Entity> {
+fn switch(seen: &PastedError, _: &'static str) -> Option<Entity> {
     let number = digits(seen.word("number")?)?;
     Some(
         Entity::new("sxid", format!("SXid {number}"))

@@ -32,18 +32,18 @@ impl Thread {
         hash >> 63 == 0
     }
 
-    fn judge(&self) -> Judged {
+    fn judge(&self) -> RuleVerdict {
         match rules_for(&self.text).first() {
-            Some(found) if self.expect.iter().any(|id| id == found) => Judged::Right,
-            Some(_) => Judged::Wrong,
-            None if self.none || self.expect.is_empty() => Judged::Right,
-            None => Judged::None,
+            Some(found) if self.expect.iter().any(|id| id == found) => RuleVerdict::Right,
+            Some(_) => RuleVerdict::Wrong,
+            None if self.none || self.expect.is_empty() => RuleVerdict::Right,
+            None => RuleVerdict::None,
         }
     }
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Judged {
+enum RuleVerdict {
     Right,
     /// The first rule is not the cause.
     Wrong,
@@ -81,7 +81,7 @@ fn development_half_finds_the_right_rules() {
     let threads = threads();
     let failed: Vec<String> = threads
         .iter()
-        .filter(|thread| thread.to_write_from() && thread.judge() != Judged::Right)
+        .filter(|thread| thread.to_write_from() && thread.judge() != RuleVerdict::Right)
         .map(|thread| {
             let found = rules_for(&thread.text);
             format!("{}: {found:?}, not {:?}\n{}", thread.address, thread.expect, thread.text)
@@ -93,11 +93,11 @@ fn development_half_finds_the_right_rules() {
 /// Prints only numbers, so that no rule is written from the failures.
 #[test]
 fn evaluation_half_finds_enough_right_rules() {
-    let judged: Vec<Judged> =
+    let judged: Vec<RuleVerdict> =
         threads().iter().filter(|thread| !thread.to_write_from()).map(Thread::judge).collect();
-    let count = |wanted: Judged| judged.iter().filter(|judged| **judged == wanted).count();
-    let (right, wrong, all) = (count(Judged::Right), count(Judged::Wrong), judged.len());
-    println!("of {all}: {right} right, {wrong} wrong, {} none", count(Judged::None));
+    let count = |wanted: RuleVerdict| judged.iter().filter(|judged| **judged == wanted).count();
+    let (right, wrong, all) = (count(RuleVerdict::Right), count(RuleVerdict::Wrong), judged.len());
+    println!("of {all}: {right} right, {wrong} wrong, {} none", count(RuleVerdict::None));
     assert!(right * 100 >= all * 80, "{right} of {all} right");
     assert!(wrong * 100 <= all * 2, "{wrong} of {all} wrong");
 }

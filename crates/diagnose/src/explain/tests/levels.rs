@@ -107,10 +107,10 @@ fn signals_are_explained_by_number_name_and_words() {
             "SIGSEGV",
         ),
     ] {
-        for (dress, pasted) in dressed(text) {
+        for (decoration, pasted) in decorated(text) {
             let found = explain_text(&pasted, &machines::x86(), &[], &[]);
             let named = found.entities.iter().any(|entity| entity.name.starts_with(name));
-            assert!(named, "{dress}: {text}: {:?}", found.entities);
+            assert!(named, "{decoration}: {text}: {:?}", found.entities);
         }
     }
     assert!(!explain_text("exited with code 1", &machines::x86(), &[], &[]).answers());

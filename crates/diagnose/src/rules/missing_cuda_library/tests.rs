@@ -1,4 +1,4 @@
-use crate::test_support::{Case, elf, env, lacking, machines};
+use crate::test_support::{Case, elf, elf_missing_library, env, machines};
 use facts::{Confidence::*, Elf, PyEnv, Severity::*};
 
 pub(super) fn cases() -> Vec<Case> {
@@ -9,16 +9,16 @@ pub(super) fn cases() -> Vec<Case> {
     let cu130 = ("2.11.0+cu130", "13.0");
     let cu128 = ("2.9.1+cu128", "12.8");
     let elsewhere = || {
-        let mut elf = lacking("libcudart.so.12");
+        let mut elf = elf_missing_library("libcudart.so.12");
         elf.needed[0].other =
             Some("/v/lib/python3.12/site-packages/nvidia/x/lib/libcudart.so.12".into());
         elf
     };
     vec![
         Case::new(
-            "an extension for CUDA 12 beside a torch for 13 (row 15)",
+            "an extension for CUDA 12 with a torch for 13 (row 15)",
             machines::h200(),
-            env(cu130, "flash_attn", "flash_attn_2_cuda.so", lacking("libcudart.so.12")),
+            env(cu130, "flash_attn", "flash_attn_2_cuda.so", elf_missing_library("libcudart.so.12")),
         )
         .finds(
             Error,
@@ -34,7 +34,7 @@ pub(super) fn cases() -> Vec<Case> {
         Case::new(
             "torch without one of its packages",
             machines::a10(),
-            env(cu128, "torch", "torch/lib/libtorch_cuda.so", lacking("libcusparseLt.so.0")),
+            env(cu128, "torch", "torch/lib/libtorch_cuda.so", elf_missing_library("libcusparseLt.so.0")),
         )
         .finds(
             Error,
@@ -42,13 +42,13 @@ pub(super) fn cases() -> Vec<Case> {
             &["torch 2.9.1 in /v needs libcusparseLt.so.0", "pip install nvidia-cusparselt-cu12"],
         ),
         Case::new(
-            "a package that keeps CUDA's number in its name from 13 on",
+            "a package with a CUDA suffix from CUDA 13 on",
             machines::a10(),
-            env(cu130, "torch", "torch/lib/libtorch_cuda.so", lacking("libnvshmem_host.so.3")),
+            env(cu130, "torch", "torch/lib/libtorch_cuda.so", elf_missing_library("libnvshmem_host.so.3")),
         )
         .finds(Error, Certain, &["needs libnvshmem_host.so.3", "pip install nvidia-nvshmem-cu13"]),
-        Case::new("CuPy finds its CUDA when it is first used", machines::a10(), {
-            let elf = || Elf { module: Some(true), ..lacking("libcufft.so.11") };
+        Case::new("CuPy loads CUDA at first use", machines::a10(), {
+            let elf = || Elf { module: Some(true), ..elf_missing_library("libcufft.so.11") };
             let env = crate::test_support::env("/v").dist("cupy-cuda12x", "13.4.0");
             let env = env.compiled("cupy-cuda12x", "cupy/cuda/cufft.cpython-312-x86_64-linux-gnu.so", elf());
             vec![env.compiled("cupy-cuda12x", "cupyx/cusolver.cpython-312-x86_64-linux-gnu.so", elf()).build()]
@@ -63,14 +63,14 @@ pub(super) fn cases() -> Vec<Case> {
             ],
         ),
         Case::new("a module deep in a package that requires torch", machines::h200(), {
-            let elf = Elf { module: Some(true), ..lacking("libcudart.so.12") };
+            let elf = Elf { module: Some(true), ..elf_missing_library("libcudart.so.12") };
             let env = crate::test_support::env("/v").torch("2.11.0+cu130", Some("13.0")).dist("vllm", "0.12");
             vec![env.requires("vllm", "torch==2.11.0").compiled("vllm", "vllm/_C.abi3.so", elf).build()]
         })
         .finds(Error, Certain, &["vllm 0.12 in /v needs libcudart.so.12"]),
-        Case::new("S05: CuPy's NCCL, which its package handles the absence of", machines::a10(), {
+        Case::new("S05: CuPy handles a missing NCCL", machines::a10(), {
             let optional_in = Some("/v/lib/python3.12/site-packages/cupy/cuda/nccl.py".into());
-            let elf = Elf { module: Some(true), optional_in, ..lacking("libnccl.so.2") };
+            let elf = Elf { module: Some(true), optional_in, ..elf_missing_library("libnccl.so.2") };
             let env = crate::test_support::env("/v").dist("cupy-cuda12x", "14.2.0");
             vec![env.compiled("cupy-cuda12x", "cupy_backends/cuda/libs/nccl.so", elf).build()]
         })
@@ -80,18 +80,18 @@ pub(super) fn cases() -> Vec<Case> {
             let env = crate::test_support::env("/v").dist("onnxruntime-gpu", "1.31.1");
             let env = env.requires("onnxruntime-gpu", "nvidia-curand~=10.0; extra == \"cuda\"");
             let env = env.requires("onnxruntime-gpu", "nvidia-cudnn-cu13~=9.0; extra == \"cudnn\"");
-            let elf = Elf { module: Some(false), ..lacking("libcublasLt.so.13") };
+            let elf = Elf { module: Some(false), ..elf_missing_library("libcublasLt.so.13") };
             vec![env.compiled("onnxruntime-gpu", "onnxruntime/capi/libonnxruntime_providers_cuda.so", elf).build()]
         })
         .finds(Warning, Certain, &["pip install 'onnxruntime-gpu[cuda,cudnn]==1.31.1'"]),
         Case::new(
             "a library the package may never load",
             machines::a10(),
-            env(cu128, "flash_attn", "libodd.so", lacking("libcudnn.so.8")),
+            env(cu128, "flash_attn", "libodd.so", elf_missing_library("libcudnn.so.8")),
         )
         .finds(Warning, Certain, &["libcudnn.so.8"]),
         Case::new(
-            "it lies in the environment: the package may load it itself",
+            "a copy in the environment: the package may load it by path",
             machines::a10(),
             env(cu128, "flash_attn", "a.so", elsewhere()),
         )
@@ -99,7 +99,7 @@ pub(super) fn cases() -> Vec<Case> {
             Info,
             Possible,
             &[
-                "flash_attn 2.8.3 in /v finds libcudart.so.12 only if its package loads it by itself",
+                "flash_attn 2.8.3 in /v finds libcudart.so.12 only if its package loads it by path",
                 "export LD_LIBRARY_PATH=/v/lib/python3.12/site-packages/nvidia/x",
             ],
         ),
@@ -107,7 +107,7 @@ pub(super) fn cases() -> Vec<Case> {
             "a copy that a wheel renamed: its folder would not help",
             machines::a10(),
             env(cu128, "flash_attn", "a.so", {
-                let mut elf = lacking("libcudart.so.12");
+                let mut elf = elf_missing_library("libcudart.so.12");
                 elf.needed[0].other =
                     Some("/v/lib/python3.12/site-packages/x.libs/libcudart.4111.so.12".into());
                 elf
@@ -119,12 +119,12 @@ pub(super) fn cases() -> Vec<Case> {
             &["export LD_PRELOAD=/v/lib/python3.12/site-packages/x.libs/libcudart.4111.so.12"],
         ),
         Case::new(
-            "torch loads its own libraries by itself",
+            "torch preloads its own libraries",
             machines::a10(),
             env(cu128, "torch", "torch/_C.so", elsewhere()),
         ),
         Case::new("Triton has a copy of cuPTI, and torch's own was uninstalled", machines::h200(), {
-            let mut elf = lacking("libcupti.so.13");
+            let mut elf = elf_missing_library("libcupti.so.13");
             elf.needed[0].other = Some(
                 "/v/lib/python3.12/site-packages/triton/backends/nvidia/lib/cupti/libcupti.so.13".into(),
             );
@@ -135,45 +135,45 @@ pub(super) fn cases() -> Vec<Case> {
             Certain,
             &[
                 "torch 2.15.0 in /v needs libcupti.so.13, which is not where the loader looks",
-                "a copy lies where nothing looks for it [/v/lib/python3.12/site-packages/triton/",
+                "a copy outside every search path [/v/lib/python3.12/site-packages/triton/",
                 "nvidia-cuda-cupti",
             ],
         ),
-        Case::new("a library of NVIDIA's that torch needs lacks another", machines::h200(), {
+        Case::new("an NVIDIA library that torch loads lacks another one", machines::h200(), {
             let elf = Elf {
                 opened_by: Some("/v/lib/python3.12/site-packages/torch/lib/libtorch_cuda.so".into()),
-                ..lacking("libnvJitLink.so.12")
+                ..elf_missing_library("libnvJitLink.so.12")
             };
             env(cu128, "nvidia-cusparse-cu12", "nvidia/cusparse/lib/libcusparse.so.12", elf)
         })
         .finds(Error, Certain, &["needs libnvJitLink.so.12, which is nowhere here", "nvidia-nvjitlink-cu12"]),
         Case::new("one that nothing needs", machines::h200(), {
-            env(cu128, "nvidia-cusparse-cu12", "nvidia/cusparse/lib/libcusparse.so.12", lacking("libnvJitLink.so.12"))
+            env(cu128, "nvidia-cusparse-cu12", "nvidia/cusparse/lib/libcusparse.so.12", elf_missing_library("libnvJitLink.so.12"))
         }),
         Case::new("for another processor", machines::gb10(), {
-            env(cu128, "flash_attn", "flash_attn/_C.so", lacking("libcudart.so.12"))
+            env(cu128, "flash_attn", "flash_attn/_C.so", elf_missing_library("libcudart.so.12"))
         }),
         Case::new(
-            "a library that may never be opened, and whose own lies in the environment",
+            "a library that may never be opened, with a copy in the environment",
             machines::a10(),
             env(cu128, "flash_attn", "libodd.so", elsewhere()),
         ),
         Case::new(
-            "the driver's own is another matter",
+            "a library of the driver",
             machines::x86(),
-            env(cu128, "torch", "torch/lib/libcaffe2_nvrtc.so", lacking("libcuda.so.1")),
+            env(cu128, "torch", "torch/lib/libcaffe2_nvrtc.so", elf_missing_library("libcuda.so.1")),
         ),
         Case::new(
             "not CUDA's",
             machines::a10(),
-            env(cu128, "flash_attn", "a.so", lacking("libmpi.so.40")),
+            env(cu128, "flash_attn", "a.so", elf_missing_library("libmpi.so.40")),
         ),
         Case::new("nothing needed", machines::a10(), env(cu128, "flash_attn", "a.so", elf())),
     ]
 }
 
 #[test]
-fn the_package_is_named_for_the_major_version_of_torch() {
+fn names_the_package_for_torchs_cuda_major() {
     let check = |text: &str, torch: &str, cuda: &str, expect: &str| {
         let envs = [env("/v").torch(torch, Some(cuda)).build()];
         let found = crate::explain(text, &machines::h200(), &envs);

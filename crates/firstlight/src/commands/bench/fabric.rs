@@ -18,7 +18,7 @@ use std::time::Duration;
 
 /// The output of `bench fabric --json`.
 #[derive(Serialize)]
-struct Shown<'a> {
+struct JsonReport<'a> {
     #[serde(flatten)]
     report: &'a GpusReport,
     findings: &'a [Finding],
@@ -63,7 +63,7 @@ pub(super) fn run(arguments: &BenchFabric, output: &Output) -> anyhow::Result<Ou
         write_atomically(&folder.join(GPUS_FILE), text.as_bytes())?;
         write_atomically(&folder.join(FABRIC_TABLE), fabric_csv(fabric).as_bytes())?;
     }
-    output.either(&Shown { report: &report, findings: &findings }, |style| {
+    output.either(&JsonReport { report: &report, findings: &findings }, |style| {
         let fabric = report.fabric.iter().map(|fabric| terminal::fabric(fabric, style));
         let load = report.sustained.iter().map(|load| terminal::sustained(load, style));
         let found =

@@ -2,11 +2,11 @@
 
 mod peers;
 
-use self::peers::Contest;
+use self::peers::PeerComparison;
 use super::device_name;
 use crate::Outcome;
 use crate::backend::{self, DeviceNotice};
-use crate::cli::{BenchModel, Environment, Waiting};
+use crate::cli::{BenchModel, DriverTimeout, Environment};
 use crate::commands::doctor;
 use crate::failure::Failure;
 use crate::loading;
@@ -19,7 +19,7 @@ use device::Device;
 use facts::CompactSort;
 use facts::{BackendKind, DoctorReport, ModelSpeedReport, ParityReport, SCHEMA, Status};
 use models::{
-    Architecture, Capacity, Config, LargestStep, ModelError, ModelSource, Opening, Sampling,
+    Architecture, Capacity, Config, LargestStep, ModelError, ModelSource, OpenRequest, Sampling,
     SpeedTest, Storage, VerifiedEngine, measure, open,
 };
 use report::{
@@ -43,16 +43,21 @@ pub(super) fn run(arguments: &BenchModel, output: &Output) -> anyhow::Result<Out
         output.text(&told.text(output))?;
     }
     let mut folder = match &arguments.output {
-        Some(path) => Some(Folder::create(path)?),
+        Some(path) => Some(TimedFolder::create(path)?),
         None => None,
     };
     let progress = Progress::start("bench model");
     let backend = told.backend();
-    let mut contest = Contest::start(arguments, backend, &mut source)?;
-    let crew = RankProcesses::start(arguments.split.tp, backend)?;
-    let crew = crew.as_ref();
-    let subject =
-        Subject { source: &source, architecture: &architecture, backend, crew, tests: &tests };
+    let mut contest = PeerComparison::start(arguments, backend, &mut source)?;
+    let other_ranks = RankProcesses::start(arguments.split.tp, backend)?;
+    let other_ranks = other_ranks.as_ref();
+    let subject = Subject {
+        source: &source,
+        architecture: &architecture,
+        backend,
+        other_ranks,
+        tests: &tests,
+    };
     let mut report = timed(arguments, &subject, contest.as_mut(), &progress)?;
     // The engine and its memory have been freed.
     if let Some(contest) = contest.filter(|_| !report.speeds.is_empty()) {
@@ -62,7 +67,7 @@ pub(super) fn run(arguments: &BenchModel, output: &Output) -> anyhow::Result<Out
     if let Some(folder) = &mut folder {
         folder.write(&report)?;
     }
-    let shown = Shown { device: &told, report: &report };
+    let shown = JsonReport { device: &told, report: &report };
     output.either(&shown, |style| terminal::model_speed(&report, style))?;
     let bad = |status| matches!(status, Status::Fail | Status::Fallback);
     let good = report.not_timed.is_empty() && !report.checks.iter().any(|row| bad(row.status));
@@ -71,7 +76,7 @@ pub(super) fn run(arguments: &BenchModel, output: &Output) -> anyhow::Result<Out
 
 /// The output of `bench model --json`.
 #[derive(Serialize)]
-struct Shown<'a> {
+struct JsonReport<'a> {
     device: &'a DeviceNotice,
     #[serde(flatten)]
     report: &'a ModelSpeedReport,
@@ -83,7 +88,7 @@ struct Subject<'a> {
     architecture: &'a Architecture,
     backend: BackendKind,
     /// The ranks of a tensor-parallel model.
-    crew: Option<&'a RankProcesses>,
+    other_ranks: Option<&'a RankProcesses>,
     tests: &'a [SpeedTest],
 }
 
@@ -179,10 +184,10 @@ fn choose(
 fn timed(
     arguments: &BenchModel,
     subject: &Subject<'_>,
-    contest: Option<&mut Contest>,
+    contest: Option<&mut PeerComparison>,
     progress: &Progress,
 ) -> anyhow::Result<ModelSpeedReport> {
-    let Subject { source, architecture, backend, crew, tests } = *subject;
+    let Subject { source, architecture, backend, other_ranks, tests } = *subject;
     let storage = Storage::from(arguments.dtype);
     let sequences = arguments.sequences as usize;
     let name = arguments.model.file_name().unwrap_or(arguments.model.as_os_str());
@@ -191,7 +196,7 @@ fn timed(
     let mut lengths: Vec<usize> = tests.iter().map(|test| test.prompt()).collect();
     lengths.compact_sort();
     lengths.dedup();
-    let ranks = crew.map(|crew| &crew.ranks);
+    let ranks = other_ranks.map(|other_ranks| &other_ranks.ranks);
     let types = (storage, arguments.states.held());
     let found = models::verify(&name, source, backend, types, sequences, &lengths, ranks)?;
     let mut report = ModelSpeedReport {
@@ -229,7 +234,7 @@ fn time(
     arguments: &BenchModel,
     subject: &Subject<'_>,
     verified: VerifiedEngine<'_>,
-    mut contest: Option<&mut Contest>,
+    mut contest: Option<&mut PeerComparison>,
     progress: &Progress,
     report: &mut ModelSpeedReport,
 ) -> anyhow::Result<()> {
@@ -245,9 +250,9 @@ fn time(
     let device = backends::open(report.backend)?;
     let model = subject.source.open()?.with_scan_states(arguments.states.held())?;
     let room = room(arguments, subject.tests, &device)?;
-    let mut engine = match subject.crew {
+    let mut engine = match subject.other_ranks {
         Some(RankProcesses { ranks, .. }) => {
-            let opening = Opening::new(subject.source, report.backend, storage, room);
+            let opening = OpenRequest::new(subject.source, report.backend, storage, room);
             ranks.open(model.part(ranks.place())?, device, &opening)?
         }
         None => open(model, device, storage, room.0)?,
@@ -271,16 +276,16 @@ fn time(
 }
 
 /// The run folder of a timed model.
-struct Folder {
+struct TimedFolder {
     folder: RunFolder,
     doctor: DoctorReport,
     since: Instant,
 }
 
-impl Folder {
+impl TimedFolder {
     fn create(path: &Path) -> anyhow::Result<Self> {
         let since = Instant::now();
-        let nothing = Environment { venv: None, waiting: Waiting { wait: None } };
+        let nothing = Environment { venv: None, waiting: DriverTimeout { wait: None } };
         let doctor = doctor::examine(&nothing)?;
         let folder = doctor::begin(Some(path), &doctor, since, Redaction::from_environment())?;
         Ok(Self { folder, doctor, since: Instant::now() })

@@ -9,7 +9,7 @@ use std::io::{BufRead, ErrorKind, IsTerminal};
 
 /// An input event.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Read {
+pub(super) enum InputEvent {
     /// A message of one or several lines.
     Message(String),
     /// Ctrl-C: the typed text is discarded.
@@ -54,9 +54,9 @@ impl Input {
     }
 
     /// The next message.
-    pub(super) fn read(&mut self) -> anyhow::Result<Read> {
+    pub(super) fn read(&mut self) -> anyhow::Result<InputEvent> {
         let read = gather(|first| self.line(if first { "> " } else { ". " }))?;
-        if let (Self::Terminal(editor), Read::Message(text)) = (self, &read) {
+        if let (Self::Terminal(editor), InputEvent::Message(text)) = (self, &read) {
             editor.add_history_entry(text).map_err(terminal)?;
         }
         Ok(read)
@@ -95,11 +95,11 @@ fn terminal(error: ReadlineError) -> anyhow::Error {
 }
 
 /// Joins the lines of a message; `next` gets whether the line is the first of a message.
-fn gather(mut next: impl FnMut(bool) -> anyhow::Result<Line>) -> anyhow::Result<Read> {
+fn gather(mut next: impl FnMut(bool) -> anyhow::Result<Line>) -> anyhow::Result<InputEvent> {
     let mut text = match next(true)? {
         Line::Text(text) => text,
-        Line::Interrupted => return Ok(Read::Interrupted),
-        Line::End => return Ok(Read::End),
+        Line::Interrupted => return Ok(InputEvent::Interrupted),
+        Line::End => return Ok(InputEvent::End),
     };
     let begun = text.trim_start();
     let quoted = begun.starts_with(QUOTES);
@@ -110,10 +110,10 @@ fn gather(mut next: impl FnMut(bool) -> anyhow::Result<Line>) -> anyhow::Result<
         let end = text.trim_end();
         if quoted && end.ends_with(QUOTES) {
             text.truncate(end.len() - QUOTES.len());
-            return Ok(Read::Message(text));
+            return Ok(InputEvent::Message(text));
         }
         if !quoted && !text.ends_with('\\') {
-            return Ok(Read::Message(text));
+            return Ok(InputEvent::Message(text));
         }
         if !quoted {
             text.pop();
@@ -123,8 +123,8 @@ fn gather(mut next: impl FnMut(bool) -> anyhow::Result<Line>) -> anyhow::Result<
                 text.push('\n');
                 text += &more;
             }
-            Line::Interrupted => return Ok(Read::Interrupted),
-            Line::End => return Ok(Read::Message(text)),
+            Line::Interrupted => return Ok(InputEvent::Interrupted),
+            Line::End => return Ok(InputEvent::Message(text)),
         }
     }
 }
@@ -136,8 +136,8 @@ mod tests {
     fn messages(text: &'static str) -> Vec<String> {
         let mut input = Input::Pipe(Box::new(text.as_bytes()));
         let next = || match input.read().unwrap() {
-            Read::Message(text) => Some(text),
-            Read::Interrupted | Read::End => None,
+            InputEvent::Message(text) => Some(text),
+            InputEvent::Interrupted | InputEvent::End => None,
         };
         std::iter::from_fn(next).collect()
     }

@@ -112,7 +112,7 @@ impl<'a, 'e> Session<'a, 'e> {
         interrupted.store(false, Ordering::Relaxed);
         let limit = request.limit;
         let id = self.scheduler.submit(request)?;
-        let mut voice = Voice::new(self.tokenizer, &self.settings.stops, !output.json);
+        let mut voice = AnswerPrinter::new(self.tokenizer, &self.settings.stops, !output.json);
         let mut answer = Answer::new(prompt_tokens, context);
         let heard = self.hear(id, &mut voice, &mut answer, interrupted);
         if heard.is_err() {
@@ -147,7 +147,7 @@ impl<'a, 'e> Session<'a, 'e> {
     fn hear(
         &mut self,
         id: RequestId,
-        voice: &mut Voice,
+        voice: &mut AnswerPrinter,
         answer: &mut Answer,
         interrupted: &AtomicBool,
     ) -> anyhow::Result<()> {
@@ -184,14 +184,14 @@ impl<'a, 'e> Session<'a, 'e> {
 }
 
 /// Prints an answer's text.
-struct Voice {
+struct AnswerPrinter {
     stream: Option<TextStream>,
     stops: StopStrings,
     text: String,
     live: bool,
 }
 
-impl Voice {
+impl AnswerPrinter {
     fn new(tokenizer: &Tokenizer, stops: &[String], live: bool) -> Self {
         let stops = StopStrings::new(stops.iter().cloned());
         Self { stream: Some(tokenizer.stream()), stops, text: String::new(), live }

@@ -2,7 +2,7 @@
 
 /// A parsed line.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Word<'a> {
+pub(super) enum ChatLine<'a> {
     /// An empty line.
     Nothing,
     /// A message to the model.
@@ -17,27 +17,27 @@ pub(super) enum Word<'a> {
 }
 
 /// Parses a line. A word with a second slash, such as a path, is not a command.
-pub(super) fn of(text: &str) -> Word<'_> {
+pub(super) fn of(text: &str) -> ChatLine<'_> {
     if text.trim().is_empty() {
-        return Word::Nothing;
+        return ChatLine::Nothing;
     }
     // As in shells and other chat programs. A leading space makes it a message.
     if matches!(text.trim_end(), "exit" | "quit") {
-        return Word::Exit;
+        return ChatLine::Exit;
     }
     let (first, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
     let is_command =
         |name: &str| !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_lowercase());
     if !first.strip_prefix('/').is_some_and(is_command) {
-        return Word::Say(text);
+        return ChatLine::Say(text);
     }
     match (first, rest.trim()) {
-        ("/reset", "") => Word::Reset,
-        ("/help", "") => Word::Help,
-        ("/exit" | "/quit" | "/bye", "") => Word::Exit,
-        ("/system", "") => Word::ShowSystem,
-        ("/system", text) => Word::System(text.to_owned()),
-        _ => Word::Unknown(first),
+        ("/reset", "") => ChatLine::Reset,
+        ("/help", "") => ChatLine::Help,
+        ("/exit" | "/quit" | "/bye", "") => ChatLine::Exit,
+        ("/system", "") => ChatLine::ShowSystem,
+        ("/system", text) => ChatLine::System(text.to_owned()),
+        _ => ChatLine::Unknown(first),
     }
 }
 
@@ -48,24 +48,24 @@ mod tests {
     #[test]
     fn commands_are_distinguished_from_messages() {
         for (text, want) in [
-            ("", Word::Nothing),
-            (" \n", Word::Nothing),
-            ("hi /reset", Word::Say("hi /reset")),
-            ("/reset", Word::Reset),
-            ("/reset ", Word::Reset),
-            ("/exit", Word::Exit),
-            ("/bye", Word::Exit),
-            ("exit", Word::Exit),
-            (" exit", Word::Say(" exit")),
-            ("exit the program", Word::Say("exit the program")),
-            ("/help", Word::Help),
-            ("/system", Word::ShowSystem),
-            ("/system  be\nbrief ", Word::System("be\nbrief".to_owned())),
-            ("/sytem be brief", Word::Unknown("/sytem")),
-            (" /reset", Word::Say(" /reset")),
-            ("/etc/passwd is what?", Word::Say("/etc/passwd is what?")),
-            ("/ alone", Word::Say("/ alone")),
-            ("/2 of it", Word::Say("/2 of it")),
+            ("", ChatLine::Nothing),
+            (" \n", ChatLine::Nothing),
+            ("hi /reset", ChatLine::Say("hi /reset")),
+            ("/reset", ChatLine::Reset),
+            ("/reset ", ChatLine::Reset),
+            ("/exit", ChatLine::Exit),
+            ("/bye", ChatLine::Exit),
+            ("exit", ChatLine::Exit),
+            (" exit", ChatLine::Say(" exit")),
+            ("exit the program", ChatLine::Say("exit the program")),
+            ("/help", ChatLine::Help),
+            ("/system", ChatLine::ShowSystem),
+            ("/system  be\nbrief ", ChatLine::System("be\nbrief".to_owned())),
+            ("/sytem be brief", ChatLine::Unknown("/sytem")),
+            (" /reset", ChatLine::Say(" /reset")),
+            ("/etc/passwd is what?", ChatLine::Say("/etc/passwd is what?")),
+            ("/ alone", ChatLine::Say("/ alone")),
+            ("/2 of it", ChatLine::Say("/2 of it")),
         ] {
             assert_eq!(of(text), want, "{text:?}");
         }

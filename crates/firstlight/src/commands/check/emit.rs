@@ -1,28 +1,32 @@
 //! `firstlight check --emit KIND`: the file that runs this check on a cluster, with the given options.
 
 use crate::Outcome;
-use crate::cli::{Check, Emitted};
+use crate::cli::{Check, ClusterFile};
 use crate::destination;
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::run_folder::write_atomically;
 
 /// The templates, and the time limit of each in seconds; text between `{{` and `}}` is replaced.
-const TEMPLATES: &[(Emitted, &str, u64)] = &[
+const TEMPLATES: &[(ClusterFile, &str, u64)] = &[
     // slurmd kills a HealthCheckProgram after 60 s.
-    (Emitted::SlurmHealthcheck, include_str!("emit/slurm-healthcheck.sh"), 50),
-    (Emitted::KubernetesJob, include_str!("emit/kubernetes-job.yaml"), 1800),
-    (Emitted::Daemonset, include_str!("emit/daemonset.yaml"), 900),
-    (Emitted::NodeProblemDetector, include_str!("emit/node-problem-detector.json"), 50),
-    (Emitted::Skypilot, include_str!("emit/skypilot.yaml"), 1800),
-    (Emitted::SlurmProlog, include_str!("emit/slurm-prolog.sh"), 600),
-    (Emitted::InitContainer, include_str!("emit/init-container.yaml"), 1800),
+    (ClusterFile::SlurmHealthcheck, include_str!("emit/slurm-healthcheck.sh"), 50),
+    (ClusterFile::KubernetesJob, include_str!("emit/kubernetes-job.yaml"), 1800),
+    (ClusterFile::Daemonset, include_str!("emit/daemonset.yaml"), 900),
+    (ClusterFile::NodeProblemDetector, include_str!("emit/node-problem-detector.json"), 50),
+    (ClusterFile::Skypilot, include_str!("emit/skypilot.yaml"), 1800),
+    (ClusterFile::SlurmProlog, include_str!("emit/slurm-prolog.sh"), 600),
+    (ClusterFile::InitContainer, include_str!("emit/init-container.yaml"), 1800),
 ];
 
 /// Time limit of node-problem-detector and slurmd in seconds.
 const LIMIT: u64 = 60;
 
-pub(super) fn run(kind: Emitted, arguments: &Check, output: &Output) -> anyhow::Result<Outcome> {
+pub(super) fn run(
+    kind: ClusterFile,
+    arguments: &Check,
+    output: &Output,
+) -> anyhow::Result<Outcome> {
     arguments.output.as_deref().map(destination::file).transpose()?;
     let text = text(kind, arguments)?;
     match &arguments.output {
@@ -32,16 +36,16 @@ pub(super) fn run(kind: Emitted, arguments: &Check, output: &Output) -> anyhow::
     Ok(Outcome::Good)
 }
 
-fn text(kind: Emitted, arguments: &Check) -> anyhow::Result<String> {
+fn text(kind: ClusterFile, arguments: &Check) -> anyhow::Result<String> {
     let (_, template, usual) =
         TEMPLATES.iter().find(|(of, ..)| *of == kind).unwrap_or(&TEMPLATES[0]);
-    let short = matches!(kind, Emitted::SlurmHealthcheck | Emitted::NodeProblemDetector);
+    let short = matches!(kind, ClusterFile::SlurmHealthcheck | ClusterFile::NodeProblemDetector);
     let budget = arguments.budget.unwrap_or(*usual);
     if short && budget >= LIMIT {
         let what = format!("--budget {budget} is too long: Slurm kills the prolog after {LIMIT} s");
         return Err(Failure::hinted(what, "leave --budget out, or give less than 60"));
     }
-    let certified = matches!(kind, Emitted::SlurmProlog | Emitted::InitContainer);
+    let certified = matches!(kind, ClusterFile::SlurmProlog | ClusterFile::InitContainer);
     if certified && !arguments.op.is_empty() {
         let what = "--op is not allowed here: a certificate covers all kernels";
         return Err(Failure::hinted(what, "leave --op out; --quick takes less time"));

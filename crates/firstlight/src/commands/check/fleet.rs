@@ -153,13 +153,13 @@ fn of_done(job: &str, challenge: &[u8], seal: &str) -> String {
 }
 
 /// A rank's running check.
-struct Checking {
+struct RunningCheck {
     part: Part,
     /// Deadline at which it is killed.
     last: Option<Instant>,
 }
 
-impl Checking {
+impl RunningCheck {
     /// `left` of the budget `limit`.
     fn start(
         folder: &Path,

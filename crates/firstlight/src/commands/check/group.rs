@@ -4,14 +4,14 @@
 use super::siblings::Sibling;
 use crate::cli::Check;
 use crate::commands::gpu_group::Group;
-use crate::commands::gpu_group::chosen::Chosen;
+use crate::commands::gpu_group::chosen::WorkingGpu;
 use facts::{BenchReport, FabricReport, Machine, SustainedReport};
 use ops_cuda::FabricPlan;
 use std::time::{Duration, Instant};
 
 /// The results; `None` for what was not requested or not possible.
 #[derive(Default)]
-pub(super) struct Together {
+pub(super) struct GroupResults {
     pub(super) fabric: Option<FabricReport>,
     pub(super) sustained: Option<SustainedReport>,
 }
@@ -39,22 +39,22 @@ pub(super) fn under_load(arguments: &Check) -> u64 {
 
 /// Measures both on the GPUs whose check has finished.
 pub(super) fn of(
-    gpus: &[Chosen],
+    gpus: &[WorkingGpu],
     siblings: &[Sibling],
     arguments: &Check,
     (machine, timed, until): (&Machine, &BenchReport, Option<Instant>),
-) -> Together {
-    let broke = |gpu: &Chosen| {
+) -> GroupResults {
+    let broke = |gpu: &WorkingGpu| {
         siblings.iter().any(|it| it.part.index == gpu.index && it.part.broke.is_some())
     };
-    let gpus: Vec<Chosen> = gpus.iter().filter(|gpu| !broke(gpu)).cloned().collect();
+    let gpus: Vec<WorkingGpu> = gpus.iter().filter(|gpu| !broke(gpu)).cloned().collect();
     let within = |seconds: u64| {
         let left = until.map(|until| until.saturating_duration_since(Instant::now()) / 2);
         Duration::from_secs(seconds).min(left.unwrap_or(Duration::MAX))
     };
     let venv = arguments.environment.venv.as_deref();
     let group = Group { gpus: &gpus, machine, venv, until };
-    let mut done = Together::default();
+    let mut done = GroupResults::default();
     let time = within(between(arguments));
     if gpus.len() > 1 && time.as_secs() > 0 {
         let largest = if arguments.quick { FabricPlan::QUICK } else { FabricPlan::LARGEST };
@@ -70,7 +70,7 @@ pub(super) fn of(
 }
 
 /// Log entries, with the time since the start of timing.
-pub(super) fn notes(done: &Together, since: Duration) -> Vec<String> {
+pub(super) fn notes(done: &GroupResults, since: Duration) -> Vec<String> {
     let since = since.as_secs_f64();
     let fabric = done.fabric.iter().map(|fabric| {
         let seconds = fabric.seconds;

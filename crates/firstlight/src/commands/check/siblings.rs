@@ -7,7 +7,7 @@
 
 use crate::cli::Check;
 use crate::commands::check_gpu::{GpuMessage, TIME};
-use crate::commands::gpu_group::chosen::{Chosen, VISIBLE};
+use crate::commands::gpu_group::chosen::{VISIBLE, WorkingGpu};
 use crate::message_reader::{MessageReader, Received};
 use crate::progress::Progress;
 use facts::{BenchReport, GpuPart, ParityReport};
@@ -27,9 +27,9 @@ pub(super) struct Sibling {
 }
 
 /// Starts the processes of all GPUs but the first; each has separate cores if there are enough.
-pub(super) fn start(gpus: &[Chosen], shares: &[Vec<usize>], arguments: &Check) -> Vec<Sibling> {
-    let start = |(gpu, cores): (&Chosen, &Vec<usize>)| {
-        let Chosen { index, name, .. } = gpu;
+pub(super) fn start(gpus: &[WorkingGpu], shares: &[Vec<usize>], arguments: &Check) -> Vec<Sibling> {
+    let start = |(gpu, cores): (&WorkingGpu, &Vec<usize>)| {
+        let WorkingGpu { index, name, .. } = gpu;
         let (index, name) = (*index, name.clone());
         let folder = format!("gpu-{index}");
         let mut part = GpuPart { index, name, folder, ..GpuPart::default() };
@@ -111,7 +111,7 @@ impl Sibling {
 }
 
 /// The command that checks one GPU on these cores.
-fn part_of(command: &mut Command, gpu: &Chosen, cores: &[usize], arguments: &Check) {
+fn part_of(command: &mut Command, gpu: &WorkingGpu, cores: &[usize], arguments: &Check) {
     command.arg("check-gpu").args(["--index", &gpu.index.to_string()]);
     if let Some(seconds) = arguments.memory_budget {
         command.args(["--memory-budget", &seconds.to_string()]);

@@ -1,9 +1,9 @@
 //! Compares the GPUs of a check: writes the rows of each into the run folder, and applies the rules to them.
 
-use super::group::Together;
+use super::group::GroupResults;
 use super::siblings::Sibling;
 use crate::commands::bench::conditions_json;
-use crate::commands::gpu_group::chosen::Chosen;
+use crate::commands::gpu_group::chosen::WorkingGpu;
 use crate::run_folder::RunFolder;
 use diagnose::GpuRows;
 use facts::CompactSort;
@@ -17,9 +17,9 @@ use report::{
 
 /// Writes the rows of the further GPUs into separate folders, and compares all; `None` without a GPU.
 pub(super) fn of(
-    gpus: &[Chosen],
+    gpus: &[WorkingGpu],
     (parity, bench, memory): (&ParityReport, &BenchReport, Option<MemoryTest>),
-    together: Together,
+    together: GroupResults,
     siblings: Vec<Sibling>,
     folder: &mut RunFolder,
 ) -> anyhow::Result<Option<GpusReport>> {
@@ -57,7 +57,7 @@ pub(super) fn of(
             bench: bench.as_ref(),
         });
     }
-    let Together { fabric, sustained } = together;
+    let GroupResults { fabric, sustained } = together;
     if let Some(fabric) = &fabric {
         folder.artefact(FABRIC_TABLE, "transfers between the GPUs", &fabric_csv(fabric))?;
     }

@@ -11,7 +11,7 @@ use crate::output::Output;
 use facts::{
     DoctorReport, EnvKind, EnvManager, Finding, PackageTool, PyEnv, RemedyStep, SCHEMA, Severity,
 };
-use said::{Broken, Fixes, Mended, Step};
+use said::{BrokenImport, FixResult, Fixes, Step};
 use setup::fix::{
     EnvironmentSnapshot, ImportLimits, Imports, PackageChange, Packages, ResolvedRemedy,
     RestoreReport, Tool, actions, is_for,
@@ -41,7 +41,7 @@ pub(super) fn run(
     for env in report.envs.iter().filter(|env| env.kind == EnvKind::Venv) {
         let mine = |finding: &&Finding| is_for(env, finding);
         if report.findings.iter().filter(mine).any(|it| it.severity != Severity::Info) {
-            environments.push(Mending::new(env, &report, arguments, output)?.run(&mut plan)?);
+            environments.push(FixRun::new(env, &report, arguments, output)?.run(&mut plan)?);
         }
     }
     let changed = environments.iter().any(|mended| mended.outcome == said::MENDED);
@@ -55,7 +55,7 @@ pub(super) fn run(
 }
 
 /// Reports on standard error which environments an interrupted fix left half changed.
-pub(super) fn tell_what_was_left(report: &DoctorReport, output: &Output) {
+pub(super) fn report_interrupted_fix(report: &DoctorReport, output: &Output) {
     for env in report.envs.iter().filter(|env| EnvironmentSnapshot::is_left(Path::new(&env.root))) {
         let (note, root) = (output.paint_hint("note:"), &env.root);
         eprintln!(
@@ -127,7 +127,7 @@ fn python(env: &PyEnv) -> PathBuf {
 }
 
 /// An environment that is being fixed.
-struct Mending<'a> {
+struct FixRun<'a> {
     arguments: &'a Doctor,
     output: &'a Output,
     root: PathBuf,
@@ -154,7 +154,7 @@ fn by_uv_step(step: &RemedyStep) -> bool {
 /// Why the files are restored.
 type Undo = String;
 
-impl<'a> Mending<'a> {
+impl<'a> FixRun<'a> {
     fn new(
         env: &PyEnv,
         report: &DoctorReport,
@@ -183,7 +183,7 @@ impl<'a> Mending<'a> {
         })
     }
 
-    fn run(mut self, plan: &mut [Step]) -> anyhow::Result<Mended> {
+    fn run(mut self, plan: &mut [Step]) -> anyhow::Result<FixResult> {
         let resolved = self.resolve();
         self.show(&resolved)?;
         self.note(plan, &resolved, "not run");
@@ -380,12 +380,12 @@ impl<'a> Mending<'a> {
         outcome: &'static str,
         why: Option<String>,
         imports: Option<&Imports>,
-    ) -> Mended {
-        let broken = imports.into_iter().flat_map(Imports::broken).map(|it| Broken {
+    ) -> FixResult {
+        let broken = imports.into_iter().flat_map(Imports::broken).map(|it| BrokenImport {
             module: it.module.clone(),
             error: it.error.clone().unwrap_or_default(),
         });
-        Mended {
+        FixResult {
             environment: self.root.display().to_string(),
             commands: self.commands.clone(),
             outcome,

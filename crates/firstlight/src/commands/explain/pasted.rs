@@ -9,7 +9,7 @@ use std::path::Path;
 const LONGEST: u64 = 32 << 20;
 
 /// The kind of the argument.
-pub(super) enum Asked {
+pub(super) enum Query {
     /// A rule's id.
     Rule(&'static Rule),
     /// Text of an error.
@@ -18,7 +18,7 @@ pub(super) enum Asked {
     Unknown(String),
 }
 
-pub(super) fn read(asked: &str) -> anyhow::Result<Asked> {
+pub(super) fn read(asked: &str) -> anyhow::Result<Query> {
     if asked == "-" {
         let mut bytes = Vec::new();
         let mut input = std::io::stdin().lock();
@@ -34,38 +34,38 @@ pub(super) fn read(asked: &str) -> anyhow::Result<Asked> {
                 bytes.drain(..bytes.len() - LONGEST as usize);
             }
         }
-        return Ok(Asked::Text(String::from_utf8_lossy(&bytes).into_owned()));
+        return Ok(Query::Text(String::from_utf8_lossy(&bytes).into_owned()));
     }
     if asked.trim().is_empty() {
         let hint = "give an error text, a file with it, `-` for standard input, or a rule";
         return Err(Failure::hinted("there is nothing to explain: the text is empty", hint));
     }
     if let Some(rule) = diagnose::rule(asked) {
-        return Ok(Asked::Rule(rule));
+        return Ok(Query::Rule(rule));
     }
     // A pasted traceback can be longer than any path, and a system call with it would give a confusing error.
     let one_line = !asked.contains('\n') && asked.len() < 4096;
     let path = Path::new(asked);
     if one_line && path.is_file() {
-        return file(path).map(Asked::Text);
+        return file(path).map(Query::Text);
     }
     if asked.contains(char::is_whitespace) {
-        return Ok(Asked::Text(asked.to_owned()));
+        return Ok(Query::Text(asked.to_owned()));
     }
     if path.is_dir() {
         let hint = "explain takes an error text, a file with it, `-` for standard input, or a rule";
         return Err(Failure::hinted(format!("{asked} is a folder"), hint));
     }
     if diagnose::knows(asked) {
-        return Ok(Asked::Text(asked.to_owned()));
+        return Ok(Query::Text(asked.to_owned()));
     }
     if asked.contains('/') || asked.ends_with(".log") || asked.ends_with(".txt") {
         let hint = "explain takes an error text, a file with it, `-` for standard input, or a rule";
         return Err(Failure::hinted(format!("{asked} does not exist"), hint));
     }
     Ok(match asked.chars().all(|c| c.is_ascii_alphanumeric() || "-_".contains(c)) {
-        true => Asked::Unknown(asked.to_owned()),
-        false => Asked::Text(asked.to_owned()),
+        true => Query::Unknown(asked.to_owned()),
+        false => Query::Text(asked.to_owned()),
     })
 }
 

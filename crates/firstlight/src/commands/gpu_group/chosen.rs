@@ -4,7 +4,7 @@
 //! set to their UUIDs: a started driver does not change its GPUs, and child processes, Python included, then see the
 //! same GPUs in the same order.
 
-use crate::cli::Waiting;
+use crate::cli::DriverTimeout;
 use crate::commands::ask_nvml::live;
 use crate::failure::Failure;
 use crate::own_program::again;
@@ -17,7 +17,7 @@ pub(crate) const VISIBLE: &str = "CUDA_VISIBLE_DEVICES";
 
 /// A working GPU.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Chosen {
+pub(crate) struct WorkingGpu {
     /// Its index in nvidia-smi.
     pub(crate) index: u32,
     pub(crate) uuid: String,
@@ -28,7 +28,7 @@ pub(crate) struct Chosen {
 ///
 /// # Errors
 /// One of them does not exist, or the parent process has hidden it.
-pub(crate) fn only_named(numbers: &[u32], waiting: &Waiting) -> anyhow::Result<()> {
+pub(crate) fn only_named(numbers: &[u32], waiting: &DriverTimeout) -> anyhow::Result<()> {
     if numbers.is_empty() {
         return Ok(());
     }
@@ -40,7 +40,7 @@ pub(crate) fn only_named(numbers: &[u32], waiting: &Waiting) -> anyhow::Result<(
 }
 
 /// The UUIDs of the visible GPUs, from NVML without starting CUDA.
-pub(crate) fn visible(waiting: &Waiting) -> Vec<String> {
+pub(crate) fn visible(waiting: &DriverTimeout) -> Vec<String> {
     let source = live(waiting);
     let machine = probe::machine(&ProbeOptions { source, site_packages: Vec::new() });
     let setting = std::env::var(VISIBLE).ok();
@@ -103,7 +103,7 @@ fn shows(visible: &str, number: u32, uuid: &str) -> bool {
 }
 
 /// The visible GPUs that can run kernels, the one that it opens first; none if the driver cannot be used.
-pub(crate) fn working(machine: &Machine) -> Vec<Chosen> {
+pub(crate) fn working(machine: &Machine) -> Vec<WorkingGpu> {
     let seen = ops_cuda::visible_gpus().unwrap_or_default();
     let index = |at: usize, uuid: &str, name: &str| {
         let known = machine.gpus.iter().find(|gpu| gpu.uuid.as_deref() == Some(uuid));
@@ -113,7 +113,7 @@ pub(crate) fn working(machine: &Machine) -> Vec<Chosen> {
         known.or(board).map_or(at as u32, |gpu| gpu.index)
     };
     let seen = seen.into_iter().enumerate().filter(|(_, gpu)| gpu.unusable.is_none());
-    seen.map(|(at, gpu)| Chosen {
+    seen.map(|(at, gpu)| WorkingGpu {
         index: index(at, &gpu.uuid, &gpu.name),
         uuid: gpu.uuid,
         name: gpu.name,

@@ -7,9 +7,9 @@ use std::io;
 use std::time::{Duration, Instant};
 
 /// A process with its pidfd: signals to a process that has ended have no effect, even if its PID is reused.
-pub(super) struct Held(OwnedFd);
+pub(super) struct PidHandle(OwnedFd);
 
-impl Held {
+impl PidHandle {
     pub(super) fn open(pid: u32) -> io::Result<Self> {
         let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
         let pid = pid.ok_or(io::Error::from(io::ErrorKind::InvalidInput))?;
@@ -57,7 +57,7 @@ mod tests {
     #[test]
     fn sigterm_ends_only_processes_that_handle_it() {
         let (mut one, mut other) = (child("sleep 60"), child("sleep 60"));
-        let held = Held::open(one.id()).unwrap();
+        let held = PidHandle::open(one.id()).unwrap();
         assert!(!held.ended_within(Duration::from_millis(50)).unwrap());
         held.terminate().unwrap();
         assert!(held.ended_within(Duration::from_secs(5)).unwrap());
@@ -74,21 +74,21 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let ready = folder.path().join("ready");
         let script = format!("trap '' TERM; : > {}; while :; do sleep 0.1; done", ready.display());
-        let mut deaf = child(&script);
+        let mut unresponsive = child(&script);
         while !ready.exists() {
             std::thread::sleep(Duration::from_millis(5));
         }
-        let held = Held::open(deaf.id()).unwrap();
+        let held = PidHandle::open(unresponsive.id()).unwrap();
         held.terminate().unwrap();
         assert!(!held.ended_within(Duration::from_millis(300)).unwrap());
         held.kill().unwrap();
         assert!(held.ended_within(Duration::from_secs(5)).unwrap());
-        deaf.wait().unwrap();
+        unresponsive.wait().unwrap();
     }
 
     #[test]
     fn missing_process_has_no_pidfd() {
-        assert!(Held::open(0).is_err());
-        assert!(Held::open(u32::MAX).is_err());
+        assert!(PidHandle::open(0).is_err());
+        assert!(PidHandle::open(u32::MAX).is_err());
     }
 }

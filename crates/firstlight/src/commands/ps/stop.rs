@@ -62,9 +62,9 @@ use on_linux::end;
 
 #[cfg(target_os = "linux")]
 mod on_linux {
-    use super::super::signal::Held;
+    use super::super::signal::PidHandle;
     use super::*;
-    use crate::cli::Waiting;
+    use crate::cli::DriverTimeout;
     use crate::commands::ask_nvml::live;
     use crate::confirm;
     use anyhow::Context;
@@ -76,7 +76,7 @@ mod on_linux {
     const COLLECTION: Duration = Duration::from_secs(5);
 
     #[derive(Serialize)]
-    struct Stopped {
+    struct StopReport {
         schema: u32,
         pid: u32,
         ended: bool,
@@ -105,7 +105,8 @@ mod on_linux {
         owned(process, rustix::process::getuid().as_raw())?;
         let pid = process.pid;
         let grace = Duration::from_secs_f64(arguments.grace);
-        let held = Held::open(pid).with_context(|| format!("process {pid} cannot be reached"))?;
+        let held =
+            PidHandle::open(pid).with_context(|| format!("process {pid} cannot be reached"))?;
         if !arguments.yes && !ask(&format!("stop process {pid} ({})?", describe(process)))? {
             output.text("nothing was stopped")?;
             return Ok(Outcome::Good);
@@ -123,14 +124,14 @@ mod on_linux {
         held.terminate().with_context(failed)?;
         let mut signal = "TERM";
         let mut ended = held.ended_within(grace)?;
-        if !ended && (arguments.kill || may_ask() && ask(&deaf(pid))?) {
+        if !ended && (arguments.kill || may_ask() && ask(&unresponsive(pid))?) {
             held.kill().with_context(failed)?;
             signal = "KILL";
             ended = held.ended_within(grace)?;
         }
         let after = if ended { collected(pid, arguments) } else { machine(&arguments.waiting) };
         let memory_came_back = tells(&after).then(|| ended && !lists(&after, pid));
-        let stopped = Stopped {
+        let stopped = StopReport {
             schema: facts::SCHEMA,
             pid,
             ended,
@@ -155,11 +156,11 @@ mod on_linux {
         words
     }
 
-    fn deaf(pid: u32) -> String {
+    fn unresponsive(pid: u32) -> String {
         format!("process {pid} does not end on SIGTERM; kill it (unsaved work is lost)?")
     }
 
-    fn say(stopped: &Stopped) -> String {
+    fn say(stopped: &StopReport) -> String {
         let pid = stopped.pid;
         let mut text = match (stopped.ended, stopped.memory_came_back) {
             (true, Some(true)) => {
@@ -200,7 +201,7 @@ mod on_linux {
         text
     }
 
-    fn machine(waiting: &Waiting) -> Machine {
+    fn machine(waiting: &DriverTimeout) -> Machine {
         probe::machine(&probe::ProbeOptions { source: live(waiting), site_packages: Vec::new() })
     }
 

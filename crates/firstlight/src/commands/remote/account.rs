@@ -2,15 +2,15 @@
 //!
 //! Invariant: the machine is named by its host name; the address that was used to reach it is in neither output.
 
-use super::copy::Parcel;
+use super::copy::CopiedFile;
 use super::fate::FileSystem;
-use super::fetch::{RUNS, There};
+use super::fetch::{RUNS, RemoteRun};
 use super::survey::Survey;
 use facts::SCHEMA;
 use serde::Serialize;
 
 #[derive(Debug, Serialize)]
-pub(super) struct Account {
+pub(super) struct RemoteReport {
     schema: u32,
     /// Its host name.
     machine: String,
@@ -21,7 +21,7 @@ pub(super) struct Account {
     file_system: FileSystem,
     lost_by_a_stop: bool,
     /// Files that are copied there, or exist there already; the program first.
-    pub(super) files: Vec<Parcel>,
+    pub(super) files: Vec<CopiedFile>,
     pub(super) command: Vec<String>,
     /// The command's exit status; `null` if it had none.
     pub(super) status: Option<i32>,
@@ -33,7 +33,7 @@ pub(super) struct Account {
     only_there: Vec<String>,
 }
 
-impl Account {
+impl RemoteReport {
     pub(super) fn new(machine: &Survey) -> Self {
         let Survey { name, system, processor, folder, free_bytes, file_system, .. } =
             machine.clone();
@@ -44,7 +44,7 @@ impl Account {
             processor,
             folder,
             free_bytes,
-            lost_by_a_stop: file_system.is_lost_by_a_stop(),
+            lost_by_a_stop: file_system.is_lost_on_stop(),
             file_system,
             files: Vec::new(),
             command: Vec::new(),
@@ -56,7 +56,7 @@ impl Account {
     }
 
     /// Records the state after all actions: run folders that are missing here, and other files created there.
-    pub(super) fn leave(&mut self, machine: &Survey, runs: &[There]) {
+    pub(super) fn leave(&mut self, machine: &Survey, runs: &[RemoteRun]) {
         let runs = runs.iter().filter(|run| !run.is_here).map(|run| format!("{RUNS}/{}", run.name));
         let sent = |entry: &String| self.files.iter().any(|file| file.path == *entry);
         let others = machine.entries.iter().filter(|it| !["bin", RUNS].contains(&it.as_str()));

@@ -1,21 +1,21 @@
 //! The firstlight program that is copied, and the machines that it runs on, according to its header.
 
-use super::copy::Parcel;
+use super::copy::CopiedFile;
 use super::survey::Survey;
 use crate::failure::Failure;
 use anyhow::Context;
 use std::path::Path;
 
 /// The selected program, or the running one. Its remote path contains its hash, so that nothing is overwritten.
-pub(super) fn read(named: Option<&Path>) -> anyhow::Result<Parcel> {
+pub(super) fn read(named: Option<&Path>) -> anyhow::Result<CopiedFile> {
     let own = || std::env::current_exe().context("the path of this program is not known");
     let path = named.map_or_else(own, |path| Ok(path.to_owned()))?;
     let content = std::fs::read(&path).with_context(|| path.display().to_string())?;
-    Ok(Parcel::new(content, "700", |sha256| format!("bin/{}/firstlight", &sha256[..16])))
+    Ok(CopiedFile::new(content, "700", |sha256| format!("bin/{}/firstlight", &sha256[..16])))
 }
 
 /// Refuses a machine that the program does not run on.
-pub(super) fn fits(program: &Parcel, machine: &Survey) -> anyhow::Result<()> {
+pub(super) fn fits(program: &CopiedFile, machine: &Survey) -> anyhow::Result<()> {
     let there = (machine.system.as_str(), machine.processor.as_str());
     let is = match header(&program.content) {
         Some(is) if is == there => return Ok(()),

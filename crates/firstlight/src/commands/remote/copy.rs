@@ -12,7 +12,7 @@ const SCRIPT: &str = include_str!("receive.sh");
 
 /// A file to be copied.
 #[derive(Debug, Serialize)]
-pub(super) struct Parcel {
+pub(super) struct CopiedFile {
     /// Its remote path.
     pub(super) path: String,
     /// Its size.
@@ -28,7 +28,7 @@ pub(super) struct Parcel {
     pub(super) mode: &'static str,
 }
 
-impl Parcel {
+impl CopiedFile {
     /// A file of the user, under its own name.
     pub(super) fn read(path: &Path) -> anyhow::Result<Self> {
         let content = std::fs::read(path).with_context(|| path.display().to_string())?;

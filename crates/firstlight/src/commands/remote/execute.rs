@@ -1,9 +1,9 @@
 //! Runs a firstlight command on the machine: copies the program and its files, runs it, and fetches the run folders
 //! that it wrote.
 
-use super::account::Account;
-use super::copy::Parcel;
-use super::ssh::{Ended, Ssh};
+use super::account::RemoteReport;
+use super::copy::CopiedFile;
+use super::ssh::{CommandEnd, Ssh};
 use super::survey::Survey;
 use super::{binary, fetch};
 use crate::Outcome;
@@ -20,7 +20,7 @@ pub(super) fn run(arguments: &Remote, ssh: &Ssh, output: &Output) -> anyhow::Res
     let addresses = ssh.addresses()?;
     let mut files = vec![binary::read(arguments.binary.as_deref())?];
     for path in &arguments.send {
-        files.push(Parcel::read(path)?);
+        files.push(CopiedFile::read(path)?);
     }
     let paths: Vec<&str> = files.iter().map(|file| file.path.as_str()).collect();
     let machine = Survey::ask(ssh, &arguments.at, &paths)?;
@@ -29,7 +29,7 @@ pub(super) fn run(arguments: &Remote, ssh: &Ssh, output: &Output) -> anyhow::Res
         file.look(&machine)?;
     }
     has_room(&files, &machine)?;
-    let mut account = Account::new(&machine);
+    let mut account = RemoteReport::new(&machine);
     (account.files, account.command) = (files, arguments.command.clone());
     if arguments.dry_run {
         output.either(&account, |_| account.intended())?;
@@ -69,7 +69,7 @@ pub(super) fn run(arguments: &Remote, ssh: &Ssh, output: &Output) -> anyhow::Res
 }
 
 /// Checks that the copies fit on the disk.
-fn has_room(files: &[Parcel], machine: &Survey) -> anyhow::Result<()> {
+fn has_room(files: &[CopiedFile], machine: &Survey) -> anyhow::Result<()> {
     let bytes: usize = files.iter().filter(|file| !file.is_there).map(|file| file.bytes).sum();
     match bytes as u64 <= machine.free_bytes {
         true => Ok(()),
@@ -103,40 +103,40 @@ fn execute(
     addresses: &[String],
     arguments: &Remote,
     output: &Output,
-    account: &mut Account,
-) -> anyhow::Result<Ended> {
+    account: &mut RemoteReport,
+) -> anyhow::Result<CommandEnd> {
     let redact = format!("{}={}", redact::VARIABLE, addresses.join(" "));
     let mut words = vec![machine.folder.as_str(), "env", &redact, program];
     words.extend(arguments.command.iter().map(String::as_str));
     let limit = Duration::from_secs_f64(arguments.limit);
     let (ended, said) = ssh.run(RUN, &words, limit, output.json)?;
     account.output = said;
-    if let Ended::Status(status) = ended {
+    if let CommandEnd::Status(status) = ended {
         account.status = Some(status);
     }
     Ok(ended)
 }
 
 /// The command's outcome, if it has one.
-fn outcome(ended: Ended, machine: &Survey, arguments: &Remote) -> anyhow::Result<Outcome> {
+fn outcome(ended: CommandEnd, machine: &Survey, arguments: &Remote) -> anyhow::Result<Outcome> {
     let name = &machine.name;
     let (what, hint) = match ended {
-        Ended::Status(0) => return Ok(Outcome::Good),
-        Ended::Status(1) => return Ok(Outcome::Bad),
-        Ended::Status(status) => (
+        CommandEnd::Status(0) => return Ok(Outcome::Good),
+        CommandEnd::Status(1) => return Ok(Outcome::Bad),
+        CommandEnd::Status(status) => (
             format!("the command failed on {name} (exit status {status})"),
             "its output is above".to_owned(),
         ),
-        Ended::Signal(signal) => (
+        CommandEnd::Signal(signal) => (
             format!("the command was ended by signal {signal} on {name}"),
             "signal 9 usually means that the machine ran out of memory: check dmesg there"
                 .to_owned(),
         ),
-        Ended::Late => (
+        CommandEnd::Late => (
             format!("the command took longer than {} s on {name}, and was ended", arguments.limit),
             "unwritten results are lost; allow more time with --limit SECONDS".to_owned(),
         ),
-        Ended::Lost => (
+        CommandEnd::Lost => (
             format!("the connection to {name} was lost, and the command there ends with it"),
             "fetch its results with: firstlight remote HOST --fetch".to_owned(),
         ),

@@ -19,7 +19,7 @@ const UNLISTED: &[&str] = &["report.md", "report.html", INCOMPLETE];
 
 /// A run folder there.
 #[derive(Debug, Clone)]
-pub(super) struct There {
+pub(super) struct RemoteRun {
     /// Its name, a single path component.
     pub(super) name: String,
     /// Its `run.json` there.
@@ -31,7 +31,7 @@ pub(super) struct There {
 }
 
 /// The run folders there, and whether they exist in `output`.
-pub(super) fn look(machine: &Survey, output: &Path) -> Vec<There> {
+pub(super) fn look(machine: &Survey, output: &Path) -> Vec<RemoteRun> {
     let run = |manifest: &Hashed| {
         let name =
             manifest.path.strip_prefix(RUNS)?.strip_prefix('/')?.strip_suffix(MANIFEST_FILE)?;
@@ -39,12 +39,17 @@ pub(super) fn look(machine: &Survey, output: &Path) -> Vec<There> {
         let here = output.join(name);
         let same =
             fs::read(here.join(MANIFEST_FILE)).is_ok_and(|text| sha256(&text) == manifest.sha256);
-        Some(There { name: name.to_owned(), manifest: manifest.clone(), path: here, is_here: same })
+        Some(RemoteRun {
+            name: name.to_owned(),
+            manifest: manifest.clone(),
+            path: here,
+            is_here: same,
+        })
     };
     machine.runs.iter().filter_map(run).collect()
 }
 
-impl There {
+impl RemoteRun {
     /// Fetches the run to its local path.
     pub(super) fn fetch(&mut self, ssh: &Ssh, machine: &Survey) -> anyhow::Result<()> {
         if self.path.exists() {

@@ -1,7 +1,7 @@
 //! Without a command: lists the machine's files, which of them exist locally, and what a stop or a termination would
 //! lose.
 
-use super::account::Account;
+use super::account::RemoteReport;
 use super::fetch;
 use super::ssh::Ssh;
 use super::survey::Survey;
@@ -12,7 +12,7 @@ use crate::output::Output;
 pub(super) fn run(arguments: &Remote, ssh: &Ssh, output: &Output) -> anyhow::Result<Outcome> {
     let machine = Survey::ask(ssh, &arguments.at, &[])?;
     let mut runs = fetch::look(&machine, &arguments.output);
-    let mut account = Account::new(&machine);
+    let mut account = RemoteReport::new(&machine);
     if arguments.fetch && !arguments.dry_run {
         for run in runs.iter_mut().filter(|run| !run.is_here) {
             run.fetch(ssh, &machine)?;

@@ -39,7 +39,7 @@ pub(super) struct Ssh {
 
 /// Output of a script there.
 #[derive(Debug)]
-pub(super) struct Said {
+pub(super) struct ScriptOutput {
     pub(super) status: ExitStatus,
     pub(super) out: Vec<u8>,
     pub(super) err: String,
@@ -54,7 +54,7 @@ enum Event {
 
 /// How a command there ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ended {
+pub(super) enum CommandEnd {
     /// With this exit status.
     Status(i32),
     /// By this signal.
@@ -90,7 +90,7 @@ impl Ssh {
         script: &str,
         arguments: &[&str],
         input: Vec<u8>,
-    ) -> anyhow::Result<Said> {
+    ) -> anyhow::Result<ScriptOutput> {
         self.talk(&mut self.remote(script, arguments), input)
     }
 
@@ -102,7 +102,7 @@ impl Ssh {
         arguments: &[&str],
         limit: Duration,
         captured: bool,
-    ) -> anyhow::Result<(Ended, Option<String>)> {
+    ) -> anyhow::Result<(CommandEnd, Option<String>)> {
         let mut ssh = self.remote(script, arguments);
         ssh.stdin(Stdio::piped());
         if captured {
@@ -137,11 +137,11 @@ impl Ssh {
             }
             _ => None,
         };
-        Ok((status.filter(|_| !late).map_or(Ended::Late, Ended::of), text))
+        Ok((status.filter(|_| !late).map_or(CommandEnd::Late, CommandEnd::of), text))
     }
 
     /// Standard output of a call that must succeed.
-    fn good(&self, said: Said, what: &str) -> anyhow::Result<Vec<u8>> {
+    fn good(&self, said: ScriptOutput, what: &str) -> anyhow::Result<Vec<u8>> {
         match said.status.success() {
             true => Ok(said.out),
             false => {
@@ -152,7 +152,7 @@ impl Ssh {
     }
 
     /// The error of a failed call, with the message of ssh or of the script.
-    pub(super) fn failed(&self, said: &Said, what: &str, hint: &str) -> anyhow::Error {
+    pub(super) fn failed(&self, said: &ScriptOutput, what: &str, hint: &str) -> anyhow::Error {
         let host = &self.host.destination;
         let words: Vec<&str> =
             said.err.lines().map(str::trim).filter(|it| !it.is_empty()).collect();
@@ -183,7 +183,7 @@ impl Ssh {
     }
 
     /// Runs it to the end, unless it is silent for too long.
-    fn talk(&self, command: &mut Command, input: Vec<u8>) -> anyhow::Result<Said> {
+    fn talk(&self, command: &mut Command, input: Vec<u8>) -> anyhow::Result<ScriptOutput> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().map_err(not_started)?;
         let (events, happened) = mpsc::channel();
@@ -211,7 +211,7 @@ impl Ssh {
         // All its streams are closed; a program that continues without them is not waited for.
         match within(&mut child, Instant::now() + self.wait)? {
             Some(status) => {
-                Ok(Said { status, out, err: String::from_utf8_lossy(&err).into_owned() })
+                Ok(ScriptOutput { status, out, err: String::from_utf8_lossy(&err).into_owned() })
             }
             None => Err(self.silent(child)),
         }
@@ -228,7 +228,7 @@ impl Ssh {
     }
 }
 
-impl Ended {
+impl CommandEnd {
     /// A shell reports a program killed by a signal as 128 plus the signal's number.
     fn of(status: ExitStatus) -> Self {
         match status.code() {

@@ -13,13 +13,13 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 /// Measurements of one run.
-pub(super) struct Measured {
+pub(super) struct RunTimes {
     family: &'static str,
     backend: &'static str,
     prompt_tokens: Vec<usize>,
     tokens: Vec<Vec<u32>>,
     first_seconds: f64,
-    again: Option<Again>,
+    again: Option<Recomputation>,
     /// Tokens per second after each request's first token, of all sequences together.
     tokens_per_second: Option<f64>,
     weight_bytes: u64,
@@ -36,7 +36,7 @@ pub(super) struct Measured {
 
 /// The prompt and its answer computed again, with `--verify`.
 #[derive(Clone, Copy)]
-pub(super) struct Again {
+pub(super) struct Recomputation {
     pub(super) prompt_seconds: f64,
     /// Difference between the logits of decoding and prefill; none without a second token.
     pub(super) difference: Option<f64>,
@@ -91,13 +91,13 @@ impl Started {
     }
 }
 
-impl Measured {
+impl RunTimes {
     pub(super) fn new(
         engine: &dyn Engine,
         storage: Storage,
         requests: &[Request],
         heard: &GenerationRecord,
-        again: Option<Again>,
+        again: Option<Recomputation>,
     ) -> Self {
         let launches = engine.device().launches().snapshot().into_iter();
         let launches = launches.map(|(kernel, record)| (kernel, record.count)).collect();

@@ -1,6 +1,6 @@
 //! Output of `serve`: a few lines about its configuration, then a line per event.
 
-use super::sizes::Room;
+use super::sizes::EngineSizes;
 use crate::backend::DeviceNotice;
 use crate::output::{self, Output};
 use api::{Log, Record, RequestRecord};
@@ -43,7 +43,7 @@ impl Listening {
     pub(super) fn new(
         address: SocketAddr,
         names: &[String],
-        room: &Room,
+        room: &EngineSizes,
         queued: usize,
         keys: &[String],
         states: Option<&'static str>,

@@ -11,7 +11,7 @@ use probe::Source;
 
 /// The sizes of an engine.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Room {
+pub(super) struct EngineSizes {
     /// Its slots, and the cache tokens per slot; a sequence may use tokens that others leave free.
     pub(super) capacity: Capacity,
     /// Sequences that run at once.
@@ -25,7 +25,7 @@ pub(super) struct Room {
     pub(super) step: LargestStep,
 }
 
-impl Room {
+impl EngineSizes {
     /// The requested sizes; sizes without a request use as much as fits next to the other memory.
     ///
     /// # Errors
@@ -101,7 +101,7 @@ impl Room {
                         "copies to RAM need {} more GPU memory than is free",
                         byte_count(staging)
                     ),
-                    "take --swap-space 0, or fewer or shorter requests",
+                    "use --swap-space 0, or fewer or shorter requests",
                 )),
             };
         }
@@ -188,11 +188,11 @@ struct Needs<'a> {
 
 impl Needs<'_> {
     /// Slots for this many sequences, and caches for this many tokens together.
-    fn room(&self, sequences: usize, tokens: usize, pool: usize) -> Room {
+    fn room(&self, sequences: usize, tokens: usize, pool: usize) -> EngineSizes {
         let block = self.holding.block;
         let slots = sequences.saturating_add(self.snapshots);
         let each = pool.div_ceil(block).div_ceil(slots) * block;
-        Room {
+        EngineSizes {
             capacity: Capacity { sequences: slots, tokens: each },
             sequences,
             snapshots: self.snapshots,
@@ -205,7 +205,7 @@ impl Needs<'_> {
 
     /// Bytes that they need.
     fn bytes(&self, sequences: usize, pool: usize) -> u64 {
-        let Room { capacity, step, .. } = self.room(sequences, pool, pool);
+        let EngineSizes { capacity, step, .. } = self.room(sequences, pool, pool);
         self.kind.footprint(self.architecture, self.holding, capacity, step).peak()
     }
 
@@ -277,7 +277,7 @@ impl Needs<'_> {
         }
         let hint = match would.as_slice() {
             [] => format!(
-                "not even one token fits in {}: take --dtype bf16, a smaller model, or a device with more memory",
+                "not even one token fits in {}: use --dtype bf16, a smaller model, or a device with more memory",
                 byte_count(free)
             ),
             would => format!("the largest that fit: {}", would.join(", or ")),

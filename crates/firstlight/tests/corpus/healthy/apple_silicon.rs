@@ -1,4 +1,4 @@
-//! torch on an Apple M4 Max, which has no CUDA. Twin: the machine is a GH200.
+//! torch on an Apple M4 Max, which has no CUDA. Broken twin: the machine is a GH200.
 
 use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::world::World;

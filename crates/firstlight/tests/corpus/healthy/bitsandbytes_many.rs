@@ -1,4 +1,4 @@
-//! bitsandbytes has a library for each CUDA release, and only one has its dependencies installed. Twin: an extension that
+//! bitsandbytes has a library for each CUDA release, and only one has its dependencies installed. Broken twin: an extension that
 //! has no other build.
 
 use crate::judge::{Detection, PAIR as BLANK, Pair};

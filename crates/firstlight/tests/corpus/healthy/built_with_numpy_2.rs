@@ -1,4 +1,4 @@
-//! A module built with NumPy 2's headers, and NumPy 2. Twin: the module has the messages of NumPy 1's headers.
+//! A module built with NumPy 2's headers, and NumPy 2. Broken twin: the module has the messages of NumPy 1's headers.
 
 use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::library::Library;
@@ -11,8 +11,8 @@ pub(super) const PAIR: Pair = Pair {
     name: "built_with_numpy_2",
     rule: "numpy-abi",
     found: Detection::Files(Severity::Error, OPS),
-    says: "A module that was compiled using NumPy 1.x cannot be run in\nNumPy 2.3.5 as it may crash.",
-    opens: &[],
+    message: "A module that was compiled using NumPy 1.x cannot be run in\nNumPy 2.3.5 as it may crash.",
+    loads: &[],
     build: |twin| {
         let both = "module compiled against ABI version 0x%x but this version of numpy is 0x%x ";
         let own = twin.pick(

@@ -1,4 +1,4 @@
-//! A manylinux wheel with its libraries in a `.libs` folder. Twin: auditwheel left out CUDA's libraries.
+//! A manylinux wheel with its libraries in a `.libs` folder. Broken twin: auditwheel left out CUDA's libraries.
 
 use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::library::Library;
@@ -11,8 +11,8 @@ pub(super) const PAIR: Pair = Pair {
     name: "bundled_libraries",
     rule: "missing-cuda-library",
     found: Detection::Files(Severity::Error, OPS),
-    says: "libcurand.so.10: cannot open shared object file",
-    opens: &[OPS],
+    message: "libcurand.so.10: cannot open shared object file",
+    loads: &[OPS],
     build: |twin| {
         let random = Library::named("libcurand.so.10").exports(&["curandCreateGenerator"]);
         let fortran = Library::named("libgfortran-040039e1.so.5.0.0").exports(&["_gfortran_stop"]);

@@ -1,4 +1,4 @@
-//! CUDA 13 with NVIDIA's compatibility libcuda on an H100, which supports it. Twin: the GPU is a GeForce.
+//! CUDA 13 with NVIDIA's compatibility libcuda on an H100, which supports it. Broken twin: the GPU is a GeForce.
 
 use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::world::World;

@@ -1,4 +1,4 @@
-//! conda's libstdc++ is newer than the system's and has the versions that conda's extension needs. Twin: an older libstdc++.
+//! conda's libstdc++ is newer than the system's and has the versions that conda's extension needs. Broken twin: an older libstdc++.
 
 use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::library::Library;
@@ -11,8 +11,8 @@ pub(super) const PAIR: Pair = Pair {
     name: "conda_newer_libstdcxx",
     rule: "libstdcxx-too-old",
     found: Detection::Files(Severity::Error, OPS),
-    says: "version `GLIBCXX_3.4.99' not found",
-    opens: &[OPS],
+    message: "version `GLIBCXX_3.4.99' not found",
+    loads: &[OPS],
     build: |twin| {
         let old = Library::named("libstdc++.so.6").exports(&["older@GLIBCXX_3.4.30"]);
         let new = Library::named("libstdc++.so.6")

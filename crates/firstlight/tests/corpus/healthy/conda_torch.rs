@@ -1,4 +1,4 @@
-//! conda-forge's torch on a V100. Its version has no label, so PyTorch's table of builds does not apply. Twin: the GPU code of
+//! conda-forge's torch on a V100. Its version has no label, so PyTorch's table of builds does not apply. Broken twin: the GPU code of
 //! the PyPI build.
 
 use crate::judge::{Detection, PAIR as BLANK, Pair};

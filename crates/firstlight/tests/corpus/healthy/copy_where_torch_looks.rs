@@ -1,4 +1,4 @@
-//! A library of NVIDIA's that finds another by its path. Twin: that one is removed, and Triton's copy remains, which is on no
+//! A library of NVIDIA's that finds another by its path. Broken twin: that one is removed, and Triton's copy remains, which is on no
 //! search path.
 
 use crate::judge::{Detection, PAIR as BLANK, Pair};
@@ -15,8 +15,8 @@ pub(super) const PAIR: Pair = Pair {
     name: "copy_where_torch_looks",
     rule: "missing-cuda-library",
     found: Detection::Files(Severity::Error, CUSPARSE),
-    says: "libnvJitLink.so.12: cannot open shared object file: No such file or directory",
-    opens: &[OPS],
+    message: "libnvJitLink.so.12: cannot open shared object file: No such file or directory",
+    loads: &[OPS],
     build: |twin| {
         let link = Library::named("libnvJitLink.so.12").exports(&["nvJitLinkCreate"]);
         let cusparse = Library::named("libcusparse.so.12")

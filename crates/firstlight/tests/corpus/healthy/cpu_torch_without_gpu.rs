@@ -1,4 +1,4 @@
-//! The CPU build of torch on a machine without a GPU. Twin: the machine has an A10.
+//! The CPU build of torch on a machine without a GPU. Broken twin: the machine has an A10.
 
 use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::world::World;

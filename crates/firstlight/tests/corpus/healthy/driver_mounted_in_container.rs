@@ -1,4 +1,4 @@
-//! A container with the host's driver libraries mounted, of the kernel module's version. Twin: the container was started before
+//! A container with the host's driver libraries mounted, of the kernel module's version. Broken twin: the container was started before
 //! the host's driver was upgraded.
 
 use crate::judge::{Detection, PAIR as BLANK, Pair};

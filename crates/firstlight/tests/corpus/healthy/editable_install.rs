@@ -1,4 +1,4 @@
-//! causal-conv1d installed in editable mode, with its compiled file in the source folder. Twin: the file was never built.
+//! causal-conv1d installed in editable mode, with its compiled file in the source folder. Broken twin: the file was never built.
 
 use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::library::Library;

@@ -1,4 +1,4 @@
-//! An empty environment on a machine with a GPU. Twin: the CPU build of torch is installed.
+//! An empty environment on a machine with a GPU. Broken twin: the CPU build of torch is installed.
 
 use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::world::World;

@@ -1,4 +1,4 @@
-//! A family cubin for 10.0 on a B300 (10.3), which belongs to the family. Twin: a cubin for exactly 10.0.
+//! A family cubin for 10.0 on a B300 (10.3), which belongs to the family. Broken twin: a cubin for exactly 10.0.
 
 use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::rows::kernels;

@@ -1,4 +1,4 @@
-//! A family cubin for 12.0 on a GB10 (12.1), of whose capability torch warns. Twin: a cubin for exactly 12.0.
+//! A family cubin for 12.0 on a GB10 (12.1), of whose capability torch warns. Broken twin: a cubin for exactly 12.0.
 
 use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::rows::kernels;

@@ -1,4 +1,4 @@
-//! A family cubin for 12.0 and a plain cubin for 8.0 on an A10, where only the second runs. Twin: without the second.
+//! A family cubin for 12.0 and a plain cubin for 8.0 on an A10, where only the second runs. Broken twin: without the second.
 
 use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::rows::kernels;

@@ -1,4 +1,4 @@
-//! flash-attn on a machine with an A10 and an older T4: it can run on the A10. Twin: only the T4.
+//! flash-attn on a machine with an A10 and an older T4: it can run on the A10. Broken twin: only the T4.
 
 use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::world::World;

@@ -1,4 +1,4 @@
-//! The CUDA wheels for Arm servers on a GH200. Twin: one extension is for x86-64.
+//! The CUDA wheels for Arm servers on a GH200. Broken twin: one extension is for x86-64.
 
 use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::library::Library;

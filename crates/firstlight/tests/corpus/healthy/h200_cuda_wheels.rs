@@ -1,4 +1,4 @@
-//! PyPI's torch on an H200 with all its CUDA packages, found by RUNPATH. Twin: without cuBLAS.
+//! PyPI's torch on an H200 with all its CUDA packages, found by RUNPATH. Broken twin: without cuBLAS.
 
 use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::library::Library;
@@ -11,8 +11,8 @@ pub(super) const PAIR: Pair = Pair {
     name: "h200_cuda_wheels",
     rule: "missing-cuda-library",
     found: Detection::Files(Severity::Error, "torch/lib/libtorch_cuda_linalg.so"),
-    says: "libcublas.so.12: cannot open shared object file",
-    opens: &["torch/lib/libtorch_cuda_linalg.so"],
+    message: "libcublas.so.12: cannot open shared object file",
+    loads: &["torch/lib/libtorch_cuda_linalg.so"],
     build: |twin| {
         let blas = Library::named("libcublas.so.12").exports(&["cublasCreate_v2"]);
         let cudnn = Library::named("libcudnn.so.9").exports(&["cudnnCreate"]);

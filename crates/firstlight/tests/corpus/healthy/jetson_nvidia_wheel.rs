@@ -1,4 +1,4 @@
-//! NVIDIA's wheel of torch, of a version that is no release, in a Jetson's system Python. Twin: it has server code.
+//! NVIDIA's wheel of torch, of a version that is no release, in a Jetson's system Python. Broken twin: it has server code.
 
 use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::library::Library;

@@ -1,4 +1,4 @@
-//! `lib64` is a link to `lib`, as venv creates on some systems, so nothing is installed twice. Twin: a second version.
+//! `lib64` is a link to `lib`, as venv creates on some systems, so nothing is installed twice. Broken twin: a second version.
 
 use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::rows::kernels;

@@ -1,4 +1,4 @@
-//! A library that Python code opens on import, as in torchtext and torchaudio, built for the installed torch. Twin: built for
+//! A library that Python code opens on import, as in torchtext and torchaudio, built for the installed torch. Broken twin: built for
 //! another torch.
 
 use crate::judge::{Detection, PAIR as BLANK, Pair};
@@ -14,8 +14,8 @@ pub(super) const PAIR: Pair = Pair {
     name: "library_named_by_import",
     rule: "extension-other-torch",
     found: Detection::Files(Severity::Error, LIBRARY),
-    says: "undefined symbol: _ZN3c1021throwNullDataPtrErrorEv",
-    opens: &[TORCH, LIBRARY],
+    message: "undefined symbol: _ZN3c1021throwNullDataPtrErrorEv",
+    loads: &[TORCH, LIBRARY],
     build: |twin| {
         let c10 = Library::named("libc10.so");
         let library = Library::new().linked_with(&c10).wants(&[twin.pick(GONE, NEW)]);

@@ -1,4 +1,4 @@
-//! An extension that finds the wheel's library by its RUNPATH. Twin: the RUNPATH is wrong, so the loader does not find the
+//! An extension that finds the wheel's library by its RUNPATH. Broken twin: the RUNPATH is wrong, so the loader does not find the
 //! installed library.
 
 use crate::judge::{Detection, PAIR as BLANK, Pair};
@@ -13,8 +13,8 @@ pub(super) const PAIR: Pair = Pair {
     name: "library_within_reach",
     rule: "missing-cuda-library",
     found: Detection::Files(Severity::Info, OPS),
-    says: "libcufft.so.11: cannot open shared object file",
-    opens: &[OPS],
+    message: "libcufft.so.11: cannot open shared object file",
+    loads: &[OPS],
     build: |twin| {
         let cufft = Library::named("libcufft.so.11").exports(&["cufftPlan1d"]);
         let ops = Library::new().linked_with(&cufft).wants(&["cufftPlan1d"]).search(

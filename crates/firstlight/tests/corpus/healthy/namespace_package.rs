@@ -1,4 +1,4 @@
-//! Two distributions in one namespace package (`nvidia`), each with its own part. Twin: the second is for CUDA 13.
+//! Two distributions in one namespace package (`nvidia`), each with its own part. Broken twin: the second is for CUDA 13.
 
 use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::library::Library;

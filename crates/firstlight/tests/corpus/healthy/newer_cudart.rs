@@ -1,4 +1,4 @@
-//! An extension with a newer libcudart of the major version that it was built with. Twin: an older one, which lacks a required
+//! An extension with a newer libcudart of the major version that it was built with. Broken twin: an older one, which lacks a required
 //! symbol.
 
 use crate::judge::{Detection, PAIR as BLANK, Pair};
@@ -13,8 +13,8 @@ pub(super) const PAIR: Pair = Pair {
     name: "newer_cudart",
     rule: "cuda-library-too-old",
     found: Detection::Files(Severity::Error, CUDART),
-    says: "undefined symbol: cudaLibraryGetKernel, version libcudart.so.12",
-    opens: &[GEMM],
+    message: "undefined symbol: cudaLibraryGetKernel, version libcudart.so.12",
+    loads: &[GEMM],
     build: |twin| {
         let cudart = |symbols: &[&str]| Library::named("libcudart.so.12").exports(symbols);
         let (malloc, get) = ("cudaMalloc@libcudart.so.12", "cudaLibraryGetKernel@libcudart.so.12");

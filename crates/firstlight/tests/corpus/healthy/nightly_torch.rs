@@ -1,4 +1,4 @@
-//! A nightly torch with the torchvision of the same night, whose versions are in no table. Twin: both are releases.
+//! A nightly torch with the torchvision of the same night, whose versions are in no table. Broken twin: both are releases.
 
 use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::world::World;

@@ -1,4 +1,4 @@
-//! A package with a build for each torch, which selects the matching one. Twin: without that build.
+//! A package with a build for each torch, which selects the matching one. Broken twin: without that build.
 
 use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::library::Library;

@@ -1,4 +1,4 @@
-//! An extension that needs a symbol of an indirect dependency, which the loader finds by the extension's RPATH. Twin: the
+//! An extension that needs a symbol of an indirect dependency, which the loader finds by the extension's RPATH. Broken twin: the
 //! dependency lacks the symbol.
 
 use crate::judge::{Detection, PAIR as BLANK, Pair};
@@ -13,8 +13,8 @@ pub(super) const PAIR: Pair = Pair {
     name: "origin_chain",
     rule: "extension-other-torch",
     found: Detection::Files(Severity::Error, OPS),
-    says: "undefined symbol: _ZN2at6detail5chainEv",
-    opens: &[OPS],
+    message: "undefined symbol: _ZN2at6detail5chainEv",
+    loads: &[OPS],
     build: |twin| {
         let last = |symbol: &str| Library::named("libtorch_chain_last.so").exports(&[symbol]);
         // It has no RPATH, so its dependency is found only by the RPATH of the extension.

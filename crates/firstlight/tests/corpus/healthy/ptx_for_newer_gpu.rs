@@ -1,4 +1,4 @@
-//! PTX for 9.0 on an RTX 5090 (12.0), which the driver compiles. Twin: PTX for 9.0a, which runs only on 9.0.
+//! PTX for 9.0 on an RTX 5090 (12.0), which the driver compiles. Broken twin: PTX for 9.0a, which runs only on 9.0.
 
 use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::rows::kernels;

@@ -1,4 +1,4 @@
-//! Requirements of an extra that was not requested and of another system do not apply. Twin: the requirement always applies.
+//! Requirements of an extra that was not requested and of another system do not apply. Broken twin: the requirement always applies.
 
 use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::world::World;

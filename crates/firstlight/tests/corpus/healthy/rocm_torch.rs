@@ -1,4 +1,4 @@
-//! A torch for AMD GPUs on a machine with an NVIDIA GPU: it has no CUDA on purpose. Twin: torch has neither CUDA nor HIP.
+//! A torch for AMD GPUs on a machine with an NVIDIA GPU: it has no CUDA on purpose. Broken twin: torch has neither CUDA nor HIP.
 
 use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::world::World;

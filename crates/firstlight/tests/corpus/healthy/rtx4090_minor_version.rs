@@ -1,4 +1,4 @@
-//! torch for CUDA 12.9 on a driver of CUDA 12.4, which runs it by minor version compatibility. Twin: torch for CUDA 13.
+//! torch for CUDA 12.9 on a driver of CUDA 12.4, which runs it by minor version compatibility. Broken twin: torch for CUDA 13.
 
 use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::world::World;
@@ -8,7 +8,7 @@ pub(super) const PAIR: Pair = Pair {
     name: "rtx4090_minor_version",
     rule: "driver-too-old",
     found: Detection::Files(Severity::Error, "torch/version.py"),
-    says: "CUDA driver version is insufficient for CUDA runtime version",
+    message: "CUDA driver version is insufficient for CUDA runtime version",
     build: |twin| {
         let version = twin.pick("2.9.1+cu130", "2.9.1+cu129");
         World::on("rtx4090").python("3.10").uv().torch(

@@ -1,4 +1,4 @@
-//! A cubin for 8.0 on an RTX 4090 (8.9), which runs it. Twin: a cubin for 9.0.
+//! A cubin for 8.0 on an RTX 4090 (8.9), which runs it. Broken twin: a cubin for 9.0.
 
 use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::rows::kernels;

@@ -1,4 +1,4 @@
-//! LD_LIBRARY_PATH points to the file that the wheel would also find without it. Twin: it points to another copy.
+//! LD_LIBRARY_PATH points to the file that the wheel would also find without it. Broken twin: it points to another copy.
 
 use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::library::Library;
@@ -12,8 +12,8 @@ pub(super) const PAIR: Pair = Pair {
     name: "same_library_by_path",
     rule: "library-path-shadows",
     found: Detection::Files(Severity::Error, OPS),
-    opens: &[OPS],
-    says: "undefined symbol: cudaMallocAsync, version libcudart.so.12",
+    loads: &[OPS],
+    message: "undefined symbol: cudaMallocAsync, version libcudart.so.12",
     build: |twin| {
         let cudart = |symbol: &str| Library::named("libcudart.so.12").exports(&[symbol]);
         let own = cudart("cudaMallocAsync@libcudart.so.12");

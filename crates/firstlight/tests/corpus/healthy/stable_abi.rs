@@ -1,4 +1,4 @@
-//! An extension of the stable ABI (abi3, aoti_torch_*), which runs with every torch that exports its symbols. Twin: a torch
+//! An extension of the stable ABI (abi3, aoti_torch_*), which runs with every torch that exports its symbols. Broken twin: a torch
 //! that lacks one of them.
 
 use crate::judge::{Detection, PAIR as BLANK, Pair};
@@ -12,7 +12,7 @@ pub(super) const PAIR: Pair = Pair {
     name: "stable_abi",
     rule: "extension-other-torch",
     found: Detection::Files(Severity::Error, FLASH),
-    says: "",
+    message: "",
     build: |twin| {
         let c10 = Library::named("libc10.so");
         World::on("h200")

@@ -1,4 +1,4 @@
-//! uv's link mode symlink: every file of site-packages is a link into a cache, and `$ORIGIN` is the link's folder. Twin: the
+//! uv's link mode symlink: every file of site-packages is a link into a cache, and `$ORIGIN` is the link's folder. Broken twin: the
 //! cache was cleaned.
 
 use crate::judge::{Detection, PAIR as BLANK, Pair};
@@ -14,8 +14,8 @@ pub(super) const PAIR: Pair = Pair {
     name: "symlinked_library",
     rule: "missing-cuda-library",
     found: Detection::Files(Severity::Error, OPS),
-    says: "libcudart.so.12: cannot open shared object file",
-    opens: &[OPS],
+    message: "libcudart.so.12: cannot open shared object file",
+    loads: &[OPS],
     build: |twin| {
         let cudart = Library::named("libcudart.so.12").exports(&["cudaMalloc"]);
         let ops = Library::new()

@@ -1,4 +1,4 @@
-//! Ubuntu's own Python on PATH, with packages of pip. Twin: the shell has an active environment that is not first on PATH.
+//! Ubuntu's own Python on PATH, with packages of pip. Broken twin: the shell has an active environment that is not first on PATH.
 
 use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::world::World;

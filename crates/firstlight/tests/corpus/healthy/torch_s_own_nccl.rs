@@ -1,4 +1,4 @@
-//! torch with the NCCL it was built with. Twin: the package for CUDA 11, which installs an older file of the same path.
+//! torch with the NCCL it was built with. Broken twin: the package for CUDA 11, which installs an older file of the same path.
 
 use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::library::Library;
@@ -12,8 +12,8 @@ pub(super) const PAIR: Pair = Pair {
     name: "torch_s_own_nccl",
     rule: "cuda-library-too-old",
     found: Detection::Files(Severity::Error, NCCL),
-    says: "undefined symbol: ncclAlltoAll",
-    opens: &[TORCH],
+    message: "undefined symbol: ncclAlltoAll",
+    loads: &[TORCH],
     build: |twin| {
         let nccl = |symbols: &[&str]| Library::named("libnccl.so.2").exports(symbols);
         let (old, new) = (nccl(&["ncclSend"]), nccl(&["ncclSend", "ncclAlltoAll"]));

@@ -1,4 +1,4 @@
-//! torchvision 0.29, which runs with every later torch, and a newer torch. Twin: a torchvision built for one torch only.
+//! torchvision 0.29, which runs with every later torch, and a newer torch. Broken twin: a torchvision built for one torch only.
 
 use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::world::World;

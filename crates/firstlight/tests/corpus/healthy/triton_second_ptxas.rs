@@ -1,4 +1,4 @@
-//! Triton 3.6 on a B300: its first ptxas is too old, and its second one, for Blackwell, is not. Twin: only the first.
+//! Triton 3.6 on a B300: its first ptxas is too old, and its second one, for Blackwell, is not. Broken twin: only the first.
 
 use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::library::Library;

@@ -1,4 +1,4 @@
-//! A package whose module needs two libraries with similar names, and a newer NCCL. Twin: an older NCCL, which has to be
+//! A package whose module needs two libraries with similar names, and a newer NCCL. Broken twin: an older NCCL, which has to be
 //! found even though the other library is correct.
 
 use crate::judge::{Detection, PAIR as BLANK, Pair};
@@ -15,8 +15,8 @@ pub(super) const PAIR: Pair = Pair {
     name: "two_libraries_of_one_package",
     rule: "cuda-library-too-old",
     found: Detection::Files(Severity::Error, CUDA),
-    says: "undefined symbol: ncclCommWindowRegister",
-    opens: &[OPS],
+    message: "undefined symbol: ncclCommWindowRegister",
+    loads: &[OPS],
     build: |twin| {
         let newer = Library::named("libnccl.so.2").exports(&["ncclInit", "ncclCommWindowRegister"]);
         let here = match twin.pick(true, false) {

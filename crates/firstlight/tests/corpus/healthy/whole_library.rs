@@ -1,4 +1,4 @@
-//! A complete extension. Twin: a truncated copy.
+//! A complete extension. Broken twin: a truncated copy.
 
 use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::library::Library;
@@ -11,8 +11,8 @@ pub(super) const PAIR: Pair = Pair {
     name: "whole_library",
     rule: "damaged-files",
     found: Detection::Files(Severity::Error, OPS),
-    says: "",
-    opens: &[OPS],
+    message: "",
+    loads: &[OPS],
     build: |twin| {
         let world = World::on("a10").dist("own_ops", "1.0", &[OPS]);
         match twin.pick(true, false) {

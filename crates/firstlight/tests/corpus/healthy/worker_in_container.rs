@@ -1,4 +1,4 @@
-//! vLLM's worker in a container, whose process 1 is its server. Twin: a worker without its server.
+//! vLLM's worker in a container, whose process 1 is its server. Broken twin: a worker without its server.
 
 use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::world::World;

@@ -1,4 +1,4 @@
-//! Two workers of one torchrun on one GPU are one run. Twin: each was started from a separate shell.
+//! Two workers of one torchrun on one GPU are one run. Broken twin: each was started from a separate shell.
 
 use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::world::World;

@@ -1,4 +1,4 @@
-//! An environment in `./.venv` made by uv, used with `uv run` and neither named nor activated. Twin: the interpreter that it
+//! An environment in `./.venv` made by uv, used with `uv run` and neither named nor activated. Broken twin: the interpreter that it
 //! links to is missing.
 
 use crate::judge::{Detection, PAIR as BLANK, Pair};

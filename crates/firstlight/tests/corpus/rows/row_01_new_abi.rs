@@ -8,8 +8,8 @@ pub(super) const PAIR: Pair = Pair {
     name: "row_01_new_abi",
     rule: "extension-new-abi",
     found: Detection::Files(Severity::Error, FLASH),
-    says: "undefined symbol: _ZN3c105ErrorC2ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE",
-    opens: &[TORCH, FLASH],
+    message: "undefined symbol: _ZN3c105ErrorC2ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE",
+    loads: &[TORCH, FLASH],
     build: |twin| extension("2.6.0+cu124", OLD, twin.pick(NEW, OLD)),
     ..BLANK
 };

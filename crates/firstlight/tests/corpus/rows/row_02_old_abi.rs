@@ -8,8 +8,8 @@ pub(super) const PAIR: Pair = Pair {
     name: "row_02_old_abi",
     rule: "extension-old-abi",
     found: Detection::Files(Severity::Error, FLASH),
-    says: "undefined symbol: _ZN3c105ErrorC2ENS_14SourceLocationESs",
-    opens: &[TORCH, FLASH],
+    message: "undefined symbol: _ZN3c105ErrorC2ENS_14SourceLocationESs",
+    loads: &[TORCH, FLASH],
     build: |twin| extension("2.9.1+cu128", NEW, twin.pick(OLD, NEW)),
     ..BLANK
 };

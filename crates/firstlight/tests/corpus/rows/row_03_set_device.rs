@@ -8,8 +8,8 @@ pub(super) const PAIR: Pair = Pair {
     name: "row_03_set_device",
     rule: "torch-minor-drift",
     found: Detection::Files(Severity::Error, FLASH),
-    says: "undefined symbol: _ZN3c104cuda9SetDeviceEa",
-    opens: &[TORCH, FLASH],
+    message: "undefined symbol: _ZN3c104cuda9SetDeviceEa",
+    loads: &[TORCH, FLASH],
     build: |twin| {
         let new = "_ZN3c104cuda9SetDeviceEab";
         extension("2.9.1+cu128", new, twin.pick("_ZN3c104cuda9SetDeviceEa", new))

@@ -11,8 +11,8 @@ pub(super) const PAIR: Pair = Pair {
     name: "row_04_other_torch",
     rule: "extension-other-torch",
     found: Detection::Files(Severity::Error, FLASH),
-    says: "undefined symbol: _ZN3c107WarningC1ESt7variantIJNS0_11UserWarningE",
-    opens: &[TORCH, FLASH],
+    message: "undefined symbol: _ZN3c107WarningC1ESt7variantIJNS0_11UserWarningE",
+    loads: &[TORCH, FLASH],
     build: |twin| extension("2.1.2+cu121", OLD, twin.pick(NEW, OLD)),
     ..BLANK
 };

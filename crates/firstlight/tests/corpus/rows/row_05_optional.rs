@@ -11,8 +11,8 @@ pub(super) const PAIR: Pair = Pair {
     name: "row_05_optional",
     rule: "optional-type-drift",
     found: Detection::Files(Severity::Error, FLASH),
-    says: "undefined symbol: _ZN2at4_ops10zeros_like4callERKNS_6TensorEN3c108optionalINS5_10ScalarTypeEEE",
-    opens: &[TORCH, FLASH],
+    message: "undefined symbol: _ZN2at4_ops10zeros_like4callERKNS_6TensorEN3c108optionalINS5_10ScalarTypeEEE",
+    loads: &[TORCH, FLASH],
     build: |twin| extension("2.5.1+cu124", NEW, twin.pick(OLD, NEW)),
     ..BLANK
 };

@@ -10,8 +10,8 @@ pub(super) const PAIR: Pair = Pair {
     name: "row_06_glibc",
     rule: "glibc-too-old",
     found: Detection::Files(Severity::Error, FLASH),
-    says: "version `GLIBC_2.99' not found (required by",
-    opens: &[TORCH, FLASH],
+    message: "version `GLIBC_2.99' not found (required by",
+    loads: &[TORCH, FLASH],
     build: |twin| {
         let libc = |exports: &[&str]| {
             let banner =

@@ -10,8 +10,8 @@ pub(super) const PAIR: Pair = Pair {
     name: "row_06_libstdcxx",
     rule: "libstdcxx-too-old",
     found: Detection::Files(Severity::Error, FLASH),
-    says: "version `GLIBCXX_3.4.99' not found",
-    opens: &[TORCH, FLASH],
+    message: "version `GLIBCXX_3.4.99' not found",
+    loads: &[TORCH, FLASH],
     build: |twin| {
         let cxx = |exports: &[&str]| Library::named("libstdc++.so.6").exports(exports);
         let old = cxx(&["older@GLIBCXX_3.4.30"]);

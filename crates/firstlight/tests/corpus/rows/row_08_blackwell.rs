@@ -8,7 +8,7 @@ pub(super) const PAIR: Pair = Pair {
     name: "row_08_blackwell",
     rule: "gpu-too-new",
     found: Detection::Files(Severity::Error, "torch/lib/libtorch_cuda.so"),
-    says: "NVIDIA GeForce RTX 5090 with CUDA capability sm_120 is not compatible with the current PyTorch installation",
+    message: "NVIDIA GeForce RTX 5090 with CUDA capability sm_120 is not compatible with the current PyTorch installation",
     build: |twin| {
         let world = World::with_gpu("NVIDIA GeForce RTX 5090", "12.0", "575.57.08", "12.9");
         match twin.pick(true, false) {

@@ -9,7 +9,7 @@ pub(super) const PAIR: Pair = Pair {
     name: "row_08_extension",
     rule: "no-kernel-image",
     found: Detection::Files(Severity::Error, "pyffpa_cuda"),
-    says: "CUDA error: no kernel image is available for execution on the device",
+    message: "CUDA error: no kernel image is available for execution on the device",
     build: |twin| {
         let world =
             World::on("h200").torch("2.9.1+cu128", &[], &["sm_80", "sm_90", "sm_100", "sm_120"]);

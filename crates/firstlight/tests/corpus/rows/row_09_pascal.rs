@@ -8,7 +8,7 @@ pub(super) const PAIR: Pair = Pair {
     name: "row_09_pascal",
     rule: "gpu-too-old",
     found: Detection::Files(Severity::Error, "torch/lib/libtorch_cuda.so"),
-    says: "PyTorch no longer supports this GPU because it is too old. The minimum cuda capability supported by this \
+    message: "PyTorch no longer supports this GPU because it is too old. The minimum cuda capability supported by this \
            library is 7.5.",
     build: |twin| {
         let world = World::with_gpu("Tesla P100-PCIE-16GB", "6.0", "570.148.08", "12.8");

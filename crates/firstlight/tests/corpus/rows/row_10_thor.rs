@@ -8,7 +8,7 @@ pub(super) const PAIR: Pair = Pair {
     name: "row_10_thor",
     rule: "gpu-too-new",
     found: Detection::Files(Severity::Error, "torch/lib/libtorch_cuda.so"),
-    says: "NVIDIA Thor with CUDA capability sm_110 is not compatible with the current PyTorch installation",
+    message: "NVIDIA Thor with CUDA capability sm_110 is not compatible with the current PyTorch installation",
     build: |twin| {
         let world = World::on("jetson-orin")
             .file("proc/device-tree/model", "NVIDIA Jetson AGX Thor Developer Kit\0")

@@ -8,7 +8,7 @@ pub(super) const PAIR: Pair = Pair {
     name: "row_11_orin",
     rule: "jetson-server-wheel",
     found: Detection::Files(Severity::Error, "torch/lib/libtorch_cuda.so"),
-    says: "Orin with CUDA capability sm_87 is not compatible with the current PyTorch installation",
+    message: "Orin with CUDA capability sm_87 is not compatible with the current PyTorch installation",
     build: |twin| {
         let world = World::on("jetson-orin").python("3.10");
         match twin.pick(true, false) {

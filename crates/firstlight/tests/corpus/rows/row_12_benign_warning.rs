@@ -8,7 +8,7 @@ pub(super) const PAIR: Pair = Pair {
     name: "row_12_benign_warning",
     rule: "capability-warning",
     found: Detection::Files(Severity::Info, "torch/lib/libtorch_cuda.so"),
-    says: "Minimum and Maximum cuda capability supported by this version of PyTorch is (8.0) - (12.0)",
+    message: "Minimum and Maximum cuda capability supported by this version of PyTorch is (8.0) - (12.0)",
     build: |twin| {
         let last = twin.pick("sm_120", "sm_121");
         World::on("gb10").torch("2.9.1+cu130", &[], &["sm_80", "sm_90", "sm_100", "sm_110", last])

@@ -9,7 +9,7 @@ pub(super) const PAIR: Pair = Pair {
     name: "row_13_ptxas",
     rule: "triton-ptxas-too-old",
     found: Detection::Files(Severity::Error, "triton/backends/nvidia/bin/ptxas"),
-    says: "ptxas fatal   : Value 'sm_121a' is not defined for option 'gpu-name'",
+    message: "ptxas fatal   : Value 'sm_121a' is not defined for option 'gpu-name'",
     build: |twin| {
         let release = twin.pick("12.8, V12.8.93", "12.9, V12.9.86");
         let words = format!(

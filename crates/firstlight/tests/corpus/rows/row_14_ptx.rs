@@ -9,7 +9,7 @@ pub(super) const PAIR: Pair = Pair {
     name: "row_14_ptx",
     rule: "ptx-newer-than-driver",
     found: Detection::Files(Severity::Error, "vllm/_C"),
-    says: "the provided PTX was compiled with an unsupported toolchain.",
+    message: "the provided PTX was compiled with an unsupported toolchain.",
     build: |twin| {
         let world =
             World::on("rtx4090").torch("2.9.1+cu128", &[], &["sm_75", "sm_80", "sm_86", "sm_90"]);

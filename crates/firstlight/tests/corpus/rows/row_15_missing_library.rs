@@ -10,8 +10,8 @@ pub(super) const PAIR: Pair = Pair {
     name: "row_15_missing_library",
     rule: "missing-cuda-library",
     found: Detection::Files(Severity::Error, FLASH),
-    says: "libcudart.so.12: cannot open shared object file: No such file or directory",
-    opens: &[TORCH, FLASH],
+    message: "libcudart.so.12: cannot open shared object file: No such file or directory",
+    loads: &[TORCH, FLASH],
     build: |twin| {
         let cudart = Library::named("libcudart.so.12").exports(&["cudaMalloc"]);
         let flash = Library::new()

@@ -13,8 +13,8 @@ pub(super) const PAIR: Pair = Pair {
     name: "row_16_library_path",
     rule: "library-path-shadows",
     found: Detection::Files(Severity::Error, CUSPARSE),
-    says: "undefined symbol: __nvJitLinkComplete_12_4, version libnvJitLink.so.12",
-    opens: &[TORCH, CUSPARSE],
+    message: "undefined symbol: __nvJitLinkComplete_12_4, version libnvJitLink.so.12",
+    loads: &[TORCH, CUSPARSE],
     build: |twin| {
         let link = |version: &str| {
             let symbol = format!("__nvJitLinkComplete_{version}@libnvJitLink.so.12");

@@ -8,7 +8,7 @@ pub(super) const PAIR: Pair = Pair {
     name: "row_18_compat_library",
     rule: "forward-compatibility",
     found: Detection::Files(Severity::Error, "/usr/local/cuda-12.8/compat/libcuda.so.570.86.15"),
-    says: "Error 804: forward compatibility was attempted on non supported HW",
+    message: "Error 804: forward compatibility was attempted on non supported HW",
     build: |twin| {
         World::on("rtx4090")
             .file("usr/lib/x86_64-linux-gnu/libcuda.so.550.163.01", "")

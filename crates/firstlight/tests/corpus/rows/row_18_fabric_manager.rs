@@ -8,7 +8,7 @@ pub(super) const PAIR: Pair = Pair {
     name: "row_18_fabric_manager",
     rule: "fabric-manager",
     found: Detection::Files(Severity::Error, "/proc/driver/nvidia-nvswitch/devices"),
-    says: "Error 802: system not yet initialized",
+    message: "Error 802: system not yet initialized",
     build: |twin| {
         let world = World::with_gpu("NVIDIA H100 80GB HBM3", "9.0", "570.148.08", "12.8")
             .file("proc/driver/nvidia-nvswitch/devices/0000:05:00.0/information", "")

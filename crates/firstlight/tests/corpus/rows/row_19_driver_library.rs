@@ -8,7 +8,7 @@ pub(super) const PAIR: Pair = Pair {
     name: "row_19_driver_library",
     rule: "driver-library-mismatch",
     found: Detection::Files(Severity::Error, "/sys/module/nvidia/version"),
-    says: "Failed to initialize NVML: Driver/library version mismatch",
+    message: "Failed to initialize NVML: Driver/library version mismatch",
     build: |twin| {
         twin.broken(World::on("a10"), |world| {
             world

@@ -19,7 +19,7 @@ pub(super) const PAIR: Pair = Pair {
     name: "row_20_slow_path",
     rule: "slow-hybrid-path",
     found: Detection::Files(Severity::Warning, "causal-conv1d"),
-    says: "The fast path is not available because one of `(selective_state_update, causal_conv1d_fn, \
+    message: "The fast path is not available because one of `(selective_state_update, causal_conv1d_fn, \
            causal_conv1d_update)` is None",
     build: |twin| {
         let world = World::on("a10").torch("2.9.1+cu128", &[], &["sm_80", "sm_86", "sm_90"]).dist(

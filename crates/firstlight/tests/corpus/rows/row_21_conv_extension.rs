@@ -9,7 +9,7 @@ pub(super) const PAIR: Pair = Pair {
     name: "row_21_conv_extension",
     rule: "conv-extension-missing",
     found: Detection::Files(Severity::Error, "causal_conv1d-1.5.3.post1.dist-info/RECORD"),
-    says: "AttributeError: 'NoneType' object has no attribute 'causal_conv1d_fwd'",
+    message: "AttributeError: 'NoneType' object has no attribute 'causal_conv1d_fwd'",
     build: |twin| {
         let world = World::on("a10").torch("2.9.1+cu128", &[], &["sm_80", "sm_86", "sm_90"]);
         let world =

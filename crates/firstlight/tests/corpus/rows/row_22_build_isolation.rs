@@ -6,7 +6,7 @@ use crate::world::World;
 pub(super) const PAIR: Pair = Pair {
     name: "row_22_build_isolation",
     rule: "build-isolation",
-    says: "× Getting requirements to build wheel did not run successfully.\n  ModuleNotFoundError: No module named 'torch'",
+    message: "× Getting requirements to build wheel did not run successfully.\n  ModuleNotFoundError: No module named 'torch'",
     build: |twin| {
         twin.broken(World::on("a10"), |world| world.torch("2.9.1+cu128", &[], &["sm_80", "sm_86"]))
     },

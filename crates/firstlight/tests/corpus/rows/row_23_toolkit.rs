@@ -8,7 +8,7 @@ pub(super) const PAIR: Pair = Pair {
     name: "row_23_toolkit",
     rule: "cuda-versions",
     found: Detection::Files(Severity::Warning, "/opt/toolkit/version.json"),
-    says: "The detected CUDA version (12.3) mismatches the version that was used to compile PyTorch (11.8)",
+    message: "The detected CUDA version (12.3) mismatches the version that was used to compile PyTorch (11.8)",
     build: |twin| {
         World::on("a10")
             .torch("2.5.1+cu118", &[], &["sm_80", "sm_86", "sm_90"])

@@ -6,7 +6,7 @@ use crate::world::World;
 pub(super) const PAIR: Pair = Pair {
     name: "row_24_no_toolkit",
     rule: "cuda-home-not-set",
-    says: "OSError: CUDA_HOME environment variable is not set. Please set it to your CUDA install root.",
+    message: "OSError: CUDA_HOME environment variable is not set. Please set it to your CUDA install root.",
     build: |twin| {
         let world = World::on("rtx4090").torch("2.9.1+cu128", &[], &["sm_80", "sm_86"]);
         match twin.pick(true, false) {

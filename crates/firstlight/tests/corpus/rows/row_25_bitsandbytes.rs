@@ -9,7 +9,7 @@ pub(super) const PAIR: Pair = Pair {
     name: "row_25_bitsandbytes",
     rule: "bitsandbytes-library",
     found: Detection::Files(Severity::Error, "bitsandbytes-0.45.5.dist-info/RECORD"),
-    says: "RuntimeError: Configured CUDA binary not found at /v/bitsandbytes/libbitsandbytes_cuda129.so",
+    message: "RuntimeError: Configured CUDA binary not found at /v/bitsandbytes/libbitsandbytes_cuda129.so",
     build: |twin| {
         let files = ["cpu", "cuda126", "cuda128", twin.pick("cuda125", "cuda129")];
         let files = files.map(|build| format!("bitsandbytes/libbitsandbytes_{build}.so"));

@@ -6,7 +6,7 @@ use crate::world::World;
 pub(super) const PAIR: Pair = Pair {
     name: "row_27_kernel_hub",
     rule: "kernel-hub-variant",
-    says: "FileNotFoundError: Cannot find a build variant for this system in kernels-community/flash-attn (revision: \
+    message: "FileNotFoundError: Cannot find a build variant for this system in kernels-community/flash-attn (revision: \
            main). Available variants: torch27-cxx11-cu126-x86_64-linux, torch28-cxx11-cu128-x86_64-linux",
     build: |twin| {
         World::on("a10").torch(twin.pick("2.9.1+cu128", "2.8.0+cu128"), &[], &["sm_80", "sm_86"])

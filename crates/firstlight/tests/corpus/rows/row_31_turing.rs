@@ -9,7 +9,7 @@ pub(super) const PAIR: Pair = Pair {
     name: "row_31_turing",
     rule: "flash-attention-needs-ampere",
     found: Detection::Files(Severity::Error, "flash_attn-2.8.3.dist-info"),
-    says: "RuntimeError: FlashAttention only supports Ampere GPUs or newer.",
+    message: "RuntimeError: FlashAttention only supports Ampere GPUs or newer.",
     also: &["no-kernel-image"],
     build: |twin| {
         let (name, capability) = twin.pick(("Tesla T4", "7.5"), ("NVIDIA A10", "8.6"));

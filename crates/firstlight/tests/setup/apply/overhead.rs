@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 /// Bytes per second of one connection. Four files are downloaded in parallel.
 const PACE: u64 = 5 << 20;
 
-/// Wheels of some megabytes, half of them compressible, like libraries.
+/// Wheels of 24 MiB of which half is compressible, as in compiled libraries.
 fn wheels() -> Vec<File> {
     let mut state = 1u32;
     let mut noise = move || {
@@ -60,8 +60,7 @@ fn overhead_over_uv_is_bounded() {
     };
     let both = millis(&["download", "judge", "install"]);
     println!(
-        "plain uv {plain:.2?}; apply {applied:.2?}, of which {both:.0} ms to fetch, open, judge and install and {:.0} ms \
-         before and after: {}",
+        "plain uv {plain:.2?}; apply {applied:.2?}: {both:.0} ms to download, check and install, {:.0} ms for the other steps: {}",
         millis(&["preconditions", "examine", "prove", "switch"]),
         report["steps"]
     );

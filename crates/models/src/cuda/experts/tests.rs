@@ -150,11 +150,11 @@ fn loaded(config: &Config, pieces: usize) {
         };
         let every = |tensor: &Option<Tensor>, at| tensor.as_ref().map(|all| host(all, at));
         for (at, want) in want.iter().enumerate() {
-            let factors = [every(&stacked.scales, at), every(&stacked.offsets, at)];
+            let scales_and_zeros = [every(&stacked.scales, at), every(&stacked.offsets, at)];
             let four = stacked.matrices.dtype() == DType::U4;
             let below = |scale: f64| if four { 8.0 * scale } else { 0.0 };
             let rows = stacked.matrices.shape()[1];
-            hold(&host(&stacked.matrices, at), rows, factors, below, &want[side]);
+            hold(&host(&stacked.matrices, at), rows, scales_and_zeros, below, &want[side]);
         }
     }
     for (piece, want) in made.left_out(65).iter().zip(&want[of.experts.len()..]) {

@@ -1,6 +1,6 @@
 //! The memory layout of a GPU's partial sums.
 
-use super::owners::{APART, TILE};
+use super::owners::{ALIGNMENT, ROW_TILES};
 use std::ops::Range;
 
 /// The rows that one GPU owns.
@@ -30,7 +30,7 @@ pub(super) struct Layout {
 
 impl Layout {
     pub(super) fn new([tokens, hidden]: [usize; 2], ranks: usize) -> Self {
-        let tile = TILE[usize::from(tokens / ranks < 4 * TILE[0])];
+        let tile = ROW_TILES[usize::from(tokens / ranks < 4 * ROW_TILES[0])];
         let start = |rank: usize| match rank == ranks {
             true => tokens,
             false => (tokens * rank / ranks).next_multiple_of(tile),
@@ -41,7 +41,7 @@ impl Layout {
             let (sums, squares) = (2 * rows.len() * hidden, 4 * rows.len());
             let part = match rank % 2 {
                 0 => {
-                    let begin = end.next_multiple_of(APART);
+                    let begin = end.next_multiple_of(ALIGNMENT);
                     Part {
                         rows,
                         sums: begin..begin + sums,
@@ -49,7 +49,7 @@ impl Layout {
                     }
                 }
                 _ => {
-                    let begin = (end + squares).next_multiple_of(APART);
+                    let begin = (end + squares).next_multiple_of(ALIGNMENT);
                     Part { rows, sums: begin..begin + sums, squares: end..end + squares }
                 }
             };
@@ -74,7 +74,7 @@ impl Layout {
 
 #[cfg(test)]
 mod tests {
-    use super::super::owners::{Places, least};
+    use super::super::owners::{ReceiveArea, min_divided_tokens};
     use super::*;
     use ops_cuda::decoder::PEERS;
 
@@ -83,7 +83,7 @@ mod tests {
     fn parts_do_not_overlap() {
         for ranks in 2..=PEERS {
             for tokens in [0, 1, 44, 124, 255, 1791, 1792, 1793, 3840, 8192] {
-                let tokens = least(ranks) + tokens;
+                let tokens = min_divided_tokens(ranks) + tokens;
                 for hidden in [64, 2048, 4096, 8192] {
                     let layout = Layout::new([tokens, hidden], ranks);
                     let parts = &layout.parts;
@@ -106,9 +106,9 @@ mod tests {
                         );
                         let before = sent.start;
                         assert_eq!([part.sums.start % 16, (part.sums.start - before) % 16], [0, 0]);
-                        assert!(sent.len() <= Places::parts_bytes(ranks, [tokens, hidden]));
+                        assert!(sent.len() <= ReceiveArea::parts_bytes(ranks, [tokens, hidden]));
                         // Only their own data and padding before the next sums.
-                        assert!(sent.len() - part.sums.len() - part.squares.len() < APART);
+                        assert!(sent.len() - part.sums.len() - part.squares.len() < ALIGNMENT);
                     }
                     let mut sent: Vec<_> = parts.iter().map(Part::sent).collect();
                     sent.sort_by_key(|bytes| bytes.start);
@@ -133,6 +133,9 @@ mod tests {
             [parts[0].sent(), parts[1].sent()],
             [0..half + squares, half + squares..second + half]
         );
-        assert_eq!([least(2), least(4), least(8)], [256, 2560, 6144]);
+        assert_eq!(
+            [min_divided_tokens(2), min_divided_tokens(4), min_divided_tokens(8)],
+            [256, 2560, 6144]
+        );
     }
 }

@@ -176,7 +176,7 @@ impl Factors {
             let wanted = rows.first..rows.first + rows.count;
             match offsets {
                 true => values.offsets(wanted, own_scales, own_below)?,
-                false => values.factors(wanted, own_scales, own_below)?,
+                false => values.scales_and_zeros(wanted, own_scales, own_below)?,
             }
             for (at, (scale, taken)) in own_scales.iter().zip(&*own_below).enumerate() {
                 let place = at % groups * count + start + at / groups;

@@ -192,11 +192,11 @@ impl<'a> Reader<'a> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::python::Dumps;
+    use super::super::python::JsonDumps;
     use super::*;
 
     fn written(text: &str) -> Option<String> {
-        let dumps = Dumps {
+        let dumps = JsonDumps {
             ensure_ascii: false,
             indent: None,
             separators: [", ".to_owned(), ": ".to_owned()],

@@ -1,6 +1,6 @@
 //! The Jinja environment of chat templates: `_compile_jinja_template` in transformers' utils/chat_template_utils.py.
 
-use super::python::{self, Dumps};
+use super::python::{self, JsonDumps};
 use super::strftime::strftime;
 use super::{filters, methods};
 use methods::wrong;
@@ -66,7 +66,7 @@ fn to_json(
     };
     let sort_keys = named.get::<Option<bool>>("sort_keys")?.unwrap_or(false);
     named.assert_all_used()?;
-    Dumps { ensure_ascii, indent, separators, sort_keys }.text(value)
+    JsonDumps { ensure_ascii, indent, separators, sort_keys }.text(value)
 }
 
 /// Tests whose meaning in Jinja differs from minijinja's.

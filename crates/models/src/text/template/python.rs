@@ -92,7 +92,7 @@ fn is_printable(c: char) -> bool {
 }
 
 /// The arguments of `json.dumps`.
-pub(super) struct Dumps {
+pub(super) struct JsonDumps {
     pub(super) ensure_ascii: bool,
     /// Indentation per level; `None` for one line.
     pub(super) indent: Option<String>,
@@ -101,7 +101,7 @@ pub(super) struct Dumps {
     pub(super) sort_keys: bool,
 }
 
-impl Dumps {
+impl JsonDumps {
     /// The value as JSON.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! Mamba-2 mixers only, each with a norm.
+//! The reference of Mamba-2 models: only Mamba-2 mixers, each after a norm.
 
 use super::*;
 

@@ -56,12 +56,12 @@ impl Scratch {
 }
 
 /// Computes one part.
-pub(super) struct PartKernel<'a, E> {
+pub(super) struct ChunkScan<'a, E> {
     pub(super) part: Part<'a, E>,
     pub(super) scratch: &'a mut Scratch,
 }
 
-impl<E: Element> SimdKernel for PartKernel<'_, E> {
+impl<E: Element> SimdKernel for ChunkScan<'_, E> {
     type Output = ();
 
     #[inline(always)]

@@ -1,7 +1,7 @@
 //! Prefetches of later tokens' rows during compute-bound products.
 
 use super::CHUNK;
-use super::products::{Between, STRETCH};
+use super::products::{InterleavedTask, STRETCH};
 use crate::kda::operands::Operands;
 use crate::kda::parts::Part;
 use crate::stream::prefetch;
@@ -36,7 +36,7 @@ impl<'a, 'b, E: Element> Prefetch<'a, 'b, E> {
     }
 }
 
-impl<E: Element> Between for Prefetch<'_, '_, E> {
+impl<E: Element> InterleavedTask for Prefetch<'_, '_, E> {
     #[inline(always)]
     fn next(&mut self) {
         for _ in 0..self.rows {

@@ -16,16 +16,16 @@ pub(super) enum Start<'a> {
     Scaled(&'a [f32]),
 }
 
-/// Depth of a tile between two calls of [`Between::next`].
+/// Depth of a tile between two calls of [`InterleavedTask::next`].
 pub(super) const STRETCH: usize = 16;
 
 /// A small task interleaved with a product.
-pub(super) trait Between {
+pub(super) trait InterleavedTask {
     /// Called after each stretch of each tile; implement as `#[inline(always)]`.
     fn next(&mut self);
 }
 
-impl Between for () {
+impl InterleavedTask for () {
     #[inline(always)]
     fn next(&mut self) {}
 }
@@ -43,7 +43,7 @@ pub(super) fn multiply<S: Simd>(
     b: View<'_>,
     start: Start<'_>,
     c: ViewMut<'_>,
-    between: &mut impl Between,
+    between: &mut impl InterleavedTask,
 ) {
     if rows == 0 || columns == 0 {
         return;
@@ -88,7 +88,7 @@ impl Product<'_> {
         &self,
         simd: S,
         columns: usize,
-        between: &mut impl Between,
+        between: &mut impl InterleavedTask,
     ) {
         let mut column = 0;
         while column + S::LANES * VECTORS <= columns {
@@ -115,7 +115,7 @@ impl Product<'_> {
         simd: S,
         row: usize,
         column: usize,
-        between: &mut impl Between,
+        between: &mut impl InterleavedTask,
     ) {
         // SAFETY: the caller's contract.
         unsafe {

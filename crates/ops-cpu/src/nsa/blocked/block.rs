@@ -1,6 +1,6 @@
 //! One block of the launch: a few queries of one sequence against one key head, all branches.
 
-use super::branch::{Buffers, Runs, Sides, Source, attend};
+use super::branch::{Buffers, KeysAndValues, Runs, Source, attend};
 use super::pool::Pooled;
 use super::select::{importance, top};
 use super::stored::{Stored, StoredMut};
@@ -74,7 +74,7 @@ impl SimdKernel for Block<'_> {
         let problem = context.problem;
         let keys = problem.keys.range(tile.sequence);
         let queries = problem.queries.range(tile.sequence);
-        let here = Here {
+        let here = TilePosition {
             context,
             problem,
             kv_head: tile.kv_head,
@@ -133,7 +133,7 @@ impl SimdKernel for Block<'_> {
 }
 
 /// The tile with its positions resolved.
-struct Here<'a> {
+struct TilePosition<'a> {
     context: &'a Context<'a>,
     problem: &'a NsaProblem,
     kv_head: usize,
@@ -146,7 +146,7 @@ struct Here<'a> {
     keys: Range<usize>,
 }
 
-impl<'a> Here<'a> {
+impl<'a> TilePosition<'a> {
     /// Tokens at or before a query of the tile.
     #[inline(always)]
     fn seen(&self, query: usize) -> usize {
@@ -212,7 +212,7 @@ impl<'a> Here<'a> {
         }
     }
 
-    fn sides(&self, branch: usize, tile: &Tile) -> Sides<'a> {
+    fn sides(&self, branch: usize, tile: &Tile) -> KeysAndValues<'a> {
         let (d, dv) = (self.problem.head_dim, self.problem.value_dim);
         let kv_heads = self.problem.kv_heads;
         let input = |stored, size| {
@@ -231,7 +231,7 @@ impl<'a> Here<'a> {
             }
             _ => (input(self.context.k, d), Some(input(self.context.v, dv))),
         };
-        Sides { keys, values, scale: self.problem.scale as f32, pairs: self.context.pairs }
+        KeysAndValues { keys, values, scale: self.problem.scale as f32, pairs: self.context.pairs }
     }
 
     /// Selects the blocks of every query: those of the input, or by importance from the compressed branch's probabilities.

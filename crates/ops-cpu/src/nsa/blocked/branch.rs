@@ -110,7 +110,7 @@ impl<'a> Source<'a> {
 
 /// Keys and values of a branch.
 #[derive(Clone, Copy)]
-pub(super) struct Sides<'a> {
+pub(super) struct KeysAndValues<'a> {
     /// Keys and D.
     pub(super) keys: (Source<'a>, usize),
     /// Values and Dv; `None` when only the scores are needed.
@@ -166,7 +166,7 @@ pub(super) fn attend<S: Simd>(
     unit: Range<usize>,
     group: usize,
     runs: &Runs,
-    sides: Sides<'_>,
+    sides: KeysAndValues<'_>,
     buffers: &mut Buffers,
 ) {
     let tokens = runs.tokens();
@@ -212,7 +212,7 @@ fn score<S: Simd>(
     unit: &Range<usize>,
     runs: &Runs,
     tokens: usize,
-    sides: Sides<'_>,
+    sides: KeysAndValues<'_>,
     buffers: &mut Buffers,
 ) {
     let (keys, head_dim) = sides.keys;
@@ -242,7 +242,7 @@ fn weigh<S: Simd>(
     vectors: usize,
     runs: &Runs,
     tokens: usize,
-    sides: Sides<'_>,
+    sides: KeysAndValues<'_>,
     buffers: &mut Buffers,
 ) {
     let Some((values, value_dim)) = sides.values else { return };

@@ -67,7 +67,7 @@ pub(super) fn pool(
     size: usize,
 ) -> Pooled {
     let kv_heads = problem.kv_heads;
-    let learned = (problem.pooling == Pooling::Learned).then(|| Learned {
+    let learned = (problem.pooling == Pooling::LearnedPooling).then(|| LearnedPooling {
         weight: Stored::new(inputs.tensor(weight)),
         positions: inputs.get(positions).map(floats),
     });
@@ -122,7 +122,7 @@ pub(super) fn pool(
     pooled
 }
 
-struct Learned<'a> {
+struct LearnedPooling<'a> {
     /// [Hkv, l * size, size]
     weight: Stored<'a>,
     /// [Hkv, l, size]
@@ -151,7 +151,7 @@ struct Scratch {
 struct Panel<'a> {
     problem: &'a NsaProblem,
     rows: Rows<'a>,
-    learned: Option<&'a Learned<'a>>,
+    learned: Option<&'a LearnedPooling<'a>>,
     heads: &'a Range<usize>,
     blocks: &'a Range<usize>,
     scratch: &'a mut Scratch,
@@ -200,7 +200,7 @@ impl Panel<'_> {
     /// `(tokens end to end + positions) W`, as one product: block `i` starts `d` tokens after block `i - 1`, so the
     /// overlapping rows of the left matrix are a stride, not a copy. The positions' part is the same for all blocks.
     #[inline(always)]
-    fn learned<S: Simd>(self, s: S, learned: &Learned<'_>) {
+    fn learned<S: Simd>(self, s: S, learned: &LearnedPooling<'_>) {
         let (l, d) = (self.problem.compress_block, self.problem.compress_stride);
         // A panel of learned pooling has one head.
         let (head, size, count) = (self.heads.start, self.rows.width, self.blocks.len());

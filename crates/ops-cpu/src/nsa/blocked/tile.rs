@@ -70,7 +70,16 @@ pub(super) fn multiply<S: Simd>(
                 let a = left.data.as_ptr().add(row * row_stride);
                 let b = right.as_ptr().add(vector * right_stride);
                 let c = out.as_mut_ptr().add(vector * out_stride + row * S::LANES);
-                let at = At { depth, a, row_stride, depth_stride, b, right_stride, c, out_stride };
+                let at = TileAddresses {
+                    depth,
+                    a,
+                    row_stride,
+                    depth_stride,
+                    b,
+                    right_stride,
+                    c,
+                    out_stride,
+                };
                 row += match pair {
                     true if remaining >= 8 && pair_rows == 8 => tile::<S, 8, 2>(s, at, add),
                     true if remaining >= 6 && pair_rows == 6 => tile::<S, 6, 2>(s, at, add),
@@ -88,7 +97,7 @@ pub(super) fn multiply<S: Simd>(
 
 /// Addresses and strides of a register tile.
 #[derive(Clone, Copy)]
-struct At {
+struct TileAddresses {
     depth: usize,
     a: *const f32,
     row_stride: usize,
@@ -104,8 +113,12 @@ struct At {
 /// # Safety
 /// The tile must lie inside its matrices.
 #[inline(always)]
-unsafe fn tile<S: Simd, const ROWS: usize, const VECTORS: usize>(s: S, at: At, add: bool) -> usize {
-    let At { depth, a, row_stride, depth_stride, b, right_stride, c, out_stride } = at;
+unsafe fn tile<S: Simd, const ROWS: usize, const VECTORS: usize>(
+    s: S,
+    at: TileAddresses,
+    add: bool,
+) -> usize {
+    let TileAddresses { depth, a, row_stride, depth_stride, b, right_stride, c, out_stride } = at;
     let mut sums = [[s.splat(0.0); VECTORS]; ROWS];
     // SAFETY: the caller's contract, for every access below.
     unsafe {

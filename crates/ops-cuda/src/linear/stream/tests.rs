@@ -46,13 +46,13 @@ fn granite_blocks_share_an_sm_only_with_the_other_kind_on_hopper() {
         for ([from, _], [_, onto]) in
             shares.into_iter().flat_map(|from| shares.map(|onto| (from, onto)))
         {
-            assert_eq!((from.place, onto.place), (Place::From, Place::Onto));
+            assert_eq!((from.place, onto.place), (Residency::From, Residency::Onto));
             assert!(fit(from, onto) && !fit(from, from), "{tokens}: {from:?} {onto:?}");
         }
     }
     // A call with few weights needs no exclusion.
     let little = Share::of(&call([1, 128, 4096], false), &gpu(hopper)).unwrap();
-    assert!(little.place == Place::From && 2 * little.bytes < 228 << 10, "{little:?}");
+    assert!(little.place == Residency::From && 2 * little.bytes < 228 << 10, "{little:?}");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use super::PACKET;
 /// Progress of the first stage's reads of global memory, which decides whether a later stage may overwrite that
 /// memory. Blocks share no barrier: a slow one may still read while others are several stages ahead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Read {
+enum ReadProgress {
     /// Some block may still read.
     Maybe,
     /// Each block that reads has sent packets after its reads.
@@ -18,7 +18,7 @@ enum Read {
     Unknown,
 }
 
-impl Read {
+impl ReadProgress {
     /// The state after a stage of this kind. `waits_for_all`: it waits for all outputs of the previous stage.
     fn after(self, kind: Kind, waits_for_all: bool) -> Self {
         // Every block reads the x of a norm and a router's logits, but only some blocks have output columns there. In
@@ -40,13 +40,13 @@ pub(super) struct Launched {
     pub(super) records: Vec<Record>,
     /// Number of stages in earlier launches.
     before: usize,
-    read: Read,
+    read: ReadProgress,
 }
 
 impl Launched {
     /// A launch that starts with these records; the first reads memory.
     pub(super) fn new(records: &[Record], before: usize, packets: &impl Fn(usize) -> u64) -> Self {
-        let mut made = Self { records: Vec::new(), before, read: Read::Maybe };
+        let mut made = Self { records: Vec::new(), before, read: ReadProgress::Maybe };
         for record in records {
             made.push(record, packets);
         }
@@ -59,10 +59,10 @@ impl Launched {
     }
 
     /// Fuses a router into the preceding norm; returns whether that is possible.
-    pub(super) fn takes_in(&mut self, records: &[Record]) -> bool {
+    pub(super) fn fuse_router(&mut self, records: &[Record]) -> bool {
         let [router] = records else { return false };
         self.is_clear(router, self.read)
-            && self.records.last_mut().is_some_and(|norm| norm.takes_in(router))
+            && self.records.last_mut().is_some_and(|norm| norm.fuse_router(router))
     }
 
     /// Appends these records; returns whether that is possible.
@@ -88,11 +88,11 @@ impl Launched {
     /// Two alternating residual stream buffers satisfy this. A layer's experts read what the next layer's experts
     /// write, but these stages assign columns to threads identically, so each thread orders its own accesses. The
     /// launch's first stage reads x with other threads, but all blocks have passed it by then.
-    fn is_clear(&self, record: &Record, read: Read) -> bool {
+    fn is_clear(&self, record: &Record, read: ReadProgress) -> bool {
         let first = self.records.first().map(Record::read_memory).unwrap_or_default();
         let overwrites =
             record.stored().iter().any(|stored| first.iter().any(|x| stored.overlaps(x)));
-        (read == Read::Waited || !overwrites)
+        (read == ReadProgress::Waited || !overwrites)
             && self.records.iter().all(|ahead| record.shares_with(ahead))
     }
 

@@ -14,7 +14,7 @@ struct OutputColumns {
 }
 
 /// Input columns of a stage.
-struct Read {
+struct StageInput {
     /// The fields with their address and with the address of their packets.
     field: &'static str,
     packets: &'static str,
@@ -104,16 +104,16 @@ impl Record {
     }
 
     /// Inputs that are outputs of other stages.
-    fn reads(&self) -> Vec<Read> {
-        let read = |field, packets, width| Read { field, packets, width, wide: false };
-        let x = |wide| Read { wide, ..read("x", "x_packets", self.number("inputs")) };
+    fn reads(&self) -> Vec<StageInput> {
+        let read = |field, packets, width| StageInput { field, packets, width, wide: false };
+        let x = |wide| StageInput { wide, ..read("x", "x_packets", self.number("inputs")) };
         match self.kind {
             // See FORM in `phase.cuh`.
             Kind::Linear => return vec![x(self.number("form") & 2 != 0)],
             Kind::Norm => return vec![x(self.normalises())],
             Kind::Up => {
                 let logits = read("logits", "logits_packets", self.experts.of);
-                return vec![x(false), Read { wide: true, ..logits }];
+                return vec![x(false), StageInput { wide: true, ..logits }];
             }
             // Reads the packets of the gate and up projections, its predecessor in the same call.
             Kind::Down => return Vec::new(),
@@ -153,7 +153,7 @@ impl Record {
         }
         let (wide, made) = (ahead.is_wide(), ahead.makes());
         let size = if wide { DType::F32.bytes() } else { DType::Bf16.bytes() };
-        let place = |Read { field, packets, width, wide: in_f32 }: Read| {
+        let place = |StageInput { field, packets, width, wide: in_f32 }: StageInput| {
             let address = self.address(field);
             let of = made.iter().find(|made| {
                 let end = made.address + (made.width * size) as u64;
@@ -168,7 +168,7 @@ impl Record {
     }
 
     /// Fuses a router into the norm that computes its x; returns whether that is possible.
-    pub(super) fn takes_in(&mut self, router: &Self) -> bool {
+    pub(super) fn fuse_router(&mut self, router: &Self) -> bool {
         let both = [&*self, router].iter().all(|of| of.kind == Kind::Norm);
         let fits = both
             && self.normalises()
@@ -205,7 +205,7 @@ impl Record {
 
     /// The address ranges of inputs that are read from global memory instead of packets.
     pub(super) fn read_memory(&self) -> Vec<Range<u64>> {
-        let range = |Read { field, width, wide, .. }: Read| {
+        let range = |StageInput { field, width, wide, .. }: StageInput| {
             let size = if wide { DType::F32.bytes() } else { DType::Bf16.bytes() };
             self.address(field)..self.address(field) + (width * size) as u64
         };

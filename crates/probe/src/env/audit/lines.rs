@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 /// One distribution's RECORD.
-pub(crate) struct Listed<'a> {
+pub(crate) struct RecordText<'a> {
     /// The distribution's name.
     pub(crate) dist: &'a str,
     /// The content of INSTALLER.
@@ -41,7 +41,7 @@ pub(super) struct Line<'a> {
     pub(super) bytes: Option<u64>,
 }
 
-impl Listed<'_> {
+impl RecordText<'_> {
     /// Files of conda were changed after RECORD (its prefix in scripts and settings), and Debian installs scripts
     /// elsewhere than in RECORD.
     fn by_pip(&self) -> bool {
@@ -150,7 +150,7 @@ mod tests {
     fn programs_in_bin_are_listed_only_if_pip_or_uv_installed_them() {
         let text = "distro/distro.py,sha256=a,9\nscripts-3.10/distro,sha256=b,9\n../../../bin/distro,sha256=c,9\n";
         let paths = |installer| {
-            let listed = Listed { dist: "distro", installer, text, written: None };
+            let listed = RecordText { dist: "distro", installer, text, written: None };
             let lines = listed.lines();
             lines.lines.iter().map(|line| line.path.to_string()).collect::<Vec<_>>()
         };

@@ -2,7 +2,7 @@
 
 use super::super::lexer::{Kind, Token};
 use super::super::module::{Alias, Dynamic, NestedImport, Origin, Statement};
-use super::{Place, Reader, bind};
+use super::{Reader, StatementContext, bind};
 
 impl<'a> Reader<'a> {
     /// Imports and `global` in a function's lines.
@@ -23,7 +23,11 @@ impl<'a> Reader<'a> {
                             tokens[index + 1..].iter().take_while(|it| self.lines.text(it) != ";")
                         {
                             if name.kind == Kind::Name {
-                                bind(&mut self.module, self.lines.text(name), Place::MODULE);
+                                bind(
+                                    &mut self.module,
+                                    self.lines.text(name),
+                                    StatementContext::MODULE,
+                                );
                             }
                         }
                     }
@@ -39,7 +43,7 @@ impl<'a> Reader<'a> {
     pub(super) fn import(
         &mut self,
         tokens: &'a [Token],
-        place: Option<Place>,
+        place: Option<StatementContext>,
         body: &mut Vec<Statement>,
     ) {
         let line = tokens[0].line;
@@ -108,7 +112,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn bind_import(&mut self, name: &str, alias: Alias, place: Place) {
+    fn bind_import(&mut self, name: &str, alias: Alias, place: StatementContext) {
         if name == "__getattr__" && !place.class {
             self.module.dynamic = self.module.dynamic.max(Dynamic::Open);
         }

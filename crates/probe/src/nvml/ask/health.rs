@@ -2,7 +2,7 @@
 //! value is not a problem and is omitted.
 
 use super::super::{GpuPair, Health};
-use super::Teller;
+use super::NvmlWriter;
 use facts::{EccCounts, NvLink, PcieLink, PciePath, RemappedRows};
 use nvml_wrapper::Device;
 use nvml_wrapper::enum_wrappers::device::{
@@ -21,7 +21,7 @@ const RATES: [u32; 2] = [NVML_FI_DEV_NVLINK_GET_SPEED, NVML_FI_DEV_NVLINK_SPEED_
 /// The placeholder for the remote address of a link in a virtual machine.
 const HIDDEN: &str = "FFFFFFFF:FF:FF.0";
 
-impl<W: Write> Teller<'_, W> {
+impl<W: Write> NvmlWriter<'_, W> {
     pub(super) fn health(&mut self, device: &Device, of: &str) {
         let mut health = Health::default();
         self.key("asking", &format!("nvmlDeviceGetCurrPcieLinkGeneration{of}"));

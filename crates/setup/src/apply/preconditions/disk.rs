@@ -1,7 +1,7 @@
 //! Disk space: in the cache and next to the environment.
 
 use super::super::download::SelectedFile;
-use super::super::places::Places;
+use super::super::places::ApplyPaths;
 use super::super::{ApplyError, UnmetPrecondition};
 use super::mib;
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ pub(super) fn check(
     files: &[SelectedFile],
     to_fetch: u64,
     cache: &Path,
-    places: &Places,
+    places: &ApplyPaths,
     unmet: &mut Vec<UnmetPrecondition>,
 ) -> Result<u64, ApplyError> {
     let unpacked = UNPACKED * files.iter().filter_map(|file| file.bytes).sum::<u64>();

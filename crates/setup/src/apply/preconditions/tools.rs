@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 /// How sources are built.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(in crate::apply) struct Building {
+pub(in crate::apply) struct BuildSettings {
     /// Number of sources to build.
     pub(in crate::apply) count: usize,
     /// Parallel compile jobs.
@@ -28,8 +28,8 @@ pub(super) fn check(
     machine: &Machine,
     python: Option<&Path>,
     unmet: &mut Vec<UnmetPrecondition>,
-) -> Building {
-    let mut building = Building { count: builds(plan).count(), ..Building::default() };
+) -> BuildSettings {
+    let mut building = BuildSettings { count: builds(plan).count(), ..BuildSettings::default() };
     let mut said = BTreeSet::new();
     for (package, recipe) in builds(plan) {
         for needed in recipe.system_requires.iter().filter(|it| said.insert(it.as_str())) {

@@ -22,7 +22,7 @@ const ADDED: usize = 8;
 const FEW: usize = 3;
 
 /// An environment, and the folder of weights that its models read.
-pub(super) struct Contest {
+pub(super) struct PeerComparison {
     environment: Environment,
     folder: PathBuf,
     /// Random weights, written for the packages.
@@ -31,7 +31,7 @@ pub(super) struct Contest {
     answers: Vec<(SpeedTest, Vec<f32>)>,
 }
 
-impl Contest {
+impl PeerComparison {
     /// Starts the environment of the arguments, if they name one, and writes random weights, so that both sides read
     /// the same files.
     pub(super) fn start(

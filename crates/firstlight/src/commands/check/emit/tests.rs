@@ -11,9 +11,9 @@ fn check(arguments: &[&str]) -> anyhow::Result<String> {
 
 #[test]
 fn every_kind_is_complete_and_its_command_parses() {
-    for kind in Emitted::value_variants() {
+    for kind in ClusterFile::value_variants() {
         let name = kind.to_possible_value().unwrap().get_name().to_owned();
-        let certified = matches!(kind, Emitted::SlurmProlog | Emitted::InitContainer);
+        let certified = matches!(kind, ClusterFile::SlurmProlog | ClusterFile::InitContainer);
         let ops: &[&str] = if certified { &[] } else { &["--op", "ssd,kda"] };
         let emit = ["--emit", &name, "--nodes", "4", "--image", "registry/firstlight:1"];
         let got = check(&[&emit[..], ops].concat()).unwrap();

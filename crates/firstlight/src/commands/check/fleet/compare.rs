@@ -1,6 +1,6 @@
 //! Reads, compares and reports the run folders of all ranks.
 
-use super::leader::Known;
+use super::leader::RankState;
 use crate::Outcome;
 use crate::commands::check::stack::STACK_FILE;
 use crate::run_files::{RunFiles, read_json};
@@ -11,13 +11,13 @@ use report::{FLEET_FILE, Run, Verdict, fleet_report};
 use std::path::Path;
 
 /// The result of the comparison.
-pub(super) struct Compared {
+pub(super) struct FleetComparison {
     pub(super) report: FleetReport,
     pub(super) outcome: Outcome,
 }
 
 /// The content of one rank's folder, and of those of its further GPUs.
-struct Read {
+struct RankFiles {
     files: RunFiles,
     gpus: Vec<(GpuPart, Option<RunFiles>)>,
     stack: Option<StackReport>,
@@ -28,9 +28,9 @@ struct Read {
 pub(super) fn of<'a>(
     launcher: &str,
     out: &Path,
-    known: impl Iterator<Item = &'a mut Known>,
+    known: impl Iterator<Item = &'a mut RankState>,
     because: Option<&str>,
-) -> Compared {
+) -> FleetComparison {
     let mut unclear = false;
     let mut bad = false;
     let read: Vec<_> = known
@@ -84,10 +84,10 @@ pub(super) fn of<'a>(
         (false, true) => Outcome::Unclear,
         (false, false) => Outcome::Good,
     };
-    Compared { report, outcome }
+    FleetComparison { report, outcome }
 }
 
-fn read(folder: &Path) -> anyhow::Result<Read> {
+fn read(folder: &Path) -> anyhow::Result<RankFiles> {
     let files = RunFiles::read(folder)?;
     let parts = files.gpus.iter().flat_map(|gpus| gpus.gpus.iter().cloned());
     let gpus = parts
@@ -99,10 +99,10 @@ fn read(folder: &Path) -> anyhow::Result<Read> {
             Ok((part, files))
         })
         .collect::<anyhow::Result<Vec<_>>>()?;
-    Ok(Read { files, gpus, stack: read_json(folder, STACK_FILE)? })
+    Ok(RankFiles { files, gpus, stack: read_json(folder, STACK_FILE)? })
 }
 
-fn fill(part: &mut RankPart, read: &Read) {
+fn fill(part: &mut RankPart, read: &RankFiles) {
     let (Some(manifest), Some(doctor)) = (&read.files.manifest, &read.files.doctor) else { return };
     part.host.clone_from(&manifest.host);
     part.not_run.extend(manifest.not_run.iter().cloned());
@@ -120,7 +120,7 @@ fn fill(part: &mut RankPart, read: &Read) {
 }
 
 /// The GPUs and the processor of a rank.
-fn devices(read: &Read) -> Vec<GpuRows<'_>> {
+fn devices(read: &RankFiles) -> Vec<GpuRows<'_>> {
     let mut devices = Vec::new();
     for (part, files) in &read.gpus {
         // The rows of the first GPU are in the run folder itself.

@@ -51,7 +51,7 @@ fn list(root: &Path, folder: &Path, files: &mut Vec<String>) -> anyhow::Result<(
 }
 
 /// A run folder that is being received.
-pub(super) struct Arriving {
+pub(super) struct IncomingFolder {
     folder: PathBuf,
     files: usize,
     bytes: u64,
@@ -65,7 +65,7 @@ struct Open {
     read: u64,
 }
 
-impl Arriving {
+impl IncomingFolder {
     pub(super) fn into(folder: PathBuf) -> Self {
         Self { folder, files: 0, bytes: 0, now: None }
     }
@@ -151,7 +151,7 @@ mod tests {
     #[test]
     fn files_arrive_whole_or_not_at_all() {
         let folder = tempfile::tempdir().unwrap();
-        let mut arriving = Arriving::into(folder.path().to_owned());
+        let mut arriving = IncomingFolder::into(folder.path().to_owned());
         arriving.file(sent("gpu-1/a.csv", b"abcd")).unwrap();
         arriving.data(b"ab").unwrap();
         arriving.data(b"cd").unwrap();
@@ -167,7 +167,7 @@ mod tests {
     fn rejects_unexpected_and_damaged_files() {
         let check = |files: &[(FileHeader, &[u8])], words: &str| {
             let folder = tempfile::tempdir().unwrap();
-            let mut arriving = Arriving::into(folder.path().join("run"));
+            let mut arriving = IncomingFolder::into(folder.path().join("run"));
             let mut all = || -> Result<(), String> {
                 for (sent, content) in files {
                     let FileHeader { path, bytes, sha256 } = sent;

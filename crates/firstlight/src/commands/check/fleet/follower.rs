@@ -2,7 +2,8 @@
 
 use super::wire::{Kind, Link, read, record, same};
 use super::{
-    Checking, Done, Ends, LOOK, RankSettings, Start, Verdict, folder, of_done, of_hello, of_start,
+    Done, Ends, LOOK, RankSettings, RunningCheck, Start, Verdict, folder, of_done, of_hello,
+    of_start,
 };
 use crate::Outcome;
 use crate::failure::Failure;
@@ -18,7 +19,7 @@ const PAUSE: Duration = Duration::from_millis(200);
 const CHALLENGE: usize = 64;
 
 pub(super) fn run(own: &RankSettings) -> anyhow::Result<Outcome> {
-    let (stream, challenge) = meet(own)?;
+    let (stream, challenge) = connect(own)?;
     let link = Link::over(stream)?;
     let start: Start = match wait(own, &link, || None::<()>)? {
         FirstMessage::Frame(Kind::Start, content) => {
@@ -32,7 +33,7 @@ pub(super) fn run(own: &RankSettings) -> anyhow::Result<Outcome> {
     let left = start.millis.map(Duration::from_millis);
     let place = tempfile::tempdir()?;
     let run = place.path().join("run");
-    let mut checking = Checking::start(&run, start.gpus.as_deref(), left, own.limit)?;
+    let mut checking = RunningCheck::start(&run, start.gpus.as_deref(), left, own.limit)?;
     let (code, broke) = match wait(own, &link, || checking.ended())? {
         FirstMessage::Else(ended) => ended,
         FirstMessage::Frame(..) => {
@@ -62,7 +63,7 @@ pub(super) fn run(own: &RankSettings) -> anyhow::Result<Outcome> {
 }
 
 /// Connects to rank 0, which may start later than this rank, and sends this rank's identity.
-fn meet(own: &RankSettings) -> anyhow::Result<(TcpStream, Vec<u8>)> {
+fn connect(own: &RankSettings) -> anyhow::Result<(TcpStream, Vec<u8>)> {
     let until = own.meeting_deadline();
     let (leader, port) = (&own.rank.leader, own.rank.port);
     loop {

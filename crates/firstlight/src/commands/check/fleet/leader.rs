@@ -2,13 +2,13 @@
 
 mod connection;
 
-use super::{Checking, Ends, LOOK, RankSettings, Start, Verdict, compare, of_start, shares};
+use super::{Ends, LOOK, RankSettings, RunningCheck, Start, Verdict, compare, of_start, shares};
 use crate::Outcome;
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::redact::Redaction;
 use crate::run_folder::{self, RunFolder};
-use connection::{Event, Far, accept};
+use connection::{Event, RemoteRank, accept};
 use facts::RankPart;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -24,7 +24,7 @@ const TIMES: u32 = 2;
 const GOODBYE: Duration = Duration::from_secs(2);
 
 /// The state of a rank.
-pub(super) struct Known {
+pub(super) struct RankState {
     pub(super) part: RankPart,
     /// Exit status of its check; `None` while it runs, and if it did not finish.
     pub(super) code: Option<i32>,
@@ -35,9 +35,9 @@ pub(super) struct Known {
 struct Fleet<'a> {
     own: RankSettings,
     out: &'a Path,
-    far: BTreeMap<u32, Far>,
+    far: BTreeMap<u32, RemoteRank>,
     events: Receiver<Event>,
-    known: Vec<Known>,
+    known: Vec<RankState>,
     began: Instant,
 }
 
@@ -50,7 +50,7 @@ pub(super) fn run(own: RankSettings, out: &Path, output: &Output) -> anyhow::Res
     let mut folder = RunFolder::create(Some(out), &own.hello.host, Redaction::from_environment())?;
     let (send, events) = channel();
     accept(listener, &own, out, send);
-    let known = (0..own.rank.size).map(|rank| Known {
+    let known = (0..own.rank.size).map(|rank| RankState {
         part: RankPart { rank, ..RankPart::default() },
         code: None,
         done: false,
@@ -71,7 +71,7 @@ pub(super) fn run(own: RankSettings, out: &Path, output: &Output) -> anyhow::Res
             "fleet: {size} ranks by {launcher}; rank 0 listens on {leader}:{port}"
         ))?;
     }
-    let ended = fleet.meet(until).and_then(|()| fleet.check());
+    let ended = fleet.wait_for_ranks(until).and_then(|()| fleet.check());
     folder.note(&match &ended {
         Ok(()) => "every rank has finished".to_owned(),
         Err(FleetFailure(why)) => why.clone(),
@@ -102,7 +102,7 @@ pub(super) fn run(own: RankSettings, out: &Path, output: &Output) -> anyhow::Res
     if ended.is_ok() {
         fleet.tell(super::wire::Kind::Verdict, &Verdict { code });
     }
-    fleet.goodbye();
+    fleet.flush_messages();
     said?;
     match ended {
         Ok(()) => Ok(outcome),
@@ -126,7 +126,7 @@ fn listen(port: u16) -> anyhow::Result<TcpListener> {
 
 impl Fleet<'_> {
     /// Waits until every rank is connected.
-    fn meet(&mut self, until: Instant) -> Result<(), FleetFailure> {
+    fn wait_for_ranks(&mut self, until: Instant) -> Result<(), FleetFailure> {
         while self.far.len() + 1 < self.known.len() {
             match self.events.recv_timeout(LOOK) {
                 Ok(Event::Joined(far)) => {
@@ -177,7 +177,7 @@ impl Fleet<'_> {
         }
         let began = Instant::now();
         let gpus = shares.first().and_then(Option::as_deref);
-        let started = Checking::start(&self.out.join("rank-0"), gpus, left, self.own.limit);
+        let started = RunningCheck::start(&self.out.join("rank-0"), gpus, left, self.own.limit);
         let mut checking = match started {
             Ok(checking) => Some(checking),
             Err(error) => return Err(FleetFailure(format!("rank 0 cannot check: {error:#}"))),
@@ -200,7 +200,7 @@ impl Fleet<'_> {
                 }
                 Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
             }
-            if let Some((code, broke)) = checking.as_mut().and_then(Checking::ended) {
+            if let Some((code, broke)) = checking.as_mut().and_then(RunningCheck::ended) {
                 checking = None;
                 let known = &mut self.known[0];
                 (known.done, known.code, known.part.broke) = (true, code, broke);
@@ -236,7 +236,7 @@ impl Fleet<'_> {
     }
 
     /// Waits a moment for the last messages to be sent.
-    fn goodbye(self) {
+    fn flush_messages(self) {
         let until = Instant::now() + GOODBYE;
         let mut there = self.far;
         // A rank closes its connection after receiving the message.

@@ -14,7 +14,7 @@ pub(super) const NOTHING: &str = "nothing changed";
 pub(super) struct Fixes {
     pub(super) schema: u32,
     pub(super) plan: Vec<Step>,
-    pub(super) environments: Vec<Mended>,
+    pub(super) environments: Vec<FixResult>,
 }
 
 /// The step for one finding.
@@ -32,7 +32,7 @@ pub(super) struct Step {
 
 /// The result for one environment.
 #[derive(Serialize)]
-pub(super) struct Mended {
+pub(super) struct FixResult {
     pub(super) environment: String,
     /// The resolved commands.
     pub(super) commands: Vec<String>,
@@ -45,11 +45,11 @@ pub(super) struct Mended {
     /// Modules that could not be imported before.
     pub(super) mended: Vec<String>,
     /// Modules that cannot be imported now.
-    pub(super) broken: Vec<Broken>,
+    pub(super) broken: Vec<BrokenImport>,
 }
 
 #[derive(Serialize)]
-pub(super) struct Broken {
+pub(super) struct BrokenImport {
     pub(super) module: String,
     pub(super) error: String,
 }

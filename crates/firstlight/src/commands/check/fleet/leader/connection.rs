@@ -1,7 +1,7 @@
 //! One connection of rank 0: authenticates a rank and receives its messages. Connections that cannot prove to belong to
 //! this job are ignored.
 
-use crate::commands::check::fleet::folder::{Arriving, seal};
+use crate::commands::check::fleet::folder::{IncomingFolder, seal};
 use crate::commands::check::fleet::wire::{
     Frame, Kind, Link, SILENCE, drawn, read, record, same, write,
 };
@@ -20,19 +20,19 @@ const STRAY: u32 = 32;
 
 /// Events from connections to rank 0.
 pub(super) enum Event {
-    Joined(Far),
+    Joined(RemoteRank),
     /// A rank's check has ended, and its run folder was received.
     Done(u32, Done),
     Lost(u32, String),
 }
 
 /// A connected rank.
-pub(super) struct Far {
+pub(super) struct RemoteRank {
     pub(super) hello: Hello,
     out: SyncSender<Frame>,
 }
 
-impl Far {
+impl RemoteRank {
     pub(super) fn say(&self, kind: Kind, record: &impl Serialize) {
         let _ = self.out.send((kind, serde_json::to_vec(record).unwrap_or_default()));
     }
@@ -49,7 +49,7 @@ struct FleetState {
 
 /// Accepts connections for the lifetime of this process.
 pub(super) fn accept(listener: TcpListener, own: &RankSettings, out: &Path, send: Sender<Event>) {
-    let known = Arc::new(Known {
+    let known = Arc::new(FleetIdentity {
         version: own.hello.version.clone(),
         size: own.rank.size,
         job: own.rank.job.clone(),
@@ -74,14 +74,14 @@ pub(super) fn accept(listener: TcpListener, own: &RankSettings, out: &Path, send
 fn serve(mut stream: TcpStream, known: &FleetState, send: &Sender<Event>) {
     let challenge = drawn();
     // A foreign connection is not an event of any rank.
-    let Some(hello) = greeted(&mut stream, &challenge, known) else { return };
+    let Some(hello) = authenticated(&mut stream, &challenge, known) else { return };
     let Ok(link) = Link::over(stream) else { return };
     if let Some(why) = refused(&hello, known) {
         return link.say(Kind::Ends, &Ends { why });
     }
-    let Some(out) = link.way_out() else { return };
+    let Some(out) = link.frame_sender() else { return };
     let rank = hello.rank;
-    if send.send(Event::Joined(Far { hello, out })).is_err() {
+    if send.send(Event::Joined(RemoteRank { hello, out })).is_err() {
         return;
     }
     let event = match arrives(rank, &link, &challenge, known) {
@@ -101,7 +101,7 @@ fn serve(mut stream: TcpStream, known: &FleetState, send: &Sender<Event>) {
 }
 
 /// The rank that connected, once it is authenticated.
-fn greeted(stream: &mut TcpStream, challenge: &[u8], known: &FleetState) -> Option<Hello> {
+fn authenticated(stream: &mut TcpStream, challenge: &[u8], known: &FleetState) -> Option<Hello> {
     stream.set_read_timeout(Some(SILENCE)).ok()?;
     stream.set_write_timeout(Some(SILENCE)).ok()?;
     write(stream, Kind::Challenge, challenge).ok()?;
@@ -129,9 +129,13 @@ fn refused(hello: &Hello, known: &FleetState) -> Option<String> {
 }
 
 /// Receives the run folder, which gets its name once it is complete.
-fn arrives(rank: u32, link: &Link, challenge: &[u8], known: &FleetState) -> Result<Done, String> {
+fn arrives(
+    rank: u32,
+    link: &Link,
+    challenge: &[u8],
+    known: &FleetState) -> Result<Done, String> {
     let place = known.out.join(format!(".rank-{rank}"));
-    let mut arriving = Arriving::into(place.clone());
+    let mut arriving = IncomingFolder::into(place.clone());
     loop {
         let told = link
             .told

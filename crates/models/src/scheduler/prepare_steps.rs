@@ -1,15 +1,15 @@
-//! Prepares steps ahead of time: an engine that captures graphs is slower in the first step of a size.
+//! Prepares steps in advance, because the first step of a size is slower on an engine that captures CUDA graphs.
 
 use super::{ActiveRequest, Scheduler};
 use crate::ModelError;
 
-/// Longest sequences of steps prepared while idle: short conversations first, then longer ones. Steps of longer
-/// sequences are prepared while their prompts are prefilled.
+/// Maximum sequence lengths, in tokens, of steps that are prepared while the engine is idle: short conversations first, then
+/// longer ones. Steps of longer sequences are prepared while their prompts are prefilled.
 const LONGEST: [usize; 2] = [1 << 10, 1 << 11];
 
 impl Scheduler<'_> {
-    /// Prepares a step, or host memory for copies, while idle; returns whether there may be more to prepare. Each step
-    /// is prepared once: one that the engine evicted since then is prepared when it is needed.
+    /// Prepares one step, or host memory for swapping, while the engine is idle; returns whether there may be more to prepare.
+    /// Each step is prepared once here: if the engine evicts it, it is prepared again when it is needed.
     ///
     /// If the device fails here, the next step fails too and reports it.
     pub fn prepare(&mut self) -> bool {
@@ -24,7 +24,7 @@ impl Scheduler<'_> {
         self.engine.reserve_more()
     }
 
-    /// Sizes of the steps that most requests take part in: number of sequences, and tokens of the longest.
+    /// Sizes of the decode steps to prepare: number of sequences (powers of two and the maximum), and tokens of the longest.
     fn steady_steps(&self) -> Vec<[usize; 2]> {
         let most = self.engine.architecture().context.min(self.engine.pages().tokens());
         let doubles = std::iter::successors(Some(1usize), |count| count.checked_mul(2));
@@ -36,25 +36,25 @@ impl Scheduler<'_> {
         longest.into_iter().flat_map(of).collect()
     }
 
-    /// Prepares the step in which requests that finish prefilling next will decode, for `decoding` sequences and prompt
-    /// chunks of this size; returns whether that took this step's time. Otherwise the decoding sequences would wait for
-    /// the preparation in addition to the step.
+    /// Prepares the step of the `decoding` sequences together with those whose prompts the next chunk, of `room` tokens,
+    /// completes; returns whether a step was prepared, which takes the place of this step. Otherwise the decoding sequences
+    /// would later wait for the preparation in addition to their step.
     pub(super) fn prepare_for_joining_requests(
         &mut self,
         decoding: usize,
         room: usize,
     ) -> Result<bool, ModelError> {
-        let reading = || self.running.iter().filter(|live| live.reads());
-        if decoding == 0 || reading().next().is_none() {
+        let prefilling = || self.running.iter().filter(|live| live.prefills());
+        if decoding == 0 || prefilling().next().is_none() {
             return Ok(false);
         }
-        let fit = reading().scan(room, |left, live| {
-            *left = left.checked_sub(live.unread())?;
+        let fit = prefilling().scan(room, |left, live| {
+            *left = left.checked_sub(live.pending_tokens())?;
             Some(())
         });
         let joining = fit.count().max(1);
-        let stays = |live: &&ActiveRequest| live.decodes();
-        let longest = self.running.iter().filter(stays).chain(reading().take(joining));
+        let decodes = |live: &&ActiveRequest| live.decodes();
+        let longest = self.running.iter().filter(decodes).chain(prefilling().take(joining));
         let longest = longest.map(ActiveRequest::tokens).max().unwrap_or(0);
         self.engine.prepare(decoding + joining, longest + 1)
     }

@@ -7,7 +7,7 @@ use ops::ssd::SsdOp;
 use ops::{DType, Settings, Tensor, TensorMap};
 
 /// The same call with its states rounded to bfloat16 and stored in a type.
-fn held(tensors: &TensorMap, dtype: DType) -> TensorMap {
+fn with_states_in(tensors: &TensorMap, dtype: DType) -> TensorMap {
     let mut tensors = tensors.clone();
     if let Some(states) = tensors.get_mut("initial_state") {
         *states = states.cast(DType::Bf16).cast(dtype);
@@ -17,9 +17,9 @@ fn held(tensors: &TensorMap, dtype: DType) -> TensorMap {
 
 /// Every variant gives the same outputs as with the same states in float32, and the same final states, rounded to nearest.
 #[test]
-fn the_first_states_are_exact_and_the_last_are_rounded_once() {
-    let of = Ssd { heads: 4, groups: 2, p: 20, n: 33, d: 1, z: true, ..Ssd::default() };
-    let plain = Case { name: "states in bfloat16", ..Case::of(of) };
+fn bf16_states_are_read_exactly_and_rounded_once() {
+    let params = Ssd { heads: 4, groups: 2, p: 20, n: 33, d: 1, z: true, ..Ssd::default() };
+    let plain = Case { name: "states in bfloat16", ..Case::with(params) };
     let pool = Some((7, vec![5, -1, 0, 2]));
     for case in [
         Case { tokens: vec![70], ..plain.clone() },
@@ -32,7 +32,7 @@ fn the_first_states_are_exact_and_the_last_are_rounded_once() {
         let settings = Settings::new().with("chunk_size", 48);
         let of = |dtype: DType| {
             let settings = settings.clone().with("state_dtype", dtype.as_str());
-            launch_all(&SsdOp, &held(&tensors, dtype), &settings)
+            launch_all(&SsdOp, &with_states_in(&tensors, dtype), &settings)
         };
         for ((variant, wide), (_, narrow)) in of(DType::F32).into_iter().zip(of(DType::Bf16)) {
             let bits = |tensor: &Tensor| -> Vec<u64> {

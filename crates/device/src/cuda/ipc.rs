@@ -1,18 +1,18 @@
-//! Memory of one GPU that kernels of other processes write to (CUDA IPC).
+//! GPU memory shared between processes (CUDA IPC): kernels of one process write to memory of another.
 #![allow(unsafe_code)] // Calls of the driver.
 
 use super::context::Context;
-use super::driver::SharedHandle;
+use super::driver::IpcHandle;
 use super::{Buffer, Cuda, DeviceError};
 use std::sync::Arc;
 
-/// Size of an IPC handle.
-pub const SHARED_HANDLE_BYTES: usize = 64;
+/// Size of an IPC handle (`CUipcMemHandle`) in bytes.
+pub const IPC_HANDLE_BYTES: usize = 64;
 
 /// `CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS`.
-const ENABLE_PEERS: u32 = 1;
+const LAZY_PEER_ACCESS: u32 = 1;
 
-/// Memory of another process, on its GPU.
+/// Memory that another process allocated on its GPU, opened in this process.
 #[derive(Debug)]
 pub struct PeerBuffer {
     buffer: Arc<Buffer>,
@@ -27,18 +27,18 @@ impl PeerBuffer {
 }
 
 impl Cuda {
-    /// An IPC handle by which other processes open a buffer; the buffer is the start of an allocation, and must outlive
-    /// them.
+    /// The IPC handle by which other processes open a buffer. The buffer must be the start of an allocation and outlive
+    /// their use of it.
     ///
     /// # Errors
     /// [`DeviceError`] of the driver, also if the system does not support IPC.
-    pub fn share(&self, buffer: &Buffer) -> Result<[u8; SHARED_HANDLE_BYTES], DeviceError> {
+    pub fn ipc_handle(&self, buffer: &Buffer) -> Result<[u8; IPC_HANDLE_BYTES], DeviceError> {
         let context = self.stream().context();
         let driver = context.enter()?;
-        let shared = driver.shared.ok_or_else(none)?;
-        let mut handle = SharedHandle([0; SHARED_HANDLE_BYTES]);
+        let ipc = driver.ipc.ok_or_else(unsupported)?;
+        let mut handle = IpcHandle([0; IPC_HANDLE_BYTES]);
         // SAFETY: the pointer is to a local that outlives the call, and the buffer lives.
-        let code = unsafe { (shared.handle)(&raw mut handle, buffer.address()) };
+        let code = unsafe { (ipc.handle)(&raw mut handle, buffer.address()) };
         context.check("cuIpcGetMemHandle", code)?;
         Ok(handle.0)
     }
@@ -47,17 +47,17 @@ impl Cuda {
     ///
     /// # Errors
     /// [`DeviceError`] of the driver: the GPUs have no peer access, or the process has ended.
-    pub fn open_shared(
+    pub fn open_ipc_handle(
         &self,
-        handle: [u8; SHARED_HANDLE_BYTES],
+        handle: [u8; IPC_HANDLE_BYTES],
         bytes: usize,
     ) -> Result<PeerBuffer, DeviceError> {
         let context = self.stream().context();
         let driver = context.enter()?;
-        let shared = driver.shared.ok_or_else(none)?;
+        let ipc = driver.ipc.ok_or_else(unsupported)?;
         let mut address = 0;
         // SAFETY: the pointer is to a local that outlives the call.
-        let code = unsafe { (shared.open)(&raw mut address, SharedHandle(handle), ENABLE_PEERS) };
+        let code = unsafe { (ipc.open)(&raw mut address, IpcHandle(handle), LAZY_PEER_ACCESS) };
         context.check("cuIpcOpenMemHandle", code)?;
         // SAFETY: the driver has mapped the other process's whole allocation until it is closed.
         let buffer = Arc::new(unsafe { self.borrow_buffer(address, bytes) });
@@ -65,17 +65,17 @@ impl Cuda {
     }
 }
 
-fn none() -> DeviceError {
-    DeviceError::refused("the driver shares no memory between processes")
+fn unsupported() -> DeviceError {
+    DeviceError::refused("the driver does not support CUDA IPC")
 }
 
 impl Drop for PeerBuffer {
     fn drop(&mut self) {
         if let Ok(driver) = self.context.enter()
-            && let Some(shared) = driver.shared
+            && let Some(ipc) = driver.ipc
         {
-            // SAFETY: opened in `open_shared`, closed once; launches that use it are done before.
-            unsafe { (shared.close)(self.buffer.address()) };
+            // SAFETY: opened in `open_ipc_handle`, closed once; launches that use it are done before.
+            unsafe { (ipc.close)(self.buffer.address()) };
         }
     }
 }

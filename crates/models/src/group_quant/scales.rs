@@ -12,7 +12,7 @@ impl IntegerValues<'_> {
     ///
     /// # Errors
     /// As [`IntegerValues::numbers`], and when a scale is NaN or infinite.
-    pub(crate) fn factors(
+    pub(crate) fn scales_and_zeros(
         &self,
         rows: Range<usize>,
         scales: &mut [f32],
@@ -51,7 +51,7 @@ impl IntegerValues<'_> {
         Ok(())
     }
 
-    /// [`Self::factors`] of consecutive rows of the whole weight, with all of its columns.
+    /// [`Self::scales_and_zeros`] of consecutive rows of the whole weight, with all of its columns.
     fn factors_of_run(
         &self,
         rows: Range<usize>,
@@ -76,7 +76,7 @@ impl IntegerValues<'_> {
                 return Ok(());
             }
             IntegerSource::Blocks(placed) => {
-                gguf::factors(placed, (self.shards, self.read), rows, (scales, zeros))?;
+                gguf::scales_and_zeros(placed, (self.shards, self.read), rows, (scales, zeros))?;
                 return self.finite(scales, self.path());
             }
             IntegerSource::File { scales, zeros, packing, .. } => (scales, zeros, *packing),
@@ -117,7 +117,7 @@ impl IntegerValues<'_> {
                     }
                 }
             }
-            Packing::Gptq { smaller } => {
+            Packing::Gptq { zeros_minus_one } => {
                 let across = self.of.rows.div_ceil(in_word);
                 for group in 0..groups {
                     let first = rows.start / in_word;
@@ -127,11 +127,11 @@ impl IntegerValues<'_> {
                     for (row, zeros) in rows.clone().zip(zeros.chunks_exact_mut(groups)) {
                         let word = words[row / in_word - first];
                         let bits = word >> (row % in_word * self.of.bits) & mask;
-                        zeros[group] = (bits as i32 + i32::from(smaller) - middle) as f32;
+                        zeros[group] = (bits as i32 + i32::from(zeros_minus_one) - middle) as f32;
                     }
                 }
             }
-            Packing::Gguf(_) | Packing::LookedUp | Packing::Mxfp4 => {}
+            Packing::Gguf(_) | Packing::BitsAndBytes | Packing::Mxfp4 => {}
             Packing::Awq => {
                 for group in 0..groups {
                     let read = self.interleaved(of_zeros, group, &rows)?;
@@ -148,7 +148,7 @@ impl IntegerValues<'_> {
     /// in GGUF files.
     ///
     /// # Errors
-    /// As [`IntegerValues::factors`], and when an offset is NaN or infinite.
+    /// As [`IntegerValues::scales_and_zeros`], and when an offset is NaN or infinite.
     pub(crate) fn offsets(
         &self,
         rows: Range<usize>,
@@ -156,7 +156,7 @@ impl IntegerValues<'_> {
         offsets: &mut [f32],
     ) -> Result<(), ModelError> {
         let IntegerSource::Blocks(placed) = &self.of.held else {
-            self.factors(rows, scales, offsets)?;
+            self.scales_and_zeros(rows, scales, offsets)?;
             let middle = self.of.middle() as f32;
             let both = offsets.iter_mut().zip(&*scales);
             both.for_each(|(offset, scale)| *offset = scale * (*offset + middle));

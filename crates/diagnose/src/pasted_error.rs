@@ -71,7 +71,7 @@ impl Need {
 
 impl Need {
     /// The evidence that this need is met.
-    pub(crate) fn seen(self, context: &Context) -> Vec<Evidence> {
+    pub(crate) fn evidence(self, context: &Context) -> Vec<Evidence> {
         let dist = |env: &PyEnv, name: &str| {
             let dist = env.dist(name)?;
             Some((format!("{name} {}", dist.version), dist.path.clone()))
@@ -147,14 +147,14 @@ impl Need {
 
 /// A pasted error, with the machine and the environments to diagnose it on.
 #[derive(Debug)]
-pub struct Seen<'a> {
+pub struct PastedError<'a> {
     pub(crate) context: Context<'a>,
     /// The whole text with single spaces; empty if a rule was requested by name.
     pub(crate) text: &'a str,
     pub(crate) words: Vec<(String, String)>,
 }
 
-impl<'a> Seen<'a> {
+impl<'a> PastedError<'a> {
     /// The machine.
     pub(crate) fn machine(&self) -> &'a Machine {
         self.context.machine
@@ -180,14 +180,14 @@ impl<'a> Seen<'a> {
 
 /// Whether the files here agree with a pasted error.
 #[derive(Debug)]
-pub struct Look {
+pub struct Observation {
     /// Whether they agree.
     pub agrees: bool,
     /// The observation and its source.
     pub evidence: Evidence,
 }
 
-impl Look {
+impl Observation {
     /// An answer with its evidence.
     pub(crate) fn new(agrees: bool, what: impl Into<String>, source: impl Into<String>) -> Self {
         Self { agrees, evidence: Evidence { what: what.into(), source: source.into() } }
@@ -223,7 +223,7 @@ mod tests {
     fn commands_target_the_environment_with_torch_or_the_path() {
         let machine = machines::a10();
         let envs = [env("/plain").build(), env("/v").uv().torch("2.9.1", None).build()];
-        let seen = |envs| Seen {
+        let seen = |envs| PastedError {
             context: Context { machine: &machine, envs },
             text: "",
             words: Vec::new(),
