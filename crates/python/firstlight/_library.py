@@ -107,7 +107,7 @@ def launches(device: int = -1) -> dict[str, int]:
 
 
 # Most handles of an op. If it is exceeded, the oldest one is closed, because settings can have any number of values.
-MOST_HANDLES = 1024
+MAX_HANDLES = 1024
 
 
 class Op:
@@ -140,7 +140,7 @@ class Op:
 
     def _forget(self) -> None:
         """Closes the oldest handles beyond the limit."""
-        while len(self.handles) > MOST_HANDLES:
+        while len(self.handles) > MAX_HANDLES:
             settings = next(iter(self.handles))
             library().fl_close(self.handles.pop(settings))
 

@@ -138,7 +138,7 @@ def is_untraceable(mask):
 
 
 _PATTERNS = []
-MOST_PATTERNS = 4
+MAX_PATTERNS = 4
 
 
 def pattern(mask, batch, queries, keys, causal):
@@ -177,7 +177,7 @@ def pattern(mask, batch, queries, keys, causal):
 
 def _remember(base, key, found):
     _PATTERNS.append((weakref.ref(base), key, found))
-    del _PATTERNS[:-MOST_PATTERNS]
+    del _PATTERNS[:-MAX_PATTERNS]
 
 
 def forget():

@@ -5,7 +5,7 @@ import json
 
 import torch
 from logits import ROUNDING, distance, firstlight, logits
-from tiny import MOST_PARAMETERS, _draw
+from tiny import MAX_PARAMETERS, _draw
 
 # Keys that determine the class and the type of its weights.
 NAMES = ("architectures", "model_type", "transformers_version", "dtype", "torch_dtype", "auto_map", "quantization_config")
@@ -76,7 +76,7 @@ def changes(program, model, config, folder, before):
             changed = type(model.config).from_dict(copy.deepcopy(variant))
             with torch.device("meta"):
                 count = sum(value.numel() for value in type(model)._from_config(copy.deepcopy(changed)).parameters())
-            if count > MOST_PARAMETERS / 10:
+            if count > MAX_PARAMETERS / 10:
                 continue
             torch.manual_seed(0)
             other = type(model)._from_config(changed)

@@ -11,7 +11,7 @@ from transformers.models.auto import configuration_auto, modeling_auto
 # The auto mappings whose classes have text inputs, in the order in which they are tried. The last one adds every base model.
 TEXT = ("MODEL_FOR_CAUSAL_LM", "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM", "MODEL_FOR_MASKED_LM", "MODEL", "MODEL_FOR_TEXT_ENCODING")
 VOCABULARY, TOKENS, TARGET_TOKENS = 200, 19, 17
-MOST_PARAMETERS = 60_000_000
+MAX_PARAMETERS = 60_000_000
 
 # Values of settings by exact name, then by suffix. Widths are multiples of the number of heads.
 _EXACT = {
@@ -279,7 +279,7 @@ def make(model_name, config_name, implementation=None):
                 count = sum(value.numel() for value in model_class._from_config(config_class(**copy.deepcopy(arguments))).parameters())
         except Exception:  # some models compute with values in their constructor
             count = 0
-        if count > MOST_PARAMETERS:
+        if count > MAX_PARAMETERS:
             raise ValueError(f"{count} parameters are not tiny")
         try:
             return _made(model_class, config_class, arguments, implementation)
