@@ -128,7 +128,7 @@ fn skipped_measurements_have_a_reason() {
     let titles = found(&refused, "fabric-wrong").concat();
     assert!(
         // words: allow(come to)
-        titles.contains("did not come to its end") && titles.contains("ncclCommInitRank"),
+        titles.contains("did not finish") && titles.contains("ncclCommInitRank"),
         "{titles}"
     );
     assert!(titles.contains("2 copies and 0 collectives were measured before"), "{titles}");

@@ -113,7 +113,7 @@ fn injected_gpu_faults_are_named() {
         ("gpu-memory-test", "memory of GPU 0 (stand-in) does not hold what is written: 3 words"),
         ("gpu-kernels-fail", "checks fail on GPU 0 (stand-in)"),
         // words: allow(come to)
-        ("gpu-check-ended", "the check of GPU 2 (stand-in) did not come to its end"),
+        ("gpu-check-ended", "the check of GPU 2 (stand-in) did not finish"),
     ] {
         let of_rule: Vec<_> = findings.iter().filter(|finding| finding["rule"] == rule).collect();
         assert_eq!(of_rule.len(), 1, "{rule} in {findings:?}");

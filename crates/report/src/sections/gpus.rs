@@ -55,7 +55,7 @@ fn checked(report: &GpusReport) -> Vec<Block> {
     let mut blocks = vec![Block::Table(table)];
     for gpu in &report.gpus {
         if let Some(why) = &gpu.broke {
-            let words = format!("GPU {} did not come to its end: {why}.", gpu.index);
+            let words = format!("GPU {} did not finish: {why}.", gpu.index);
             blocks.push(Block::Notice(Tone::Bad, Prose::from(words)));
         }
     }
