@@ -55,7 +55,7 @@ pub fn generate(
                     tokens.push(token);
                     let logits = logits.and_then(|of| scheduler.logits(of));
                     if listen(GeneratedToken { request, token, logits }) == GenerationControl::End {
-                        *end = Some(FinishReason::Listener);
+                        *end = Some(FinishReason::Caller);
                         scheduler.cancel(ids[request]);
                     }
                 }

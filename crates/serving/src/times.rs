@@ -79,7 +79,7 @@ impl Times {
     pub(crate) fn end(self, metrics: &Metrics, ending: &Ending) {
         let now = Instant::now();
         let finished_reason = match ending {
-            Ending::Finished(FinishReason::StopId | FinishReason::Listener) => "stop",
+            Ending::Finished(FinishReason::StopId | FinishReason::Caller) => "stop",
             Ending::Finished(FinishReason::Limit) => "length",
             Ending::Failed(_) | Ending::Finished(FinishReason::NoToken) => "error",
             Ending::Cancelled { .. } => "abort",

@@ -179,7 +179,7 @@ impl Worker<'_> {
                 return Some(Ending::Cancelled { abort });
             }
             let stop = open.job.stop.load(Ordering::Relaxed);
-            stop.then_some(Ending::Finished(FinishReason::Listener))
+            stop.then_some(Ending::Finished(FinishReason::Caller))
         };
         self.embeddings.end_cancelled(&mut self.scheduler, abort);
         let gone = self.open.iter().filter_map(|(id, open)| Some((*id, ending(open)?)));

@@ -216,7 +216,7 @@ fn stopped_sequence_finishes_and_counts_as_stop() {
     ticket.stop(0);
     drop(server.gate);
     let ends = ends(ticket, 2);
-    assert_eq!(ends[0].1, Ok(FinishReason::Listener));
+    assert_eq!(ends[0].1, Ok(FinishReason::Caller));
     assert!(ends[0].0.len() <= 2, "{ends:?}");
     assert_eq!(ends[1].1, Ok(FinishReason::Limit));
     everything_is_released(&server.service);

@@ -126,7 +126,7 @@ pub(super) fn run(arguments: &Run, output: &Output) -> anyhow::Result<Outcome> {
     let ended = generated.iter().map(|generated| match generated.ended {
         FinishReason::StopId => "stop id",
         FinishReason::Limit => "limit",
-        FinishReason::Listener => "stop string",
+        FinishReason::Caller => "stop string",
         FinishReason::NoToken => "no token could be sampled",
     });
     // Before bandwidth is measured, which allocates memory.

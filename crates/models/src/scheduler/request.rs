@@ -77,8 +77,8 @@ pub enum FinishReason {
     Limit,
     /// No token can be sampled: a logit is NaN, or the mask allows no token.
     NoToken,
-    /// The listener of [`crate::generate`] ended it.
-    Listener,
+    /// The caller ended it, for example after a stop string.
+    Caller,
 }
 
 /// An active request.

@@ -91,7 +91,7 @@ fn stop_ids_and_callbacks_end_sequences() {
     let got = got.unwrap().remove(0);
     assert_eq!(
         got,
-        GeneratedSequence { tokens: tokens[..1].to_vec(), ended: FinishReason::Listener }
+        GeneratedSequence { tokens: tokens[..1].to_vec(), ended: FinishReason::Caller }
     );
 
     for (request, words) in [
@@ -151,7 +151,7 @@ fn device_decoding_matches_step_by_step_decoding() {
     }
     // Sequences that end while steps are in flight: by the callback, and by a stop token that did not occur before.
     let (got, _) = decode(&two, 5, 5);
-    assert!(got.iter().all(|got| got.tokens.len() == 5 && got.ended == FinishReason::Listener));
+    assert!(got.iter().all(|got| got.tokens.len() == 5 && got.ended == FinishReason::Caller));
     let all = &want[0].tokens;
     let at = (4..all.len()).find(|at| !all[..*at].contains(&all[*at]) && (at - 2) % 5 != 0);
     let at = at.expect("a new token within a burst");

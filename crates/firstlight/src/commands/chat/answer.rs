@@ -33,7 +33,7 @@ impl From<models::FinishReason> for FinishReason {
         match ended {
             models::FinishReason::StopId => Self::StopId,
             models::FinishReason::Limit => Self::Limit,
-            models::FinishReason::Listener => Self::StopString,
+            models::FinishReason::Caller => Self::StopString,
             models::FinishReason::NoToken => Self::NoToken,
         }
     }
