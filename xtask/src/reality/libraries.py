@@ -64,8 +64,8 @@ def main():
         package = inside.split(os.sep)[0].split(".")[0]
         error = tried(path, [], seconds)
         if error:
-            behind = [name for name in ("torch", package) if os.path.isdir(os.path.join(root, name)) and name != "nvidia"]
-            error = tried(path, behind, seconds * 2)
+            imported = [name for name in ("torch", package) if os.path.isdir(os.path.join(root, name)) and name != "nvidia"]
+            error = tried(path, imported, seconds * 2)
         print(json.dumps({"library": inside, "error": error}), flush=True)
 
 

@@ -12,9 +12,9 @@ const SCORE_FLOOR: f64 = 1e-30;
 ///
 /// `scores` holds the importance of each block in float64, `chosen` the kernel's blocks, padded with -1 to
 /// `select_count`. The blocks must ascend, start at or before the query, contain the forced ones, and number
-/// `select_count` or all visible blocks. Among the
-/// others, the threshold is the score of the last block that fits: a selected block may be below it, and an unselected one
-/// above it, by at most [`SCORE_MARGIN`] of it. If scores are equal, the lower block must be selected.
+/// `select_count` or all visible blocks. Among the others, the threshold is the score of the last block that fits: a
+/// selected block may be below it, and an unselected one above it, by at most [`SCORE_MARGIN`] of it. If scores are
+/// equal, the lower block must be selected.
 ///
 /// # Errors
 /// One sentence about the first violated rule.

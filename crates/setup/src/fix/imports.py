@@ -1,13 +1,13 @@
-"""Imports modules of installed packages, each in a process of its own, and prints what happened as JSON lines.
+"""Imports modules of installed packages, each in a separate process, and prints the results as JSON lines.
 
 Standard input is one JSON object:
   packages  names of distributions whose top-level modules are imported; null for all
-  modules   further modules, by name
-  seconds   longest time one import may take
-  total     longest time all of them may take; what is left over is not tried
-  bytes     memory one import may allocate
-  jobs      imports at once
-Needs Python 3.6 and nothing else. Run it with -I -B: it leaves no byte code behind.
+  modules   additional modules, by name
+  seconds   time limit of one import
+  total     time limit of all imports; the remaining ones are not tried
+  bytes     memory limit of one import
+  jobs      parallel imports
+Requires only Python 3.6. Run it with -I -B, so that it writes no bytecode.
 """
 
 import json
@@ -28,7 +28,7 @@ def normalise(name):
 
 
 def records():
-    """Each installed distribution: its name and the paths that its RECORD lists."""
+    """Name and RECORD paths of each installed distribution."""
     for folder in sys.path:
         if os.path.basename(folder) not in ("site-packages", "dist-packages") or not os.path.isdir(folder):
             continue
@@ -44,7 +44,7 @@ def records():
 
 
 def modules(paths):
-    """The names that a person would import: top-level ones, and those directly below a namespace folder."""
+    """The names that users import: top-level modules, and those directly below a namespace package."""
     packages = {path[: -len("/__init__.py")] for path in paths if path.endswith("/__init__.py")}
     found = set()
     for path in packages:
@@ -59,7 +59,7 @@ def modules(paths):
 
 
 def namespaces(paths):
-    """Packages that are meant to have no __init__.py: files lie below them, and no distribution has one for them."""
+    """Namespace packages: folders with files below them for which no distribution has an __init__.py."""
     folders = {path.rsplit("/", 1)[0] for path in paths if "/" in path and path.endswith((".py", ".so"))}
     above = {"/".join(folder.split("/")[:count]) for folder in folders for count in range(1, folder.count("/") + 2)}
     whole = {path[: -len("/__init__.py")] for path in paths if path.endswith("/__init__.py")}
@@ -75,19 +75,19 @@ def limited(asked):
 
 
 def child(module, asked, answer):
-    """Imports one module and writes one line: empty where it worked, else the error."""
+    """Imports one module and writes the error, or nothing if it succeeded."""
     limited(asked)
-    # Modules talk while they are imported; the answer goes through a pipe of its own.
+    # The result has a separate pipe, because modules print when they are imported.
     nothing = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
         os.dup2(nothing, stream)
     said = ""
     try:
         __import__(module)
-        # A folder whose __init__.py is gone is imported all the same, as an empty namespace.
+        # A folder without its __init__.py is imported as an empty namespace package.
         if getattr(sys.modules[module], "__file__", None) is None and module not in asked["namespaces"]:
             said = "ImportError: its __init__.py is gone"
-    except BaseException as error:  # SystemExit and KeyboardInterrupt are failures of an import as well.
+    except BaseException as error:  # SystemExit and KeyboardInterrupt are failed imports too.
         said = "%s: %s" % (type(error).__name__, error)
     os.write(answer, said.encode("utf-8", "replace")[:60000])
     os._exit(1 if said else 0)
@@ -106,7 +106,7 @@ class Import:
         self.said = b""
 
     def ended(self):
-        """The finished line; None while it runs."""
+        """The result line; None while the import runs."""
         while select.select([self.pipe], [], [], 0)[0]:
             part = os.read(self.pipe, 65536)
             if not part:
@@ -124,7 +124,7 @@ class Import:
             error = "it ended by signal %d" % os.WTERMSIG(status)
         elif os.WEXITSTATUS(status) and not error:
             error = "it ended with status %d" % os.WEXITSTATUS(status)
-        # What it started ends with it.
+        # Ends the processes that it started.
         try:
             os.killpg(self.pid, signal.SIGKILL)
         except OSError:
