@@ -168,20 +168,20 @@ mod tests {
 
     #[test]
     fn long_labels_shrink_before_they_are_truncated() {
-        let drawn = |letters: usize| {
+        let drawn = |length: usize| {
             let mut svg = Svg::new("x", "t", "d");
-            let words = "w".repeat(letters);
+            let words = "w".repeat(length);
             svg.label(3.0, 5.0, width_of(&"w".repeat(40)), "", &words);
             (svg.body.contains(&format!(">{words}</text>")), svg.body)
         };
-        for (letters, whole, scale) in [
+        for (length, whole, scale) in [
             (40, true, None),
             (44, true, Some("scale(0.9)")),
             (57, true, Some("scale(0.7)")),
             (60, false, None),
         ] {
-            let (is_whole, body) = drawn(letters);
-            assert_eq!(is_whole, whole, "{letters}: {body}");
+            let (is_whole, body) = drawn(length);
+            assert_eq!(is_whole, whole, "{length}: {body}");
             match scale {
                 Some(scale) => assert!(body.contains(&format!("translate(3 5) {scale}")), "{body}"),
                 None => assert!(!body.contains("scale("), "{body}"),

@@ -24,8 +24,8 @@ pub fn baseline(report: &BaselineReport, style: Style) -> String {
     }
     let mut columns = vec![Column::number("D"), Column::word("type"), Column::wrapped("kernel")];
     columns.extend([Column::number(RATE), Column::number("speed-up")]);
-    // Column heads are letters, because the names do not fit.
-    columns.extend(LETTERS.iter().take(series.len()).map(|letter| Column::number(*letter)));
+    // Column heads are single characters, because the names do not fit.
+    columns.extend(HEADS.iter().take(series.len()).map(|head| Column::number(*head)));
     let mut lines = table(style, &columns);
     for row in here {
         let mut cells = vec![
@@ -39,7 +39,7 @@ pub fn baseline(report: &BaselineReport, style: Style) -> String {
         lines.add_row(cells);
     }
     out.push_str(&render(&lines));
-    for (series, letter) in series.iter().zip(LETTERS) {
+    for (series, letter) in series.iter().zip(HEADS) {
         out.push_str(&paragraph(style, &format!("{letter}: {series}, as reported")));
     }
     for figure in there.iter().filter(|figure| figure.unit == RATE) {
@@ -59,7 +59,7 @@ pub fn baseline(report: &BaselineReport, style: Style) -> String {
 }
 
 /// Heads of the published columns.
-const LETTERS: [&str; 4] = ["a", "b", "c", "d"];
+const HEADS: [&str; 4] = ["a", "b", "c", "d"];
 
 fn times(speedup: Option<f64>) -> String {
     speedup.map_or_else(|| format::ABSENT.to_owned(), |times| format::significant(times, 3) + "×")
