@@ -22,7 +22,9 @@ impl KeyLayout {
         let lengths = lengths.unwrap_or_else(|| rows.iter().map(|range| range.len()).collect());
         Self {
             lengths,
-            addressing: RowAddressing::Contiguous { starts: rows.iter().map(|range| range.start).collect() },
+            addressing: RowAddressing::Contiguous {
+                starts: rows.iter().map(|range| range.start).collect(),
+            },
         }
     }
 

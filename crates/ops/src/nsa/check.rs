@@ -36,9 +36,7 @@ pub fn check_selection(
     if let Some(block) =
         blocks.iter().find(|block| !(0..visible as i64).contains(&i64::from(**block)))
     {
-        return Err(format!(
-            "block {block} is not one of the {visible} at or before the query"
-        ));
+        return Err(format!("block {block} is not one of the {visible} at or before the query"));
     }
     let wanted = problem.select_count.min(visible);
     if count != wanted {

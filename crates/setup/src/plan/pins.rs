@@ -69,7 +69,10 @@ fn of_pick<'a>(
 }
 
 /// Whether the last pick is consistent with the previous ones, which are consistent.
-pub(super) fn consistent(place: &SelectionContext, picks: &[SelectedRelease]) -> Result<(), PinConflict> {
+pub(super) fn consistent(
+    place: &SelectionContext,
+    picks: &[SelectedRelease],
+) -> Result<(), PinConflict> {
     let Some(last) = picks.last() else { return Ok(()) };
     let all: Vec<PinnedRequirement> = asked(place, picks).collect();
     let own = place.problem.items[last.item].name();
