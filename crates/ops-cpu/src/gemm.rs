@@ -11,8 +11,8 @@ mod pack;
 mod parallel;
 
 pub use bf16::{PackedBf16, PanelsBf16, gemm_bf16, gemm_panels_bf16};
+pub use integers::{IntegerFormat, IntegerRows};
 pub(super) use integers::{IntegerPanels, PANEL};
-pub use integers::{IntegerRows, Integers};
 pub use pack::PackedB;
 pub use parallel::{
     Block, gemm_bf16_blocks, gemm_bf16_parallel, gemm_f32_blocks, gemm_f32_parallel,

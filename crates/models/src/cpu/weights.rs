@@ -17,7 +17,7 @@ use device::{Device, HostBuffer, Isa};
 use half::bf16;
 use ops::{DType, Tensor};
 use ops_cpu::gemm::Mat;
-use ops_cpu::gemm::{IntegerRows, Integers};
+use ops_cpu::gemm::{IntegerFormat, IntegerRows};
 use ops_cpu::packed_linear::{GATES, Linear};
 use std::ops::Range;
 
@@ -99,8 +99,8 @@ impl<'a> Weights<'a> {
         if !whole || !values.iter().all(alike) {
             return Ok(None);
         }
-        let form = Integers { bits, float, group, zeros: all().any(|of| of.zeros) };
-        let groups = form.groups(width);
+        let format = IntegerFormat { bits, float, group, zeros: all().any(|of| of.zeros) };
+        let groups = format.groups(width);
         let read = |wanted: Range<usize>, into: &mut IntegerRows<'_>| {
             let mut start = 0;
             for (rows, values) in rows.iter().zip(&values) {
@@ -110,7 +110,7 @@ impl<'a> Weights<'a> {
                     let at = from - wanted.start..to - wanted.start;
                     let of = |size: usize| at.start * size..at.end * size;
                     values.sorted(own.clone(), &mut into.values[of(width)])?;
-                    let zeros = if form.zeros { of(groups) } else { 0..0 };
+                    let zeros = if format.zeros { of(groups) } else { 0..0 };
                     let scales_and_zeros = [&mut into.scales[of(groups)], &mut into.zeros[zeros]];
                     shared(values, own, scales_and_zeros, groups)?;
                 }
@@ -119,7 +119,7 @@ impl<'a> Weights<'a> {
             Ok(())
         };
         let size = [rows.iter().map(|rows| rows.count).sum(), width];
-        Linear::integer_rows(self.isa, size, form, first.order.clone(), read).map(Some)
+        Linear::integer_rows(self.isa, size, format, first.order.clone(), read).map(Some)
     }
 
     /// Rows `[count, width]` as a projection from `width` to `count`, or transposed from `count` to `width`.

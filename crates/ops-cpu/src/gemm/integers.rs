@@ -18,7 +18,7 @@ const E2M1: [u8; 8] = [0, 1, 2, 3, 4, 6, 8, 12];
 
 /// Storage format of quantized weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Integers {
+pub struct IntegerFormat {
     /// Bits of a value: 4 or 8.
     pub bits: usize,
     /// Whether 4-bit values are E2M1, times 2: 0, 1, 2, 3, 4, 6, 8, 12 and their negatives.
@@ -41,7 +41,7 @@ pub struct IntegerRows<'a> {
     pub zeros: &'a mut [f32],
 }
 
-impl Integers {
+impl IntegerFormat {
     /// Groups of a row of `inputs` columns.
     pub fn groups(self, inputs: usize) -> usize {
         inputs.div_ceil(self.group)
@@ -128,7 +128,7 @@ impl Integers {
 /// Neighbouring packed panels and their format.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct IntegerPanels<'a> {
-    pub(crate) form: Integers,
+    pub(crate) format: IntegerFormat,
     pub(crate) inputs: usize,
     /// Words of one panel.
     pub(crate) each: usize,
@@ -142,11 +142,11 @@ impl IntegerPanels<'_> {
     /// # Panics
     /// When sizes disagree or this processor lacks AVX512-BF16.
     pub(crate) fn multiply_bf16(self, a: Mat<'_, bf16>, sums: &[f32], c: MatMut<'_>) {
-        let form = self.form;
-        let groups = form.groups(self.inputs);
+        let format = self.format;
+        let groups = format.groups(self.inputs);
         assert_eq!(self.words.len(), c.columns.div_ceil(PANEL) * self.each, "words of the panels");
         assert_eq!((a.rows, a.columns, a.column_stride), (c.rows, self.inputs, 1), "sizes of A");
-        assert!(!form.zeros || sums.len() == a.rows * groups, "sums of {groups} groups");
+        assert!(!format.zeros || sums.len() == a.rows * groups, "sums of {groups} groups");
         let last = a.rows.saturating_sub(1) * a.row_stride + a.columns.next_multiple_of(8);
         assert!(a.rows == 0 || last <= a.data.len(), "rows of A to a multiple of 8 columns");
         assert!(Isa::Avx512Bf16.is_here(), "this processor has no bfloat16 dot product");
@@ -158,7 +158,7 @@ impl IntegerPanels<'_> {
             for row in (0..a.rows).step_by(x86::ROWS) {
                 let rows = x86::ROWS.min(a.rows - row);
                 let tile = x86::Tile {
-                    form,
+                    format,
                     inputs: self.inputs,
                     words: panel.as_ptr(),
                     a: a.data[row * a.row_stride..].as_ptr(),
@@ -215,24 +215,25 @@ impl SimdKernel for Widen<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, _: S) {
         let Self { of, columns, width, into } = self;
-        let form = of.form;
+        let format = of.format;
         for (nth, words) in of.words.chunks_exact(of.each).enumerate() {
             let mut rows = words.chunks_exact(PANEL);
-            for group in 0..form.groups(of.inputs) {
+            for group in 0..format.groups(of.inputs) {
                 let scales = rows.next().unwrap_or_default();
-                let zeros = if form.zeros { rows.next().unwrap_or_default() } else { &[0; PANEL] };
-                let own = form.columns(group, of.inputs);
-                for first in own.clone().step_by(form.in_word()) {
+                let zeros =
+                    if format.zeros { rows.next().unwrap_or_default() } else { &[0; PANEL] };
+                let own = format.columns(group, of.inputs);
+                for first in own.clone().step_by(format.in_word()) {
                     let words = rows.next().unwrap_or_default();
                     if first < columns.start || first >= columns.end {
                         continue;
                     }
-                    for at in 0..form.in_word().min(own.end - first) {
+                    for at in 0..format.in_word().min(own.end - first) {
                         let start = (first - columns.start + at) * width + nth * PANEL;
                         let into = &mut into[start..start + PANEL];
                         for lane in 0..PANEL {
                             let [scale, zero] = [scales[lane], zeros[lane]].map(f32::from_bits);
-                            into[lane] = (form.number(words[lane], at) - zero) * scale;
+                            into[lane] = (format.number(words[lane], at) - zero) * scale;
                         }
                     }
                 }
@@ -243,7 +244,7 @@ impl SimdKernel for Widen<'_> {
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
-    use super::{Integers, PANEL, bf16};
+    use super::{IntegerFormat, PANEL, bf16};
     use std::arch::x86_64::*;
 
     /// Rows of a register tile: 4 x 2 x 2 sums and 4 x 2 totals leave registers for the lookup tables.
@@ -254,7 +255,7 @@ mod x86 {
 
     /// A panel times some rows.
     pub(super) struct Tile {
-        pub(super) form: Integers,
+        pub(super) format: IntegerFormat,
         pub(super) inputs: usize,
         pub(super) words: *const u32,
         pub(super) a: *const bf16,
@@ -304,7 +305,7 @@ mod x86 {
         pub(super) unsafe fn multiply(&self, rows: usize) {
             // SAFETY: the caller's contract.
             unsafe {
-                match (self.form.bits, rows) {
+                match (self.format.bits, rows) {
                     (4, 1) => self.run::<1, 4>(),
                     (4, 2) => self.run::<2, 4>(),
                     (4, 3) => self.run::<3, 4>(),
@@ -323,10 +324,10 @@ mod x86 {
         unsafe fn run<const ROWS: usize, const BITS: usize>(&self) {
             // SAFETY: the caller's contract; words are read in the order in which they were packed.
             unsafe {
-                let four = if self.form.float { FLOAT } else { FOUR };
+                let four = if self.format.float { FLOAT } else { FOUR };
                 let [four, low, high] =
                     [four, LOW, HIGH].map(|table| _mm512_loadu_epi16(table.as_ptr().cast()));
-                let groups = self.form.groups(self.inputs);
+                let groups = self.format.groups(self.inputs);
                 let mut words = self.words;
                 let mut total = [[_mm512_setzero_ps(); 2]; ROWS];
                 for group in 0..groups {
@@ -334,9 +335,9 @@ mod x86 {
                         [_mm512_loadu_ps(words.cast()), _mm512_loadu_ps(words.add(16).cast())]
                     };
                     let scales = floats(words);
-                    let zeros = floats(words.add((self.form.head() - 1) * PANEL));
-                    words = words.add(self.form.head() * PANEL);
-                    let columns = self.form.columns(group, self.inputs);
+                    let zeros = floats(words.add((self.format.head() - 1) * PANEL));
+                    words = words.add(self.format.head() * PANEL);
+                    let columns = self.format.columns(group, self.inputs);
                     // Two sums of each, which need not wait for one another.
                     let mut sums = [[[_mm512_setzero_ps(); 2]; 2]; ROWS];
                     for column in columns.step_by(32 / BITS) {
@@ -376,7 +377,7 @@ mod x86 {
                     for (row, (total, sums)) in total.iter_mut().zip(&sums).enumerate() {
                         for half in 0..2 {
                             let mut sum = _mm512_add_ps(sums[0][half], sums[1][half]);
-                            if self.form.zeros {
+                            if self.format.zeros {
                                 let of_x = _mm512_set1_ps(*self.sums.add(row * groups + group));
                                 sum = _mm512_fnmadd_ps(zeros[half], of_x, sum);
                             }

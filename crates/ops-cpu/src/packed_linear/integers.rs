@@ -1,7 +1,7 @@
 //! Quantized weights, dequantized in registers by every call.
 
 use super::{Epilogue, Linear, Round, Rows, STRIP, Strips};
-use crate::gemm::{IntegerPanels, IntegerRows, Integers, PANEL, PackedB};
+use crate::gemm::{IntegerFormat, IntegerPanels, IntegerRows, PANEL, PackedB};
 use crate::simd::dispatch;
 use device::{Device, HostBuffer, Isa, WeightReads};
 use half::bf16;
@@ -13,7 +13,7 @@ use std::sync::{Mutex, PoisonError};
 #[derive(Debug)]
 pub(super) struct Packed {
     isa: Isa,
-    form: Integers,
+    format: IntegerFormat,
     /// The column of x for each column of W.
     order: Option<Vec<u32>>,
     words: HostBuffer<u32>,
@@ -38,36 +38,36 @@ impl Linear {
     pub fn integer_rows<E: Send>(
         isa: Isa,
         [outputs, inputs]: [usize; 2],
-        form: Integers,
+        format: IntegerFormat,
         order: Option<Vec<u32>>,
         read: impl Fn(Range<usize>, &mut IntegerRows<'_>) -> Result<(), E> + Sync,
     ) -> Result<Self, E> {
         let failed = Mutex::new(None);
-        let of_panel = form.words(inputs).max(1);
+        let of_panel = format.words(inputs).max(1);
         let pack =
             |(values, scales_and_zeros): &mut (Vec<i8>, Vec<f32>), panel, words: &mut [u32]| {
                 let rows = panel * PANEL..outputs.min((panel + 1) * PANEL);
-                let all = rows.len() * form.groups(inputs);
+                let all = rows.len() * format.groups(inputs);
                 values.resize(rows.len() * inputs, 0);
                 scales_and_zeros.resize(2 * all, 0.0);
                 let (scales, zeros) = scales_and_zeros.split_at_mut(all);
-                let zeros = if form.zeros { zeros } else { &mut [] };
+                let zeros = if format.zeros { zeros } else { &mut [] };
                 words.fill(0);
                 let mut of = IntegerRows { values, scales, zeros };
                 match read(rows, &mut of) {
-                    Ok(()) => form.pack(inputs, &of, words),
+                    Ok(()) => format.pack(inputs, &of, words),
                     Err(error) => {
                         let mut failed = failed.lock().unwrap_or_else(PoisonError::into_inner);
                         failed.get_or_insert(error);
                     }
                 }
             };
-        let words = outputs.div_ceil(PANEL) * form.words(inputs);
+        let words = outputs.div_ceil(PANEL) * format.words(inputs);
         let words = HostBuffer::from_runs_with(words, of_panel, Default::default, pack);
         if let Some(error) = failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
             return Err(error);
         }
-        let packed = Packed { isa, form, order, words, walk: WeightReads::default() };
+        let packed = Packed { isa, format, order, words, walk: WeightReads::default() };
         Ok(Self { inputs, outputs, strips: Strips::Integers(packed) })
     }
 
@@ -78,8 +78,8 @@ impl Linear {
         x: impl Fn(usize, &mut [f32]) + Sync,
         into: (&[usize], Epilogue),
     ) -> Vec<HostBuffer<f32>> {
-        let (form, inputs) = (of.form, self.inputs);
-        let kernel = if form.bits == 4 { "linear.int4" } else { "linear.int8" };
+        let (format, inputs) = (of.format, self.inputs);
+        let kernel = if format.bits == 4 { "linear.int4" } else { "linear.int8" };
         let make = |wide: &mut Vec<f32>, row, to: &mut [f32]| match &of.order {
             Some(order) => {
                 wide.resize(inputs, 0.0);
@@ -88,11 +88,11 @@ impl Linear {
             }
             None => x(row, to),
         };
-        let each = form.words(inputs);
+        let each = format.words(inputs);
         let panels = |strip: usize, width: usize, columns: usize| {
             let first = strip * width / PANEL * each;
             let words = &of.words[first..first + columns.div_ceil(PANEL) * each];
-            IntegerPanels { form, inputs, each, words }
+            IntegerPanels { format, inputs, each, words }
         };
         if of.isa != Isa::Avx512Bf16 {
             let made = Rows::made(rows, inputs, make);
@@ -109,14 +109,14 @@ impl Linear {
             dispatch(Isa::Avx512Bf16, Round { from: wide, to });
         };
         let made = Rows::made(rows, inputs, rounded);
-        let sums = if form.zeros { of_groups(&made, rows, form.group) } else { Vec::new() };
-        let groups = form.groups(inputs);
+        let sums = if format.zeros { of_groups(&made, rows, format.group) } else { Vec::new() };
+        let groups = format.groups(inputs);
         // With one row of x a core has only a few strips, so narrower ones balance better.
         let width = if rows == 1 && into.1 != Epilogue::SwiGlu { PANEL } else { STRIP };
         let of_strip = width / PANEL * each * size_of::<u32>();
         let walked = Some((&of.walk, &of.words[..], of_strip)).filter(|_| of_strip > 0);
         self.run(device, kernel, [rows, width], walked, into, |range, strip, into| {
-            let own = if form.zeros { range.start * groups..range.end * groups } else { 0..0 };
+            let own = if format.zeros { range.start * groups..range.end * groups } else { 0..0 };
             panels(strip, width, into.columns).multiply_bf16(made.part(range), &sums[own], into);
         })
     }

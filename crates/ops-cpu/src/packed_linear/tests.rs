@@ -1,7 +1,7 @@
 //! Products against float64 sums.
 
 use super::*;
-use crate::gemm::{IntegerRows, Integers};
+use crate::gemm::{IntegerFormat, IntegerRows};
 
 /// Values that bfloat16 holds exactly, so that one expectation holds for both storage types.
 fn values(seed: u64, count: usize) -> Vec<f32> {
@@ -88,23 +88,23 @@ struct Whole {
 }
 
 impl Whole {
-    fn new(form: Integers, [outputs, inputs]: [usize; 2]) -> Self {
-        let groups = form.groups(inputs);
+    fn new(format: IntegerFormat, [outputs, inputs]: [usize; 2]) -> Self {
+        let groups = format.groups(inputs);
         let drawn = |at: usize, size: usize| (at * 7919 + at / 13 * 31) % size;
         const E2M1: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
-        let (size, low) = if form.bits == 4 { (16, -8) } else { (256, -128) };
-        let number = |at: usize| match form.float {
+        let (size, low) = if format.bits == 4 { (16, -8) } else { (256, -128) };
+        let number = |at: usize| match format.float {
             true => E2M1[drawn(at, 16)],
             false => (drawn(at, size) as i32 + low) as i8,
         };
         let numbers = (0..outputs * inputs).map(number);
         let numbers: Vec<i8> = numbers.collect();
-        let scale = |at: usize| 2f32.powi(-(drawn(at, 3) as i32) - form.bits as i32);
+        let scale = |at: usize| 2f32.powi(-(drawn(at, 3) as i32) - format.bits as i32);
         let scales: Vec<f32> = (0..outputs * groups).map(scale).collect();
-        let zero = |at: usize| if form.zeros { drawn(at + 5, 16) as f32 - 8.0 } else { 0.0 };
+        let zero = |at: usize| if format.zeros { drawn(at + 5, 16) as f32 - 8.0 } else { 0.0 };
         let zeros: Vec<f32> = (0..outputs * groups).map(zero).collect();
         let value = |at: usize| {
-            let of = at / inputs * groups + at % inputs / form.group;
+            let of = at / inputs * groups + at % inputs / format.group;
             (f32::from(numbers[at]) - zeros[of]) * scales[of]
         };
         let values = (0..outputs * inputs).map(value).collect();
@@ -125,11 +125,12 @@ impl Whole {
 fn quantized_products_match_dequantized_weights() {
     let all = usize::MAX;
     let forms = [(4, all, false), (4, 32, false), (4, 64, true), (8, all, false), (8, 96, true)];
-    let forms = forms.map(|(bits, group, zeros)| Integers { bits, float: false, group, zeros });
-    let float = Integers { float: true, ..forms[1] };
-    for form in forms.into_iter().chain([float]) {
+    let forms =
+        forms.map(|(bits, group, zeros)| IntegerFormat { bits, float: false, group, zeros });
+    let float = IntegerFormat { float: true, ..forms[1] };
+    for format in forms.into_iter().chain([float]) {
         for [outputs, inputs] in [[2, 1], [64, 32], [65, 33], [130, 200], [34, 1030]] {
-            let whole = Whole::new(form, [outputs, inputs]);
+            let whole = Whole::new(format, [outputs, inputs]);
             let reversed: Vec<u32> = (0..inputs as u32).rev().collect();
             let backwards: Vec<f32> =
                 whole.values.chunks(inputs).flat_map(|row| row.iter().rev().copied()).collect();
@@ -139,17 +140,17 @@ fn quantized_products_match_dequantized_weights() {
                         whole.read(inputs, rows, into);
                         Ok::<_, String>(())
                     };
-                    Linear::integer_rows(isa, [outputs, inputs], form, order, read).unwrap()
+                    Linear::integer_rows(isa, [outputs, inputs], format, order, read).unwrap()
                 };
                 for rows in [1, 2, 3, 4, 9, 97] {
-                    let name = format!("{isa} {form:?} {rows}x{outputs}x{inputs}");
+                    let name = format!("{isa} {format:?} {rows}x{outputs}x{inputs}");
                     check(&linear(None), rows, &whole.values, &name);
                 }
                 check(&linear(Some(reversed.clone())), 3, &backwards, "reversed");
             }
         }
         let failing = |_: Range<usize>, _: &mut IntegerRows<'_>| Err("row 100 is NaN");
-        let made = Linear::integer_rows(Isa::Portable, [130, 8], form, None, failing);
+        let made = Linear::integer_rows(Isa::Portable, [130, 8], format, None, failing);
         assert_eq!(made.unwrap_err(), "row 100 is NaN");
     }
 }
