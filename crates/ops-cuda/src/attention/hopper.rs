@@ -26,7 +26,7 @@ struct Tile {
     /// Maximum D, and below maximum Dv.
     head_dim: usize,
     value_dim: usize,
-    /// Only for D = Dv without softcap: other forms would spill registers.
+    /// Only for D = Dv without softcap: other variants would spill registers.
     plain: bool,
     /// Keys per tile (`BLOCK_K`).
     block_keys: usize,
@@ -75,10 +75,12 @@ pub(super) fn table() -> ChoiceTable {
     }
 }
 
-fn tile(form: Form) -> Option<&'static Tile> {
-    let plain = form.head_dim == form.value_dim && !form.softcap;
+fn tile(params: AttentionParams) -> Option<&'static Tile> {
+    let plain = params.head_dim == params.value_dim && !params.softcap;
     TILES.iter().find(|tile| {
-        form.head_dim <= tile.head_dim && form.value_dim <= tile.value_dim && (plain || !tile.plain)
+        params.head_dim <= tile.head_dim
+            && params.value_dim <= tile.value_dim
+            && (plain || !tile.plain)
     })
 }
 
@@ -103,7 +105,7 @@ fn why_not(problem: &AttentionProblem, here: &CudaCapabilities) -> Option<String
 
 /// Compile-time parameters of the kernel.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Form {
+pub(super) struct AttentionParams {
     pub(super) dtype: DType,
     pub(super) head_dim: usize,
     pub(super) value_dim: usize,
@@ -111,18 +113,18 @@ pub(super) struct Form {
     pub(super) softcap: bool,
 }
 
-impl Form {
-    /// Forms in both storage types, with and without a mask, without softcap.
+impl AttentionParams {
+    /// Parameters for both storage types, with and without a mask, without softcap.
     pub(super) fn common(dims: &[(usize, usize)]) -> Vec<Self> {
-        let mut forms = Vec::new();
+        let mut param_sets = Vec::new();
         for (head_dim, value_dim) in dims.iter().copied() {
             for dtype in [DType::Bf16, DType::F16] {
                 for masked in [false, true] {
-                    forms.push(Self { dtype, head_dim, value_dim, masked, softcap: false });
+                    param_sets.push(Self { dtype, head_dim, value_dim, masked, softcap: false });
                 }
             }
         }
-        forms
+        param_sets
     }
 
     pub(super) fn of(problem: &AttentionProblem) -> Self {
@@ -141,26 +143,26 @@ fn padded(channels: usize) -> usize {
     channels.next_multiple_of(32)
 }
 
-fn source(form: Form, tile: &Tile) -> KernelSource {
+fn source(params: AttentionParams, tile: &Tile) -> KernelSource {
     let arch = GpuArch::of(ComputeCapability::new(9, 0));
     let mut source = KernelSource::new("attention_hopper", PARTS, arch);
-    if padded(form.value_dim) != form.value_dim {
-        source = source.define("DV_STORED", form.value_dim);
+    if padded(params.value_dim) != params.value_dim {
+        source = source.define("DV_STORED", params.value_dim);
     }
-    shape_macros(source, form.dtype, (padded(form.head_dim), padded(form.value_dim)))
+    shape_macros(source, params.dtype, (padded(params.head_dim), padded(params.value_dim)))
         .define("BLOCK_K", tile.block_keys)
         .define("CONSUMERS", tile.consumers)
         .define("STAGES", STAGES)
-        .define("MASK", u8::from(form.masked))
-        .define("SOFTCAP", u8::from(form.softcap))
+        .define("MASK", u8::from(params.masked))
+        .define("SOFTCAP", u8::from(params.softcap))
 }
 
 /// Common shapes for the bundle.
 pub(super) fn bundled() -> Vec<KernelSource> {
     let dims =
         [(32, 32), (64, 64), (80, 80), (96, 96), (128, 128), (192, 192), (192, 128), (256, 256)];
-    let forms = Form::common(&dims).into_iter();
-    forms.filter_map(|form| Some(source(form, tile(form)?))).collect()
+    let param_sets = AttentionParams::common(&dims).into_iter();
+    param_sets.filter_map(|params| Some(source(params, tile(params)?))).collect()
 }
 
 arguments! {
@@ -172,11 +174,11 @@ arguments! {
 
 fn plan(problem: &AttentionProblem, planner: &mut Planner<'_>) -> Result<(), DeviceError> {
     let (head_dim, value_dim) = (padded(problem.head_dim), padded(problem.value_dim));
-    let form = Form::of(problem);
-    let Some(tile) = tile(form) else {
+    let params = AttentionParams::of(problem);
+    let Some(tile) = tile(params) else {
         return Err(DeviceError::Refused { what: format!("hopper has no tile for D {head_dim}") });
     };
-    let kernel = planner.kernel(&source(form, tile))?;
+    let kernel = planner.kernel(&source(params, tile))?;
     let operands = Operands::new(problem, planner)?;
     let width = |channels: usize| if channels.is_multiple_of(64) { 64 } else { 32 };
     let queries = Rows::of_queries(problem);

@@ -1,7 +1,7 @@
 //! `hopper_wide` and `hopper_cluster`: D from 320 to 1024 at exact widths. The contracts are in `hopper_wide.cu` and
 //! `hopper_cluster.cu`.
 
-use super::hopper::Form;
+use super::hopper::AttentionParams;
 use super::operands::{
     Operands, Rows, Sizes, Strides, not_half, row_map, shape_macros, values_in_keys,
 };
@@ -103,14 +103,14 @@ fn block_keys(value_dim: usize, kind: &Kind) -> usize {
     if kind.split == 1 && value_dim > 512 { 48 } else { 64 }
 }
 
-fn source(form: Form, kind: &Kind) -> KernelSource {
+fn source(params: AttentionParams, kind: &Kind) -> KernelSource {
     let arch = GpuArch::of(ComputeCapability::new(9, 0));
     let source = KernelSource::new(kind.function, kind.parts, arch);
-    shape_macros(source, form.dtype, (form.head_dim, form.value_dim))
+    shape_macros(source, params.dtype, (params.head_dim, params.value_dim))
         .define("SPLIT", kind.split)
-        .define("BLOCK_K", block_keys(form.value_dim, kind))
-        .define("MASK", u8::from(form.masked))
-        .define("SOFTCAP", u8::from(form.softcap))
+        .define("BLOCK_K", block_keys(params.value_dim, kind))
+        .define("MASK", u8::from(params.masked))
+        .define("SOFTCAP", u8::from(params.softcap))
 }
 
 /// Common shapes for the bundle.
@@ -118,9 +118,10 @@ pub(super) fn bundled() -> Vec<KernelSource> {
     let one = [320, 384, 448, 512, 576, 640].map(|dim| (dim, dim));
     let latent = [(576, 512)];
     let two: Vec<(usize, usize)> = (704..=1024).step_by(64).map(|dim| (dim, dim)).collect();
-    let one = Form::common(&one).into_iter().chain(Form::common(&latent));
-    let one = one.map(|form| source(form, &ONE));
-    one.chain(Form::common(&two).into_iter().map(|form| source(form, &TWO))).collect()
+    let one = AttentionParams::common(&one).into_iter().chain(AttentionParams::common(&latent));
+    let one = one.map(|params| source(params, &ONE));
+    one.chain(AttentionParams::common(&two).into_iter().map(|params| source(params, &TWO)))
+        .collect()
 }
 
 arguments! {
@@ -142,7 +143,7 @@ fn plan(
     planner: &mut Planner<'_>,
     kind: &Kind,
 ) -> Result<(), DeviceError> {
-    let kernel = planner.kernel(&source(Form::of(problem), kind))?;
+    let kernel = planner.kernel(&source(AttentionParams::of(problem), kind))?;
     let operands = Operands::new(problem, planner)?;
     let queries = Rows::of_queries(problem);
     let (keys, values) = Rows::of_keys(problem, &operands, planner);

@@ -120,7 +120,7 @@ impl Weights {
 
 /// Compile-time parameters of a kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Form {
+struct DirectParams {
     weights: Weights,
     /// Whether each 128 columns of a row have a separate scale.
     grouped: bool,
@@ -145,7 +145,7 @@ struct Form {
     parts: usize,
 }
 
-impl Form {
+impl DirectParams {
     /// The last launch may have fewer rows than the others and uses the same kernel.
     fn of(problem: &LinearProblem, weights: Weights, share: Share) -> Self {
         let one = problem.tokens <= 1;
@@ -341,9 +341,9 @@ fn plan(problem: &LinearProblem, planner: &mut Planner<'_>) -> Result<(), Device
     let in_parts = share.parts > 1;
     let partial = in_parts.then(|| planner.scratch(sums)).transpose()?;
     let counters = in_parts.then(|| planner.zeroed(shares)).transpose()?;
-    let form = Form::of(problem, weights, share);
+    let params = DirectParams::of(problem, weights, share);
     for first in (0..problem.tokens.max(1)).step_by(share.tokens.max(1)) {
-        let kernel = planner.kernel(&form.source(planner.arch()))?;
+        let kernel = planner.kernel(&params.source(planner.arch()))?;
         let tokens = share.tokens.min(problem.tokens - first);
         let part = |of: &Buffer, row: usize| of.part(first * row, tokens * row);
         let parts = outputs.iter().map(|(output, row)| part(output, *row));
@@ -353,8 +353,8 @@ fn plan(problem: &LinearProblem, planner: &mut Planner<'_>) -> Result<(), Device
         let residual = residual.as_ref().map(|residual| part(residual, row)).transpose()?;
         let x = part(&x, problem.inputs * x_dtype.bytes())?;
         if let Some(to) = &ready {
-            let form = form.ready(normed, x_dtype == DType::F32);
-            let kernel = planner.kernel(&form.ready_source(planner.arch()))?;
+            let params = params.ready(normed, x_dtype == DType::F32);
+            let kernel = planner.kernel(&params.ready_source(planner.arch()))?;
             let norm_f32 = planner.is_f32("norm");
             let (norm, tokens, inputs) = (norm.as_deref(), int(tokens)?, int(problem.inputs)?);
             let depth = int(problem.inputs / share.parts)?;

@@ -1,7 +1,7 @@
 //! `hopper`: a persistent TMA kernel for many rows of x. The contract is in `hopper.cu`.
 
 use super::direct;
-use super::operands::{Form, Operands, Rest, across, group, not_many};
+use super::operands::{Operands, ProjectionParams, Rest, across, group, not_many};
 use crate::{CudaVariant, Planner, arguments, map_element, source};
 use device::cuda::{
     Buffer, ComputeCapability, CudaCapabilities, DeviceError, GpuArch, KernelSource, Launch, Map,
@@ -82,8 +82,8 @@ pub(super) fn table() -> ChoiceTable {
 
 impl Tile {
     /// Columns of o.
-    fn out_columns(&self, form: Form) -> usize {
-        if form.swiglu { self.columns / 2 } else { self.columns }
+    fn out_columns(&self, params: ProjectionParams) -> usize {
+        if params.swiglu { self.columns / 2 } else { self.columns }
     }
 
     fn rows(&self) -> usize {
@@ -95,17 +95,19 @@ impl Tile {
     }
 
     fn count(&self, problem: &LinearProblem) -> usize {
-        problem.tokens.div_ceil(self.rows()) * across(problem, self.out_columns(Form::of(problem)))
+        problem.tokens.div_ceil(self.rows())
+            * across(problem, self.out_columns(ProjectionParams::of(problem)))
     }
 
     /// Whether each block of a cluster finishes whole boxes.
-    fn is_for(&self, form: Form) -> bool {
-        self.out_columns(form).is_multiple_of(self.split * row_elements(form.out()))
+    fn is_for(&self, params: ProjectionParams) -> bool {
+        self.out_columns(params).is_multiple_of(self.split * row_elements(params.out()))
     }
 
     /// The same, with channels for each block of a cluster.
     fn fits(&self, problem: &LinearProblem) -> bool {
-        self.is_for(Form::of(problem)) && self.split <= problem.inputs.div_ceil(CHANNELS)
+        self.is_for(ProjectionParams::of(problem))
+            && self.split <= problem.inputs.div_ceil(CHANNELS)
     }
 
     /// Estimated time of a call with this tile, in units of 64 channels of one row of W (4 cycles): its products, and
@@ -152,7 +154,7 @@ fn why_not(problem: &LinearProblem, here: &CudaCapabilities) -> Option<String> {
     direct::instead(problem, here).or_else(|| not_many(problem))
 }
 
-fn source(form: Form, tile: &Tile) -> KernelSource {
+fn source(params: ProjectionParams, tile: &Tile) -> KernelSource {
     let arch = GpuArch::of(ComputeCapability::new(9, 0));
     let source = KernelSource::new("linear_hopper", PARTS, arch)
         .define("BLOCK_N", tile.columns)
@@ -160,15 +162,15 @@ fn source(form: Form, tile: &Tile) -> KernelSource {
         .define("SLOTS", tile.slots)
         .define("PAIR", u8::from(tile.pair))
         .define("SPLIT", tile.split);
-    form.define(source)
+    params.define(source)
 }
 
-/// Every tile of every form it is for.
+/// Every tile with all parameters that it supports.
 pub(super) fn bundled() -> Vec<KernelSource> {
-    let each = |form| {
-        TILES.iter().filter(move |tile| tile.is_for(form)).map(move |tile| source(form, tile))
+    let each = |params| {
+        TILES.iter().filter(move |tile| tile.is_for(params)).map(move |tile| source(params, tile))
     };
-    Form::COMMON.into_iter().flat_map(each).collect()
+    ProjectionParams::COMMON.into_iter().flat_map(each).collect()
 }
 
 /// Elements of a row of a box, which is 128 bytes.
@@ -205,13 +207,13 @@ arguments! {
 }
 
 fn plan(problem: &LinearProblem, planner: &mut Planner<'_>) -> Result<(), DeviceError> {
-    let form = Form::of(problem);
+    let params = ProjectionParams::of(problem);
     let Some(tile) = Tile::of(problem, planner.here()) else {
         return Err(DeviceError::Refused {
             what: "linear's hopper has no tile for this".to_owned(),
         });
     };
-    let kernel = planner.kernel(&source(form, tile))?;
+    let kernel = planner.kernel(&source(params, tile))?;
     let operands = Operands::new(problem, planner)?;
     let (tokens, inputs, dtype) = (problem.tokens, problem.inputs, problem.dtype);
     let x = matrix(planner, &operands.x, dtype, [tokens, inputs], ROWS)?;
@@ -266,8 +268,8 @@ mod tests {
 
     #[test]
     fn every_form_has_a_tile_for_every_k() {
-        for form in Form::COMMON {
-            assert!(TILES.iter().any(|tile| tile.split == 1 && tile.is_for(form)), "{form:?}");
+        for params in ProjectionParams::COMMON {
+            assert!(TILES.iter().any(|tile| tile.split == 1 && tile.is_for(params)), "{params:?}");
         }
     }
 

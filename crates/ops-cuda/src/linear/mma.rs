@@ -1,7 +1,7 @@
 //! `mma`: tiles of up to 128 by 128 on GPUs of compute capability 8.0 and later. The contract is in `mma.cu`.
 
 use super::direct;
-use super::operands::{Form, Operands, Rest, across, group, not_many};
+use super::operands::{Operands, ProjectionParams, Rest, across, group, not_many};
 use crate::{CudaVariant, Planner, arguments, source};
 use device::cuda::{
     BundledArch, ComputeCapability, CudaCapabilities, DeviceError, GpuArch, KernelSource, Launch,
@@ -73,13 +73,13 @@ fn why_not(problem: &LinearProblem, here: &CudaCapabilities) -> Option<String> {
     direct::instead(problem, here).or_else(|| not_many(problem))
 }
 
-fn source(tile: Tile, vector: usize, form: Form, arch: GpuArch) -> KernelSource {
+fn source(tile: Tile, vector: usize, params: ProjectionParams, arch: GpuArch) -> KernelSource {
     let source = KernelSource::new("linear_mma", PARTS, arch)
         .define("BLOCK_M", tile.rows)
         .define("BLOCK_N", tile.columns)
         .define("STAGES", tile.stages)
         .define("VECTOR", vector);
-    form.define(source)
+    params.define(source)
 }
 
 /// Large tiles, except where `hopper` takes such calls.
@@ -87,7 +87,7 @@ pub(super) fn bundled(arch: &BundledArch) -> Vec<KernelSource> {
     if arch.compute == ComputeCapability::new(9, 0) {
         return Vec::new();
     }
-    Form::COMMON.map(|form| source(TILES[0], 8, form, arch.arch())).to_vec()
+    ProjectionParams::COMMON.map(|params| source(TILES[0], 8, params, arch.arch())).to_vec()
 }
 
 arguments! {
@@ -99,7 +99,8 @@ arguments! {
 fn plan(problem: &LinearProblem, planner: &mut Planner<'_>) -> Result<(), DeviceError> {
     let tile = Tile::of(problem, planner.here());
     let vector = [8, 4].into_iter().find(|wide| problem.inputs.is_multiple_of(*wide)).unwrap_or(2);
-    let kernel = planner.kernel(&source(tile, vector, Form::of(problem), planner.arch()))?;
+    let kernel =
+        planner.kernel(&source(tile, vector, ProjectionParams::of(problem), planner.arch()))?;
     let operands = Operands::new(problem, planner)?;
     let [o0, o1, o2, o3, o4, o5] = operands.each_output(|output| &*operands.outputs[output].0);
     let args = LinearMma {

@@ -20,7 +20,7 @@ pub(super) const OUTPUTS: [&str; 6] = ["o", "o1", "o2", "o3", "o4", "o5"];
 
 /// Compile-time parameters of a kernel.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Form {
+pub(super) struct ProjectionParams {
     pub(super) dtype: DType,
     pub(super) swiglu: bool,
     pub(super) squared: bool,
@@ -29,7 +29,7 @@ pub(super) struct Form {
     pub(super) bias: bool,
 }
 
-impl Form {
+impl ProjectionParams {
     /// Common epilogues of model layers: none, a bias, SwiGLU, squared ReLU, and sums onto the residual stream.
     pub(super) const COMMON: [Self; 5] = [
         Self::bf16(false, false),
@@ -181,7 +181,7 @@ pub(super) fn in_storage(
     let elements = problem.tokens * problem.inputs;
     let ready = planner.scratch(elements.div_ceil(2))?;
     if let Some(norm) = problem.norm {
-        let form = rows::Form {
+        let params = rows::RowsParams {
             out: problem.dtype,
             channels: problem.inputs / norm.groups,
             norm_before_gate: false,
@@ -201,7 +201,7 @@ pub(super) fn in_storage(
             groups: norm.groups,
             eps: norm.eps,
         };
-        rows::plan_ahead(form, &rows, &ready, planner)?;
+        rows::plan_ahead(params, &rows, &ready, planner)?;
     } else {
         let source = KernelSource::new("linear_round", ROUND, planner.arch());
         let kernel = planner.kernel(&source.define("DTYPE", problem.dtype))?;

@@ -22,7 +22,7 @@ const PARTS: &[Part] = &[
 
 /// Compile-time parameters of a kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Form {
+struct StreamParams {
     /// Maximum number of rows of x.
     tokens: usize,
     /// Ring lengths in steps, best first.
@@ -33,19 +33,19 @@ struct Form {
     two: bool,
 }
 
-/// The first form with enough rows of x is taken.
-const FORMS: [Form; 3] = [
-    Form { tokens: FEW, stages: &[6, 5, 4], sums: 2, two: true },
-    Form { tokens: 16, stages: &[6, 4, 3], sums: 1, two: false },
-    Form { tokens: 32, stages: &[4, 3], sums: 1, two: false },
+/// The first entry with enough rows of x is taken.
+const PARAM_SETS: [StreamParams; 3] = [
+    StreamParams { tokens: FEW, stages: &[6, 5, 4], sums: 2, two: true },
+    StreamParams { tokens: 16, stages: &[6, 4, 3], sums: 1, two: false },
+    StreamParams { tokens: 32, stages: &[4, 3], sums: 1, two: false },
 ];
 
 /// Maximum number of rows of x that each block normalizes or rounds while it reads them. A separate launch prepares more rows.
 pub(super) const FEW: usize = 8;
 
-impl Form {
+impl StreamParams {
     fn of(problem: &LinearProblem) -> Option<Self> {
-        FORMS.into_iter().find(|form| problem.tokens <= form.tokens)
+        PARAM_SETS.into_iter().find(|params| problem.tokens <= params.tokens)
     }
 
     /// `taps` of a convolution, 0 for none.
@@ -85,9 +85,9 @@ enum Residency {
 }
 
 impl Residency {
-    fn of(problem: &LinearProblem, form: Form, here: &CudaCapabilities) -> Self {
+    fn of(problem: &LinearProblem, params: StreamParams, here: &CudaCapabilities) -> Self {
         // On other targets the compiler uses too many registers for the two kinds to fit together.
-        if !form.two || here.compute != ComputeCapability::new(9, 0) {
+        if !params.two || here.compute != ComputeCapability::new(9, 0) {
             return Self::Any;
         }
         if problem.residual { Self::Onto } else { Self::From }
@@ -123,8 +123,8 @@ fn why_not(problem: &LinearProblem, here: &CudaCapabilities) -> Option<String> {
     if problem.scales.is_some() {
         return Some(format!("needs weights in the storage type, got {}", problem.w_dtype));
     }
-    if Form::of(problem).is_none() {
-        let most = FORMS[FORMS.len() - 1].tokens;
+    if StreamParams::of(problem).is_none() {
+        let most = PARAM_SETS[PARAM_SETS.len() - 1].tokens;
         return Some(format!("is for up to {most} rows of x, got {}", problem.tokens));
     }
     if problem.convolution.is_some() && problem.tokens > FEW {
@@ -167,7 +167,7 @@ impl Share {
     /// this one ends. Otherwise one block per SM with all of x; the last choice reads x in pieces. Several rows of x
     /// without a prologue are loaded through the ring if a block has one tile, which reads them once.
     fn of(problem: &LinearProblem, here: &CudaCapabilities) -> Option<Self> {
-        let form = Form::of(problem)?;
+        let params = StreamParams::of(problem)?;
         let LinearProblem { tokens, inputs, .. } = *problem;
         let normed = problem.norm.is_some() && tokens <= FEW;
         let ready = tokens > FEW || problem.norm.is_none() && problem.x_dtype == problem.dtype;
@@ -175,15 +175,15 @@ impl Share {
         let one_tile = problem.columns().div_ceil(blocks) <= if problem.swiglu { 8 } else { 16 };
         let all = inputs.next_multiple_of(ROUND);
         let of = |streamed: bool, stages: usize, phase: usize| {
-            let x_step = if streamed { form.tokens * STEP * 2 } else { 0 };
+            let x_step = if streamed { params.tokens * STEP * 2 } else { 0 };
             let x = if streamed { 0 } else { 2 * phase + 64 };
             let squares = if normed { inputs.div_ceil(SEGMENT) * 4 } else { 0 };
             let ring = WARPS * stages * (STEP_BYTES + x_step);
-            let bytes = ring + tokens * (form.sums * SUMS_BYTES + x + squares);
+            let bytes = ring + tokens * (params.sums * SUMS_BYTES + x + squares);
             Self { stages, streamed, phase, place: Residency::Any, bytes }
         };
         let each =
-            |streamed: bool| form.stages.iter().map(move |stages| of(streamed, *stages, all));
+            |streamed: bool| params.stages.iter().map(move |stages| of(streamed, *stages, all));
         let streamed = each(true).filter(|_| ready && one_tile && tokens > 1);
         let whole: Vec<Self> = streamed.chain(each(false)).collect();
         let most = here.shared_bytes as usize;
@@ -191,15 +191,15 @@ impl Share {
         // leaves.
         let apart = 128;
         let half = (most + 1024) / 2 - 1024;
-        let beside = if form.two { half - apart } else { most };
-        let shortest = form.stages[form.stages.len() - 1];
+        let beside = if params.two { half - apart } else { most };
+        let shortest = params.stages[params.stages.len() - 1];
         let rounds = if tokens <= FEW { all / ROUND } else { 1 };
         let phases = (1..rounds).rev().map(|rounds| of(false, shortest, rounds * ROUND));
         let alone = whole.iter().copied().chain(phases).find(|share| share.bytes <= most);
         let Some(fits) = whole.iter().copied().find(|share| share.bytes <= beside) else {
             return alone;
         };
-        let place = Residency::of(problem, form, here);
+        let place = Residency::of(problem, params, here);
         let much = problem.outputs * inputs * problem.dtype.bytes() >= LITTLE;
         let bytes = if place == Residency::From && much { half + apart } else { fits.bytes };
         Some(Self { place, bytes, ..fits })
@@ -215,30 +215,30 @@ pub(super) fn blocks(problem: &LinearProblem, here: &CudaCapabilities) -> usize 
 /// Kernels of common bf16 calls: few rows of x, also with the longer rings if two of them fit and with the
 /// convolution that models have (not onto a residual); batches on GPUs with enough shared memory.
 pub(super) fn bundled(arch: &BundledArch) -> Vec<KernelSource> {
-    let [few, batches @ ..] = FORMS;
+    let [few, batches @ ..] = PARAM_SETS;
     let most = arch.shared_bytes as usize;
     let fits = |stages: &&usize| *stages * WARPS * STEP_BYTES * 2 <= most;
     let shortest = few.stages.last().filter(|stages| !fits(stages));
     let rings: Vec<usize> = few.stages.iter().filter(fits).chain(shortest).copied().collect();
     let batches =
-        batches.into_iter().filter(|_| most > 200 << 10).map(|form| (form, form.stages[0]));
+        batches.into_iter().filter(|_| most > 200 << 10).map(|params| (params, params.stages[0]));
     let any = rings.iter().map(|stages| (few, *stages)).chain(batches);
-    let mut each: Vec<_> = any.map(|(form, stages)| (form, stages, Residency::Any)).collect();
+    let mut each: Vec<_> = any.map(|(params, stages)| (params, stages, Residency::Any)).collect();
     if arch.compute == ComputeCapability::new(9, 0) {
         let beside = rings.iter().flat_map(|stages| {
             [Residency::From, Residency::Onto].map(|place| (few, *stages, place))
         });
         each.extend(beside);
     }
-    let source = |(form, stages, place): (Form, usize, Residency)| {
-        let convolves = form.tokens <= FEW && place != Residency::Onto;
+    let source = |(params, stages, place): (StreamParams, usize, Residency)| {
+        let convolves = params.tokens <= FEW && place != Residency::Onto;
         let taps = [0, TAPS].into_iter().filter(move |taps| *taps == 0 || convolves);
-        taps.map(move |taps| form.source(DType::Bf16, stages, taps, place, arch.arch()))
+        taps.map(move |taps| params.source(DType::Bf16, stages, taps, place, arch.arch()))
     };
     // Squared ReLU is not combined with a residual.
     let onto = |place: Residency| place == Residency::Onto;
-    let squares = each.iter().filter(|(.., place)| !onto(*place)).map(|(form, stages, place)| {
-        squared(form.source(DType::Bf16, *stages, 0, *place, arch.arch()), true)
+    let squares = each.iter().filter(|(.., place)| !onto(*place)).map(|(params, stages, place)| {
+        squared(params.source(DType::Bf16, *stages, 0, *place, arch.arch()), true)
     });
     let squares: Vec<_> = squares.collect();
     each.into_iter().flat_map(source).chain(squares).collect()
@@ -257,10 +257,10 @@ arguments! {
 
 fn plan(problem: &LinearProblem, planner: &mut Planner<'_>) -> Result<(), DeviceError> {
     let no_room = || DeviceError::Refused { what: "no room in shared memory".to_owned() };
-    let form = Form::of(problem).ok_or_else(no_room)?;
+    let params = StreamParams::of(problem).ok_or_else(no_room)?;
     let share = Share::of(problem, planner.here()).ok_or_else(no_room)?;
     let taps = problem.convolution.as_ref().map_or(0, |of| of.width);
-    let source = form.source(problem.dtype, share.stages, taps, share.place, planner.arch());
+    let source = params.source(problem.dtype, share.stages, taps, share.place, planner.arch());
     let kernel = planner.kernel(&squared(source, problem.squared))?;
     let few = problem.tokens <= FEW;
     let norm = problem.norm.filter(|_| few);

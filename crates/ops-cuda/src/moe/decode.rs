@@ -26,7 +26,7 @@ const PIECE: usize = 512;
 
 /// Compile-time parameters of the kernels; the constants were measured on an H200 (README.md).
 #[derive(Debug, Clone, Copy)]
-struct Form {
+struct DecodeParams {
     tokens: Tokens,
     gated: bool,
     dtype: DType,
@@ -59,7 +59,7 @@ struct DownProjection {
     ahead: usize,
 }
 
-impl Form {
+impl DecodeParams {
     fn one(self) -> bool {
         self.tokens == Tokens::One
     }
@@ -157,7 +157,7 @@ impl Form {
     }
 }
 
-fn form(problem: &MoeProblem) -> Form {
+fn params(problem: &MoeProblem) -> DecodeParams {
     let tokens = match problem.tokens {
         1 => Tokens::One,
         0..=FEW => Tokens::Few,
@@ -165,7 +165,7 @@ fn form(problem: &MoeProblem) -> Form {
     };
     let share = problem.held < problem.experts;
     let (gated, narrow) = (problem.gated, problem.quantized);
-    Form { tokens, gated, dtype: problem.dtype, share, narrow }
+    DecodeParams { tokens, gated, dtype: problem.dtype, share, narrow }
 }
 
 /// Whether the kernels for a few tokens read quantized weights in e4m3, i8 or u4 `[rows, columns]` directly, with a
@@ -173,9 +173,9 @@ fn form(problem: &MoeProblem) -> Form {
 pub fn reads_once(dtype: DType, columns: usize, group: Option<usize>) -> bool {
     let narrow = Some(QuantizedExperts { dtype, scales_per_row: [1; 2], group: 0, offset: false });
     let tokens = Tokens::One;
-    let form = Form { tokens, gated: true, dtype: DType::Bf16, share: false, narrow };
-    columns.is_multiple_of(form.per_lane())
-        && group.is_none_or(|group| group_shift(group, form.depth()).is_some())
+    let params = DecodeParams { tokens, gated: true, dtype: DType::Bf16, share: false, narrow };
+    columns.is_multiple_of(params.per_lane())
+        && group.is_none_or(|group| group_shift(group, params.depth()).is_some())
 }
 
 fn why_not(problem: &MoeProblem, here: &CudaCapabilities) -> Option<String> {
@@ -185,27 +185,27 @@ fn why_not(problem: &MoeProblem, here: &CudaCapabilities) -> Option<String> {
     if let Some(reason) = operands::why_not(problem, here) {
         return Some(reason);
     }
-    let form = form(problem);
+    let params = params(problem);
     if let Some(narrow) = problem.quantized {
         for (name, channels, scales) in [
             ("H", problem.hidden, narrow.scales_per_row[0]),
             ("I", problem.intermediate, narrow.scales_per_row[1]),
         ] {
-            let (lane, type_) = (form.per_lane(), narrow.dtype);
+            let (lane, type_) = (params.per_lane(), narrow.dtype);
             if !channels.is_multiple_of(lane) {
                 return Some(format!(
                     "needs {name} a multiple of {lane} in {type_}, got {channels}"
                 ));
             }
-            if scales > 1 && group_shift(narrow.group, form.depth()).is_none() {
-                let (depth, group) = (form.depth(), narrow.group);
+            if scales > 1 && group_shift(narrow.group, params.depth()).is_none() {
+                let (depth, group) = (params.depth(), narrow.group);
                 return Some(format!(
                     "needs groups of {depth} times a power of two of columns in {type_}, got {group}"
                 ));
             }
         }
     }
-    let wanted = form.gate_up_bytes().max(form.down_bytes(problem.tokens)) + STATIC_BYTES;
+    let wanted = params.gate_up_bytes().max(params.down_bytes(problem.tokens)) + STATIC_BYTES;
     let most = here.shared_bytes as usize;
     (wanted > most).then(|| format!("needs {wanted} bytes of shared memory, a block has {most}"))
 }
@@ -220,19 +220,19 @@ pub(super) fn bundled(
     here: &BundledArch,
 ) -> Vec<KernelSource> {
     let arch = &here.arch();
-    let [one, few, more] = [Tokens::One, Tokens::Few, Tokens::More].map(|tokens| Form {
+    let [one, few, more] = [Tokens::One, Tokens::Few, Tokens::More].map(|tokens| DecodeParams {
         tokens,
         gated: true,
         dtype,
         share: false,
         narrow,
     });
-    let squared = |form: Form| Form { gated: false, ..form }.gate_up(arch);
+    let squared = |params: DecodeParams| DecodeParams { gated: false, ..params }.gate_up(arch);
     let mut sources = vec![one.gate_up(arch), squared(one), one.down(arch)];
     if here.compute == HOPPER {
         sources.extend([few.gate_up(arch), squared(few), few.down(arch), more.down(arch)]);
         sources.push(route::route_source(TILE, arch));
-        let rank = Form { share: true, ..one };
+        let rank = DecodeParams { share: true, ..one };
         sources.extend([rank.gate_up(arch), rank.down(arch)]);
     }
     sources
@@ -255,10 +255,10 @@ arguments! {
 }
 
 fn plan(problem: &MoeProblem, planner: &mut Planner<'_>) -> Result<(), DeviceError> {
-    let (form, arch) = (form(problem), &planner.arch());
+    let (params, arch) = (params(problem), &planner.arch());
     let (way_up, way_down) =
-        (planner.kernel(&form.gate_up(arch))?, planner.kernel(&form.down(arch))?);
-    let list = match form.one() {
+        (planner.kernel(&params.gate_up(arch))?, planner.kernel(&params.down(arch))?);
+    let list = match params.one() {
         true => None,
         false => Some(route::plan_few(problem, planner, TILE)?),
     };
@@ -269,14 +269,14 @@ fn plan(problem: &MoeProblem, planner: &mut Planner<'_>) -> Result<(), DeviceErr
     };
     let (hidden, inner) = (problem.hidden, problem.intermediate);
     let made = planner.scratch(words(problem.pairs() * inner))?;
-    let own = |buffer| if form.one() { Some(buffer) } else { None };
+    let own = |buffer| if params.one() { Some(buffer) } else { None };
     let logits = planner.required("logits")?;
-    let correction = planner.input("correction")?.filter(|_| form.one());
+    let correction = planner.input("correction")?.filter(|_| params.one());
     let (chosen, weights) = (planner.output("chosen")?, planner.output("weights")?);
     let [limit, alpha] = clamping(problem);
 
-    let scales_up = ScaleBuffers::new(problem, planner, "w_gate_up", form.depth())?;
-    let scales_down = ScaleBuffers::new(problem, planner, "w_down", form.depth())?;
+    let scales_up = ScaleBuffers::new(problem, planner, "w_gate_up", params.depth())?;
+    let scales_down = ScaleBuffers::new(problem, planner, "w_down", params.depth())?;
     let args = Args::from(GateUp {
         x: &*planner.required("x")?,
         w_gate_up: &*planner.required("w_gate_up")?,
@@ -297,10 +297,10 @@ fn plan(problem: &MoeProblem, planner: &mut Planner<'_>) -> Result<(), DeviceErr
     });
     // Blocks process the list in a grid-stride loop: as many start as can be resident.
     let (across, most) =
-        (inner / 8, form.resident(planner.here()) * planner.here().multiprocessors as usize);
+        (inner / 8, params.resident(planner.here()) * planner.here().multiprocessors as usize);
     let down = most_tiles.min((most / across).max(1));
     let grid = [across as u32, down as u32, 1];
-    let launch = Launch::new(grid, 32 * WARPS as u32, form.gate_up_bytes() as u32);
+    let launch = Launch::new(grid, 32 * WARPS as u32, params.gate_up_bytes() as u32);
     let launch = overlapping(planner, launch);
     planner.launch(way_up, launch, args);
 
@@ -330,12 +330,12 @@ fn plan(problem: &MoeProblem, planner: &mut Planner<'_>) -> Result<(), DeviceErr
         weights: &weights,
     });
     // Without tokens there are no tiles to read.
-    let rows = 8 * form.of_down().octets;
+    let rows = 8 * params.of_down().octets;
     let blocks = if problem.tokens == 0 { 0 } else { hidden.div_ceil(rows) };
     let launch = Launch::new(
         [blocks as u32, 1, 1],
         32 * WARPS as u32,
-        form.down_bytes(problem.tokens) as u32,
+        params.down_bytes(problem.tokens) as u32,
     );
     let launch = overlapping(planner, launch);
     planner.launch(way_down, launch, args);

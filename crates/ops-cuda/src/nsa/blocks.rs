@@ -85,7 +85,7 @@ const fn stretch(queries: usize) -> usize {
 }
 
 /// A kernel, its threads and its dynamic shared memory.
-struct Form {
+struct BlocksKernel {
     source: KernelSource,
     threads: usize,
     shared_bytes: usize,
@@ -130,18 +130,18 @@ impl Shape {
         shape_macros(source, self.dtype, self.dims)
     }
 
-    fn blocks(&self, compute: ComputeCapability) -> Form {
+    fn blocks(&self, compute: ComputeCapability) -> BlocksKernel {
         let ((d, dv), keys, list) = (self.dims, self.keys, 2 * self.stretch);
         if self.by_warpgroups(compute) {
             let source = self.source("nsa_blocks_hopper", BLOCKS_HOPPER, compute);
-            return Form {
+            return BlocksKernel {
                 source: source.define("KEYS", keys).define("GROUPS", GROUPS),
                 threads: 128 * GROUPS,
                 shared_bytes: keys * 2 * (d + dv) + GROUPS * 2 * 128 * d + list + ALIGNMENT,
             };
         }
         let source = self.source("nsa_blocks", BLOCKS, compute);
-        Form {
+        BlocksKernel {
             source: source
                 .define("KEYS", keys)
                 .define("ROW_TILES", ROW_TILES)
@@ -155,13 +155,13 @@ impl Shape {
         }
     }
 
-    fn finish(&self, compute: ComputeCapability) -> Form {
+    fn finish(&self, compute: ComputeCapability) -> BlocksKernel {
         let (d, dv) = self.dims;
         let sums = FINISH_QUERIES * 16 * self.count * DType::F32.bytes();
         let threads = 32 * FINISH_QUERIES;
         if self.by_warpgroups(compute) {
             let source = self.source("nsa_finish_hopper", FINISH_HOPPER, compute);
-            return Form {
+            return BlocksKernel {
                 source: source.define("TILE", HOPPER_FINISH_TILE),
                 threads,
                 shared_bytes: 128 * d + HOPPER_FINISH_TILE * 2 * (d + dv) + sums + ALIGNMENT,
@@ -169,7 +169,7 @@ impl Shape {
         }
         let source = self.source("nsa_finish", FINISH, compute);
         let results = FINISH_QUERIES * FINISH_AHEAD * 512 * dv.div_ceil(16);
-        Form {
+        BlocksKernel {
             source: source
                 .define("TILE", FINISH_TILE)
                 .define("WARPS", FINISH_QUERIES)

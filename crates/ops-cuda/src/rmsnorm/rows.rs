@@ -57,7 +57,7 @@ fn why_not(problem: &RmsNormProblem, here: &CudaCapabilities) -> Option<String> 
 
 /// Compile-time parameters of the kernel.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Form {
+pub(crate) struct RowsParams {
     /// Type of o, and of x unless that is f32.
     pub(crate) out: DType,
     pub(crate) channels: usize,
@@ -68,7 +68,7 @@ pub(crate) struct Form {
     pub(crate) strided: bool,
 }
 
-impl Form {
+impl RowsParams {
     fn launch(self, rows: usize) -> Launch {
         let tile = Tile::of(self.channels, self.out);
         Launch::new([rows.div_ceil(tile.rows) as u32, 1, 1], (tile.rows * tile.team) as u32, 0)
@@ -86,7 +86,7 @@ arguments! {
 pub(crate) struct Rows<'a> {
     pub(crate) x: &'a Buffer,
     pub(crate) gate: Option<&'a Buffer>,
-    /// Elements from one token to the next of x and of the gate; only read if the form is strided.
+    /// Elements from one token to the next of x and of the gate; only read if tokens are strided.
     pub(crate) apart: [i32; 2],
     pub(crate) weight: Option<&'a Buffer>,
     /// 1 if the weight is f32.
@@ -123,8 +123,8 @@ impl Rows<'_> {
     }
 }
 
-fn source(form: Form, arch: GpuArch) -> KernelSource {
-    let Form { out, channels, norm_before_gate, wide, strided } = form;
+fn source(params: RowsParams, arch: GpuArch) -> KernelSource {
+    let RowsParams { out, channels, norm_before_gate, wide, strided } = params;
     let tile = Tile::of(channels, out);
     let source = KernelSource::new("rmsnorm_rows", PARTS, arch)
         .define("DTYPE", out)
@@ -144,7 +144,7 @@ fn source(form: Form, arch: GpuArch) -> KernelSource {
 
 /// Kernels of calls from Python and from models. A kernel takes all sizes from half of the listed one up to it.
 pub(super) fn bundled(arch: &BundledArch) -> Vec<KernelSource> {
-    let plain = |out, channels| Form {
+    let plain = |out, channels| RowsParams {
         out,
         channels,
         norm_before_gate: false,
@@ -152,16 +152,16 @@ pub(super) fn bundled(arch: &BundledArch) -> Vec<KernelSource> {
         strided: false,
     };
     let bf16 = |channels| plain(DType::Bf16, channels);
-    let forms = [64, 128, 256, 512, 1024, 2048, 4096, 8192]
+    let param_sets = [64, 128, 256, 512, 1024, 2048, 4096, 8192]
         .into_iter()
         .flat_map(|channels| [bf16(channels), plain(DType::F16, channels)])
         // Heads of a projection that holds queries, keys and values; mixers, whose gates are parts of a projection.
-        .chain([128, 256, 3072, 4096, 8192].map(|size| Form { strided: true, ..bf16(size) }))
+        .chain([128, 256, 3072, 4096, 8192].map(|size| RowsParams { strided: true, ..bf16(size) }))
         // The output norms of delta rules.
-        .chain([64, 128].map(|size| Form { norm_before_gate: true, ..bf16(size) }))
+        .chain([64, 128].map(|size| RowsParams { norm_before_gate: true, ..bf16(size) }))
         // Residual streams.
-        .chain([1024, 2048, 4096, 8192].map(|size| Form { wide: true, ..bf16(size) }));
-    forms.map(|form| source(form, arch.arch())).collect()
+        .chain([1024, 2048, 4096, 8192].map(|size| RowsParams { wide: true, ..bf16(size) }));
+    param_sets.map(|params| source(params, arch.arch())).collect()
 }
 
 fn plan(problem: &RmsNormProblem, planner: &mut Planner<'_>) -> Result<(), DeviceError> {
@@ -176,14 +176,14 @@ fn plan(problem: &RmsNormProblem, planner: &mut Planner<'_>) -> Result<(), Devic
             });
         }
     }
-    let form = Form {
+    let params = RowsParams {
         out: problem.out,
         channels: problem.channels,
         norm_before_gate: problem.norm_before_gate,
         wide: problem.out != problem.x_dtype,
         strided: apart != [int(width)?; 2],
     };
-    let kernel = planner.kernel(&source(form, planner.arch()))?;
+    let kernel = planner.kernel(&source(params, planner.arch()))?;
     let (x, gate, weight) =
         (planner.required("x")?, planner.input("gate")?, planner.input("weight")?);
     let rows = Rows {
@@ -198,26 +198,26 @@ fn plan(problem: &RmsNormProblem, planner: &mut Planner<'_>) -> Result<(), Devic
         groups: problem.groups,
         eps: problem.eps,
     };
-    let args = rows.args(form.channels, &*planner.output("o")?)?;
-    let launch = planner.overlapping(form.launch(rows.count));
+    let args = rows.args(params.channels, &*planner.output("o")?)?;
+    let launch = planner.overlapping(params.launch(rows.count));
     planner.launch(kernel, launch, args);
     Ok(())
 }
 
-/// Adds a preceding launch that writes the norm of x to `o`, the input of another op's kernel. `form` has no gate;
-/// `count` groups of `form.channels`, `groups` per row.
+/// Adds a preceding launch that writes the norm of x to `o`, the input of another op's kernel. `params` has no gate;
+/// `count` groups of `params.channels`, `groups` per row.
 ///
 /// # Errors
 /// As [`Planner::kernel`].
 pub(crate) fn plan_ahead(
-    form: Form,
+    params: RowsParams,
     rows: &Rows<'_>,
     o: &Buffer,
     planner: &mut Planner<'_>,
 ) -> Result<(), DeviceError> {
-    let kernel = planner.kernel(&source(form, planner.arch()))?;
-    let launch = planner.overlapping(form.launch(rows.count));
-    planner.launch_auxiliary(kernel, launch, rows.args(form.channels, o)?);
+    let kernel = planner.kernel(&source(params, planner.arch()))?;
+    let launch = planner.overlapping(params.launch(rows.count));
+    planner.launch_auxiliary(kernel, launch, rows.args(params.channels, o)?);
     Ok(())
 }
 
@@ -247,9 +247,14 @@ mod tests {
     #[test]
     fn sizes_of_a_team_share_a_kernel() {
         let of = |channels, dtype| {
-            let form =
-                Form { out: dtype, channels, norm_before_gate: false, wide: false, strided: false };
-            source(form, GpuArch::of(ComputeCapability::new(9, 0))).key()
+            let params = RowsParams {
+                out: dtype,
+                channels,
+                norm_before_gate: false,
+                wide: false,
+                strided: false,
+            };
+            source(params, GpuArch::of(ComputeCapability::new(9, 0))).key()
         };
         for channels in [2056, 2304, 2560, 2880, 3072, 3584, 4088] {
             assert_eq!(of(channels, DType::Bf16), of(4096, DType::Bf16), "{channels}");

@@ -25,7 +25,7 @@ const BUNDLED_TOP: usize = 20;
 
 /// Compile-time parameters of the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Form {
+struct BisectParams {
     /// Blocks per row.
     cluster: usize,
     /// Whether the row's keys and weights are in the blocks' shared memory.
@@ -39,7 +39,7 @@ fn tokens_per_block(vocabulary: usize, cluster: usize) -> usize {
     vocabulary.div_ceil(cluster).next_multiple_of(4)
 }
 
-impl Form {
+impl BisectParams {
     fn of(problem: &SamplingProblem, here: &CudaCapabilities) -> Self {
         let available = (here.shared_bytes as usize).saturating_sub(STATIC_BYTES);
         let fits =
@@ -81,14 +81,14 @@ fn why_not(problem: &SamplingProblem, here: &CudaCapabilities) -> Option<String>
 
 /// Bundled kernels. They are independent of the vocabulary; these are the ones that GPUs use for 100,000 tokens.
 pub(super) fn bundled(arch: &BundledArch) -> Vec<KernelSource> {
-    let form = |(cluster, held), top| Form { cluster, held, top };
-    let forms: &[(usize, bool)] = match arch.compute >= ComputeCapability::new(9, 0) {
+    let params = |(cluster, held), top| BisectParams { cluster, held, top };
+    let param_sets: &[(usize, bool)] = match arch.compute >= ComputeCapability::new(9, 0) {
         true if arch.shared_bytes >= 200 << 10 => &[(4, true), (8, true)],
         true => &[(8, false)],
         false => &[(1, false)],
     };
-    let all = forms.iter().flat_map(|of| [form(*of, 0), form(*of, BUNDLED_TOP)]);
-    all.map(|form| form.source(arch.arch())).collect()
+    let all = param_sets.iter().flat_map(|of| [params(*of, 0), params(*of, BUNDLED_TOP)]);
+    all.map(|params| params.source(arch.arch())).collect()
 }
 
 arguments! {
@@ -99,9 +99,9 @@ arguments! {
 }
 
 fn plan(problem: &SamplingProblem, planner: &mut Planner<'_>) -> Result<(), DeviceError> {
-    let form = Form::of(problem, planner.here());
-    let kernel = planner.kernel(&form.source(planner.arch()))?;
-    let wanted = |name| (form.top > 0).then(|| planner.output(name)).transpose();
+    let params = BisectParams::of(problem, planner.here());
+    let kernel = planner.kernel(&params.source(planner.arch()))?;
+    let wanted = |name| (params.top > 0).then(|| planner.output(name)).transpose();
     let (logprob, top_tokens) = (wanted("logprob")?, wanted("top_tokens")?);
     let top_logprobs = wanted("top_logprobs")?;
     let args = Args::from(Bisect {
@@ -119,7 +119,7 @@ fn plan(problem: &SamplingProblem, planner: &mut Planner<'_>) -> Result<(), Devi
         top_logprobs: top_logprobs.as_deref(),
         vocabulary: int(problem.vocabulary)?,
     });
-    let launch = planner.overlapping(form.launch(problem.rows, problem.vocabulary));
+    let launch = planner.overlapping(params.launch(problem.rows, problem.vocabulary));
     planner.launch(kernel, launch, args);
     Ok(())
 }

@@ -105,13 +105,13 @@ fn several_rows_are_prepared_by_a_prologue_launch() {
             let problem = call(&mut tensors, [tokens, 2048]);
             let weights = Weights::of(&problem).unwrap();
             let share = Share::of(&problem, weights, &gpu(hopper)).unwrap();
-            let form = Form::of(&problem, weights, share);
-            assert_eq!([form.normed, form.tokens == 1], [tokens == 1; 2], "{tokens} {w}");
-            assert!(form.tokens >= share.tokens);
+            let params = DirectParams::of(&problem, weights, share);
+            assert_eq!([params.normed, params.tokens == 1], [tokens == 1; 2], "{tokens} {w}");
+            assert!(params.tokens >= share.tokens);
             // One bulk copy loads all of it.
             assert!(share.x.is_multiple_of(16) && share.x >= 2 * 2048 * share.tokens);
             // The prologue kernel is compiled for one of two row counts and without a residual.
-            let ready = form.ready(true, false);
+            let ready = params.ready(true, false);
             assert!([FEW, MAX_ROWS].contains(&ready.tokens) && ready.normed && !ready.residual);
         }
     }
@@ -133,10 +133,10 @@ fn kernel_kind_follows_the_rows_of_a_launch() {
                 assert_eq!(why_not(&problem, &gpu(hopper)), None, "{what}");
                 let weights = Weights::of(&problem).unwrap();
                 let share = Share::of(&problem, weights, &gpu(hopper)).unwrap();
-                let form = Form::of(&problem, weights, share);
-                assert!(form.tokens >= share.tokens, "{what}");
-                assert_eq!(form.tokens > FEW, share.tokens > FEW, "{what}");
-                assert_eq!(form.blocks, group, "{what}");
+                let params = DirectParams::of(&problem, weights, share);
+                assert!(params.tokens >= share.tokens, "{what}");
+                assert_eq!(params.tokens > FEW, share.tokens > FEW, "{what}");
+                assert_eq!(params.blocks, group, "{what}");
                 cut += usize::from(share.tokens < tokens);
             }
         }
