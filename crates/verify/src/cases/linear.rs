@@ -312,7 +312,7 @@ struct Projection {
     /// e4m3 weights.
     scales: Option<Scales>,
     /// Integer weights.
-    integers: Option<integers::Form>,
+    integers: Option<integers::WeightQuantization>,
     /// Channels and width of a convolution.
     convolution: Option<[usize; 2]>,
     /// Every third row is padding, and the states are in a pool.
@@ -420,8 +420,8 @@ impl Call for Projection {
         let mut put = |name: &str, tensor| tensors.insert(name.to_owned(), tensor);
         put("x", self.x(draw, if self.wide { DType::F32 } else { dtype }));
         let deviation = (inputs as f64).powf(-0.5);
-        if let Some(form) = self.integers {
-            form.draw(draw, [outputs, inputs], &mut put);
+        if let Some(quantization) = self.integers {
+            quantization.draw(draw, [outputs, inputs], &mut put);
         } else if let Some(scales) = self.scales {
             // From the smallest values to the largest that are not clipped; scales twice as large in one row as in
             // another.

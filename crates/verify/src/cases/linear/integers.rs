@@ -8,7 +8,7 @@ use ops::{DType, Tensor};
 
 /// How integer weights, scales and zero points are generated.
 #[derive(Clone, Copy)]
-pub(super) struct Form {
+pub(super) struct WeightQuantization {
     /// u4 or i8.
     w: DType,
     scale: DType,
@@ -19,7 +19,7 @@ pub(super) struct Form {
     ordered: bool,
 }
 
-const U4: Form = Form {
+const U4: WeightQuantization = WeightQuantization {
     w: DType::U4,
     scale: DType::F32,
     group: None,
@@ -27,29 +27,30 @@ const U4: Form = Form {
     offsets: false,
     ordered: false,
 };
-const I8: Form = Form { w: DType::I8, ..U4 };
+const I8: WeightQuantization = WeightQuantization { w: DType::I8, ..U4 };
 
 /// Every kind of scale and zero point, each projection of a layer, and sizes that are not multiples.
 pub(super) fn list(list: &mut List) {
-    let groups = |size| Form { group: Some(size), ..U4 };
-    for (word, form) in [
+    let groups = |size| WeightQuantization { group: Some(size), ..U4 };
+    for (word, quantization) in [
         ("u4-rows", U4),
-        ("u4-g128", Form { scale: DType::Bf16, ..groups(128) }),
-        ("u4-g128-zeros", Form { scale: DType::F16, zeros: true, ..groups(128) }),
-        ("u4-g32-zeros", Form { scale: DType::F16, zeros: true, ..groups(32) }),
-        ("u4-g32-offsets", Form { offsets: true, ..groups(32) }),
-        ("u4-g96-ordered", Form { zeros: true, ordered: true, ..groups(96) }),
-        ("i8-rows", Form { scale: DType::Bf16, ..I8 }),
-        ("i8-g128", Form { group: Some(128), ..I8 }),
-        ("i8-blocks", Form { group: Some(32), scale: DType::F16, ..I8 }),
-        ("i8-g16", Form { group: Some(16), ..I8 }),
-        ("i8-g64", Form { group: Some(64), scale: DType::F16, ..I8 }),
-        ("i8-g128-ordered", Form { group: Some(128), ordered: true, ..I8 }),
+        ("u4-g128", WeightQuantization { scale: DType::Bf16, ..groups(128) }),
+        ("u4-g128-zeros", WeightQuantization { scale: DType::F16, zeros: true, ..groups(128) }),
+        ("u4-g32-zeros", WeightQuantization { scale: DType::F16, zeros: true, ..groups(32) }),
+        ("u4-g32-offsets", WeightQuantization { offsets: true, ..groups(32) }),
+        ("u4-g96-ordered", WeightQuantization { zeros: true, ordered: true, ..groups(96) }),
+        ("i8-rows", WeightQuantization { scale: DType::Bf16, ..I8 }),
+        ("i8-g128", WeightQuantization { group: Some(128), ..I8 }),
+        ("i8-blocks", WeightQuantization { group: Some(32), scale: DType::F16, ..I8 }),
+        ("i8-g16", WeightQuantization { group: Some(16), ..I8 }),
+        ("i8-g64", WeightQuantization { group: Some(64), scale: DType::F16, ..I8 }),
+        ("i8-g128-ordered", WeightQuantization { group: Some(128), ordered: true, ..I8 }),
     ] {
         for tokens in [1, 2, 8, 9, 17, 33, 130] {
             let tier = if tokens == 9 { Quick } else { Standard };
             let name = |layer: &str| format!("{word}/{layer}-t{tokens}");
-            let of = |inputs, outputs| Projection::new(tokens, inputs, outputs).integers(form);
+            let of =
+                |inputs, outputs| Projection::new(tokens, inputs, outputs).integers(quantization);
             let in_proj = of(256, 520).norm(1).wide().split("256,256,8");
             list.add(tier, &name("in-proj"), BF16, &in_proj);
             list.add(Standard, &name("out-proj"), BF16, &of(512, 256).residual().scale(0.22));
@@ -60,39 +61,43 @@ pub(super) fn list(list: &mut List) {
             list.add(Standard, &name("conv"), BF16, &conv.set("conv_activation", "silu"));
         }
         for tokens in [1, 7, 9, 31] {
-            let of = Projection::new(tokens, 288, 136).integers(form);
+            let of = Projection::new(tokens, 288, 136).integers(quantization);
             let call = Projection { rows: FAR, ..of };
             list.add(Quick, &format!("{word}/far-rows-t{tokens}"), BF16, &call);
         }
         for [tokens, inputs, outputs] in [[3, 2, 40], [5, 34, 65], [40, 142, 131], [1, 250, 7]] {
-            let call = Projection::new(tokens, inputs, outputs).norm(1).bias().integers(form);
+            let call =
+                Projection::new(tokens, inputs, outputs).norm(1).bias().integers(quantization);
             list.add(Quick, &format!("{word}/k{inputs}-n{outputs}"), BF16, &call);
         }
         for tokens in [1, 8, 32] {
             let name = |layer: &str| format!("{word}/h-micro-{layer}-t{tokens}");
-            let of = |inputs, outputs| Projection::new(tokens, inputs, outputs).integers(form);
+            let of =
+                |inputs, outputs| Projection::new(tokens, inputs, outputs).integers(quantization);
             list.add(Full, &name("gate-up"), BF16, &of(2048, 2048).norm(1).wide().swiglu());
             list.add(Full, &name("down"), BF16, &of(8192, 256).residual().scale(0.22));
         }
     }
-    for (word, form) in [
-        ("phase-i8-blocks", Form { group: Some(32), scale: DType::F16, ..I8 }),
-        ("phase-u4-g128", Form { scale: DType::Bf16, ..groups(128) }),
-        ("phase-u4-g32", Form { scale: DType::F16, ..groups(32) }),
-        ("phase-u4-g32-offsets", Form { offsets: true, ..groups(32) }),
+    for (word, quantization) in [
+        ("phase-i8-blocks", WeightQuantization { group: Some(32), scale: DType::F16, ..I8 }),
+        ("phase-u4-g128", WeightQuantization { scale: DType::Bf16, ..groups(128) }),
+        ("phase-u4-g32", WeightQuantization { scale: DType::F16, ..groups(32) }),
+        ("phase-u4-g32-offsets", WeightQuantization { offsets: true, ..groups(32) }),
     ] {
-        a_layer(list, word, |inputs, outputs| Projection::new(1, inputs, outputs).integers(form));
+        a_layer(list, word, |inputs, outputs| {
+            Projection::new(1, inputs, outputs).integers(quantization)
+        });
     }
 }
 
 impl Projection {
-    fn integers(self, form: Form) -> Self {
-        let group = form.group.unwrap_or(128);
-        Self { integers: Some(form), ..self.set("w_group", group) }
+    fn integers(self, quantization: WeightQuantization) -> Self {
+        let group = quantization.group.unwrap_or(128);
+        Self { integers: Some(quantization), ..self.set("w_group", group) }
     }
 }
 
-impl Form {
+impl WeightQuantization {
     pub(super) fn draw(
         self,
         draw: &mut TensorRng,
