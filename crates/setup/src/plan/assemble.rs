@@ -25,21 +25,21 @@ pub(super) fn plan(
     let torch = stack.torch.as_ref();
     let companion = torch.and_then(|torch| companion_triton(problem, torch));
     let companion = companion.as_ref();
-    let place =
+    let context =
         SelectionContext { problem, torch, python: stack.python, dropped: &nothing, companion };
     let mut packages: Vec<(u32, PlannedPackage)> = stack
         .picks
         .iter()
         .map(|pick| (problem.items[pick.item].order(), package(problem, pick)))
         .collect();
-    packages.extend(triton(&place, stack).map(|package| (1, package)));
+    packages.extend(triton(&context, stack).map(|package| (1, package)));
     let tools = build_tools(stack, &packages);
     packages.extend(tools.into_iter().map(|package| (TOOLS, package)));
     // Stable: packages with equal order stay in the order of the request.
     packages.compact_sort_by_key(|(order, _)| *order);
     let packages: Vec<PlannedPackage> = packages.into_iter().map(|(_, package)| package).collect();
     let mut rejected: Vec<RejectedCandidate> = passed.iter().map(passed_over).collect();
-    rejected.extend(newer(&place, stack));
+    rejected.extend(newer(&context, stack));
     InstallPlan {
         schema: SCHEMA,
         target: problem.target.clone(),
@@ -69,27 +69,27 @@ fn package(problem: &Problem, pick: &SelectedRelease) -> PlannedPackage {
 }
 
 /// The triton of torch's series, which has to be listed if torch's METADATA does not require it.
-fn triton(place: &SelectionContext, stack: &Stack) -> Option<PlannedPackage> {
+fn triton(context: &SelectionContext, stack: &Stack) -> Option<PlannedPackage> {
     let torch = stack.torch.as_ref().filter(|torch| torch.build.is_some())?;
-    if place.problem.items.iter().any(|item| item.name() == "triton") {
+    if context.problem.items.iter().any(|item| item.name() == "triton") {
         return None;
     }
     let wanted: Vec<_> =
-        asked(place, &stack.picks).filter(|asked| asked.requires.name == "triton").collect();
+        asked(context, &stack.picks).filter(|asked| asked.requires.name == "triton").collect();
     let first = wanted.first()?;
     let releases = super::catalogue::releases("triton", &PublishedReleases::default());
     let release = releases.iter().find(|release| {
         wanted.iter().all(|asked| asked.requires.specifiers.contains(&release.version))
     })?;
-    let tags = place.problem.tags(place.python, place.dropped);
+    let tags = context.problem.tags(context.python, context.dropped);
     let file = release.files.iter().find(|wheel| tags.fit(&wheel.name)).map(|wheel| &wheel.file);
     // triton's wheels for Arm are on PyPI since 3.5; earlier ones are on PyTorch's index.
-    let index = if file.is_some() { pypi() } else { torch.index(place.problem) };
+    let index = if file.is_some() { pypi() } else { torch.index(context.problem) };
     Some(PlannedPackage {
         name: "triton".to_owned(),
         version: release.text.clone(),
         index: index.name,
-        because: first.words(place),
+        because: first.words(context),
         origin: PackageOrigin::Wheel,
         marker: None,
         files: file.cloned().into_iter().collect(),
@@ -142,18 +142,18 @@ pub(super) fn passed_over((torch, reason): &RejectedTorch) -> RejectedCandidate 
 }
 
 /// Releases newer than the chosen ones that the requested versions would have allowed.
-fn newer(place: &SelectionContext, stack: &Stack) -> Vec<RejectedCandidate> {
+fn newer(context: &SelectionContext, stack: &Stack) -> Vec<RejectedCandidate> {
     let mut rejected = Vec::new();
     for pick in &stack.picks {
-        let item = &place.problem.items[pick.item];
-        let Some(chosen) = pick.release.filter(|_| place.problem.torch != Some(pick.item)) else {
+        let item = &context.problem.items[pick.item];
+        let Some(chosen) = pick.release.filter(|_| context.problem.torch != Some(pick.item)) else {
             continue;
         };
         let passed = item.releases.iter().filter(|release| {
             release.version > chosen.version && item.specifiers.contains(&release.version)
         });
         for release in passed {
-            let reason = place.why_not(pick.item, release, &stack.picks);
+            let reason = context.why_not(pick.item, release, &stack.picks);
             rejected.push(RejectedCandidate {
                 candidate: format!("{} {}", item.name(), release.text),
                 reason: reason.text,

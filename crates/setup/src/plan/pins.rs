@@ -21,8 +21,8 @@ pub(super) struct PinnedRequirement<'a> {
 
 impl PinnedRequirement<'_> {
     /// `vllm 0.33.0 requires torch==2.14.0`.
-    pub(super) fn words(&self, place: &SelectionContext) -> String {
-        let item = &place.problem.items[self.item];
+    pub(super) fn words(&self, context: &SelectionContext) -> String {
+        let item = &context.problem.items[self.item];
         match self.release {
             Some(release) => format!("{} {release} requires {}", item.name(), self.requires.line),
             None => format!("{} is requested", self.requires.line),
@@ -39,25 +39,25 @@ pub(super) struct PinConflict {
 
 /// All requirements of the picks and of the user.
 pub(super) fn asked<'a>(
-    place: &'a SelectionContext,
+    context: &'a SelectionContext,
     picks: &'a [SelectedRelease],
 ) -> impl Iterator<Item = PinnedRequirement<'a>> {
-    picks.iter().flat_map(|pick| of_pick(place, pick))
+    picks.iter().flat_map(|pick| of_pick(context, pick))
 }
 
 fn of_pick<'a>(
-    place: &'a SelectionContext,
+    context: &'a SelectionContext,
     pick: &'a SelectedRelease,
 ) -> impl Iterator<Item = PinnedRequirement<'a>> {
-    let item = &place.problem.items[pick.item];
-    let platform = place.problem.platform(place.python);
-    let held = !place.dropped.contains(&Limit::Pins(pick.item));
-    let release = pick.release.filter(|_| held);
+    let item = &context.problem.items[pick.item];
+    let platform = context.problem.platform(context.python);
+    let applies = !context.dropped.contains(&Limit::Pins(pick.item));
+    let release = pick.release.filter(|_| applies);
     let requires = release.map_or(&[][..], |release| release.requires.as_slice());
     // An unknown package has no known requirements except the user's.
     let own = item.own.as_ref().filter(|_| pick.release.is_none());
     // torch compiles through triton on GPUs: if its METADATA does not name a version, the series determines it.
-    let companion = place.companion.filter(|_| place.problem.torch == Some(pick.item));
+    let companion = context.companion.filter(|_| context.problem.torch == Some(pick.item));
     let here = requires
         .iter()
         .chain(companion)
@@ -70,24 +70,24 @@ fn of_pick<'a>(
 
 /// Whether the last pick is consistent with the previous ones, which are consistent.
 pub(super) fn consistent(
-    place: &SelectionContext,
+    context: &SelectionContext,
     picks: &[SelectedRelease],
 ) -> Result<(), PinConflict> {
     let Some(last) = picks.last() else { return Ok(()) };
-    let all: Vec<PinnedRequirement> = asked(place, picks).collect();
-    let own = place.problem.items[last.item].name();
+    let all: Vec<PinnedRequirement> = asked(context, picks).collect();
+    let own = context.problem.items[last.item].name();
     let names: BTreeSet<&str> =
-        of_pick(place, last).map(|asked| asked.requires.name.as_str()).chain([own]).compact_set();
+        of_pick(context, last).map(|asked| asked.requires.name.as_str()).chain([own]).compact_set();
     for name in names {
         let same: Vec<PinnedRequirement> =
             all.iter().filter(|asked| asked.requires.name == name).copied().collect();
-        let position = place.problem.items.iter().position(|item| item.name() == name);
+        let position = context.problem.items.iter().position(|item| item.name() == name);
         let pick = picks.iter().find(|pick| Some(pick.item) == position);
         match (pick.and_then(|pick| Some((pick, &pick.release?.version))), position) {
             (Some((pick, version)), _) => {
                 if let Some(asked) = same.iter().find(|a| !a.requires.specifiers.contains(version))
                 {
-                    let text = format!("{}, not {version}", asked.words(place));
+                    let text = format!("{}, not {version}", asked.words(context));
                     let reason = Reason::new(text, &asked.requires.source);
                     return Err(PinConflict { reason, items: [asked.item, pick.item].into() });
                 }
@@ -95,7 +95,7 @@ pub(super) fn consistent(
             // A package without a chosen release is checked when it is chosen.
             (None, Some(_)) if pick.is_none() => {}
             _ if same.len() < 2 || satisfiable(name, &same) => {}
-            _ => return Err(contradiction(place, name, &same)),
+            _ => return Err(contradiction(context, name, &same)),
         }
     }
     Ok(())
@@ -113,12 +113,16 @@ fn satisfiable(name: &str, asked: &[PinnedRequirement]) -> bool {
 }
 
 /// The first two requirements that conflict, or all of them if only all together do.
-fn contradiction(place: &SelectionContext, name: &str, asked: &[PinnedRequirement]) -> PinConflict {
+fn contradiction(
+    context: &SelectionContext,
+    name: &str,
+    asked: &[PinnedRequirement],
+) -> PinConflict {
     let pairs =
         asked.iter().enumerate().flat_map(|(i, a)| asked[i + 1..].iter().map(move |b| [*a, *b]));
     let two = pairs.into_iter().find(|pair| !satisfiable(name, pair));
     let those = two.map_or_else(|| asked.to_vec(), |pair| pair.to_vec());
-    let words: Vec<String> = those.iter().map(|asked| asked.words(place)).collect();
+    let words: Vec<String> = those.iter().map(|asked| asked.words(context)).collect();
     let source = those.first().map_or("", |asked| asked.requires.source.as_str());
     PinConflict {
         reason: Reason::new(words.join(", and "), source),

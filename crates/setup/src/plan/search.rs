@@ -91,8 +91,8 @@ fn with_torch<'p>(
             continue;
         }
         let companion = companion.as_ref();
-        let place = SelectionContext { problem, torch: Some(torch), python, dropped, companion };
-        match complete(&place, order, builds, &mut Vec::new()) {
+        let context = SelectionContext { problem, torch: Some(torch), python, dropped, companion };
+        match complete(&context, order, builds, &mut Vec::new()) {
             Ok(picks) => {
                 let mut picks = picks;
                 picks.compact_sort_by_key(|pick| pick.item);
@@ -120,15 +120,15 @@ fn without_torch<'p>(
     dropped: &IgnoredLimits,
 ) -> Option<Stack<'p>> {
     let python = *problem.pythons(dropped).first()?;
-    let place = SelectionContext { problem, torch: None, python, dropped, companion: None };
-    let picks = complete(&place, wanted, 0, &mut Vec::new()).ok()?;
+    let context = SelectionContext { problem, torch: None, python, dropped, companion: None };
+    let picks = complete(&context, wanted, 0, &mut Vec::new()).ok()?;
     Some(Stack { torch: None, python, picks })
 }
 
 /// Chooses a release for each remaining item. If none is consistent, the search backtracks to the last item that causes
 /// the conflict (backjumping).
 fn complete<'p>(
-    place: &SelectionContext<'_, 'p>,
+    context: &SelectionContext<'_, 'p>,
     rest: &[usize],
     builds: usize,
     picks: &mut Vec<SelectedRelease<'p>>,
@@ -138,11 +138,11 @@ fn complete<'p>(
     let given = |reason: Reason| PinConflict { reason, items: BTreeSet::new() };
     let mut reason = None;
     let mut items = BTreeSet::new();
-    for pick in options(place, item).map_err(given)? {
-        let builds = match (pick.is_build() && place.problem.compiles(item), builds) {
+    for pick in options(context, item).map_err(given)? {
+        let builds = match (pick.is_build() && context.problem.compiles(item), builds) {
             (false, left) => left,
             (true, 0) => {
-                reason.get_or_insert_with(|| place.no_wheel(item));
+                reason.get_or_insert_with(|| context.no_wheel(item));
                 // Another earlier choice might have avoided a build.
                 items.extend(picks.iter().filter(|pick| pick.is_build()).map(|pick| pick.item));
                 continue;
@@ -150,7 +150,8 @@ fn complete<'p>(
             (true, left) => left - 1,
         };
         picks.push(pick);
-        let tried = consistent(place, picks).and_then(|()| complete(place, rest, builds, picks));
+        let tried =
+            consistent(context, picks).and_then(|()| complete(context, rest, builds, picks));
         let built = picks.pop().is_some_and(|pick| pick.is_build());
         match tried {
             Ok(done) => return Ok(done),
@@ -163,17 +164,17 @@ fn complete<'p>(
         }
     }
     items.remove(&item);
-    Err(PinConflict { reason: reason.unwrap_or_else(|| place.no_wheel(item)), items })
+    Err(PinConflict { reason: reason.unwrap_or_else(|| context.no_wheel(item)), items })
 }
 
 fn options<'p>(
-    place: &SelectionContext<'_, 'p>,
+    context: &SelectionContext<'_, 'p>,
     item: usize,
 ) -> Result<Vec<SelectedRelease<'p>>, Reason> {
-    let mut options = place.options(item)?;
+    let mut options = context.options(item)?;
     // The candidate is one release of torch, which is not chosen again here.
-    if place.problem.torch == Some(item) {
-        let torch = place.torch.map(|torch| &torch.release.version);
+    if context.problem.torch == Some(item) {
+        let torch = context.torch.map(|torch| &torch.release.version);
         options.retain(|pick| pick.release.map(|release| &release.version) == torch);
     }
     Ok(options)
