@@ -53,7 +53,7 @@ impl Samples {
 /// Minimum samples of a median.
 const FEWEST: usize = 5;
 /// Maximum number of samples.
-const MOST: usize = 200;
+const MAX_SAMPLES: usize = 200;
 
 /// Times a verified execution: warm-up first, then samples until `budget` is used (at least five).
 ///
@@ -103,7 +103,7 @@ pub(crate) fn sample<E>(
     timed()?;
     timed()?;
     let (start, mut millis) = (Instant::now(), Vec::new());
-    while millis.len() < FEWEST || (start.elapsed() < budget && millis.len() < MOST) {
+    while millis.len() < FEWEST || (start.elapsed() < budget && millis.len() < MAX_SAMPLES) {
         millis.push(timed()?);
     }
     Ok(Samples { millis })

@@ -20,7 +20,7 @@ const ALONE: u32 = 2_000;
 const COUNT_BITS: u32 = 16;
 
 /// Maximum number of threads of a launch.
-static MOST: AtomicUsize = AtomicUsize::new(usize::MAX);
+static MAX_THREADS: AtomicUsize = AtomicUsize::new(usize::MAX);
 
 type Job = *const (dyn Fn(usize) + Sync);
 
@@ -108,7 +108,7 @@ impl Team {
 
     /// Sleeps while launches use fewer threads: spinning, it would take cores from the working ones.
     fn sleep_while_unused(&self, index: usize) {
-        let kept_out = || index >= MOST.load(Ordering::SeqCst);
+        let kept_out = || index >= MAX_THREADS.load(Ordering::SeqCst);
         if kept_out() {
             let mut guard = locked(&self.sleep);
             while kept_out() {
@@ -143,7 +143,7 @@ impl Team {
     /// Runs `work` on at most this many threads, including this one.
     fn run(&self, workers: usize, work: &(dyn Fn(usize) + Sync)) {
         // It does not change while `lead` is held.
-        let workers = workers.min(MOST.load(Ordering::SeqCst));
+        let workers = workers.min(MAX_THREADS.load(Ordering::SeqCst));
         // SAFETY: only the lifetime changes, and this function does not return before every thread has left the closure.
         let job = unsafe {
             std::mem::transmute::<&(dyn Fn(usize) + Sync), &'static (dyn Fn(usize) + Sync)>(work)
@@ -192,7 +192,7 @@ pub(crate) fn begin<T>(walk: &WeightReads, memory: &[T], share: usize) {
 /// With more threads than cores, each spins while the others wait for its core. With four threads per core, `check`
 /// verified for 69 s, with one per core for 3 s.
 pub fn limit_threads(threads: usize) {
-    let set = || MOST.store(threads.max(1), Ordering::SeqCst);
+    let set = || MAX_THREADS.store(threads.max(1), Ordering::SeqCst);
     let Some(Some(team)) = TEAM.get() else { return set() };
     let _lead = locked(&team.lead);
     let _sleep = locked(&team.sleep);
@@ -217,7 +217,7 @@ pub(crate) fn run(workers: usize, work: &(dyn Fn(usize) + Sync)) {
         }
     }
     rayon::scope(|scope| {
-        for worker in 1..workers.min(MOST.load(Ordering::SeqCst)) {
+        for worker in 1..workers.min(MAX_THREADS.load(Ordering::SeqCst)) {
             scope.spawn(move |_| work(worker));
         }
         work(0);

@@ -14,7 +14,7 @@ const LINE: usize = 64;
 /// Lines that a waiting thread prefetches between two polls: as many as a core can have in flight.
 const LINES: usize = 16;
 /// Maximum bytes that a thread prefetches: two threads of a core share an L2 of 1 or 2 MiB.
-const MOST: usize = 512 << 10;
+const MAX_BYTES: usize = 512 << 10;
 
 /// The weights that a launch reads each time it runs.
 #[derive(Debug, Default)]
@@ -81,7 +81,7 @@ impl NextReads {
             *fetched = PrefetchProgress { start, bytes: 0 };
         }
         let first = index.saturating_mul(share);
-        let end = first.saturating_add(share.min(MOST)).min(bytes);
+        let end = first.saturating_add(share.min(MAX_BYTES)).min(bytes);
         let at = first.saturating_add(fetched.bytes);
         if at < end {
             for line in (at..end).step_by(LINE).take(LINES) {

@@ -6,7 +6,7 @@ use ops::sampling::{CONTROLS, IN_PROMPT, SamplingCall, SamplingOptions};
 use ops::{Tensor, TensorMap, Typed};
 
 /// Number of stop tokens that a device checks when it chooses several tokens in a row.
-pub const MOST_STOPS: usize = 8;
+pub const MAX_STOPS: usize = 8;
 
 /// How the next token of one sequence is chosen.
 #[derive(Debug, Clone, Copy)]
@@ -19,7 +19,7 @@ pub struct Choice<'a> {
     pub added: &'a [u32],
     /// Bitmask of allowed tokens, 32 per word; `None` allows all. With a mask one token is chosen at a time.
     pub mask: Option<&'a [u32]>,
-    /// Tokens that end the sequence: it is not advanced by them or by later tokens. With more than [`MOST_STOPS`], one
+    /// Tokens that end the sequence: it is not advanced by them or by later tokens. With more than [`MAX_STOPS`], one
     /// token is chosen at a time.
     pub stop_ids: &'a [u32],
     /// Whether to return the model's logits. Then one token is chosen at a time.
@@ -93,7 +93,7 @@ pub(crate) struct Lists {
     pub(crate) seed: Vec<i32>,
     /// `[rows]`.
     pub(crate) draw: Vec<i32>,
-    /// `[rows, MOST_STOPS]`, padded with -1.
+    /// `[rows, MAX_STOPS]`, padded with -1.
     pub(crate) stops: Vec<i32>,
 }
 
@@ -121,7 +121,7 @@ impl Lists {
             lists.draw.push(row.map_or(0, |row| row.draw() as i32));
             let stops = row.map_or(&[][..], |row| row.stop_ids).iter();
             let stops = stops.map(|token| token.cast_signed()).chain(std::iter::repeat(-1));
-            lists.stops.extend(stops.take(MOST_STOPS));
+            lists.stops.extend(stops.take(MAX_STOPS));
         }
         lists
     }

@@ -48,7 +48,7 @@ pub use architectures::{
 };
 use architectures::{Layer, Mixer, Rope, layers, params};
 pub use checkpoint::Checkpoint;
-pub use choice::{Choice, MOST_STOPS, SampledTokens, choose_by_steps};
+pub use choice::{Choice, MAX_STOPS, SampledTokens, choose_by_steps};
 pub use convert::{
     CheckpointLayout, Conversion, ConversionResult, ConversionWriter, KeyMap, TensorKey,
     TensorPair, ZeroTensor,

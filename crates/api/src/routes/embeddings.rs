@@ -22,7 +22,7 @@ pub(super) const ROUTE: Route = Route {
 };
 
 /// Maximum number of texts of a request: OpenAI's limit.
-const MOST: usize = 2048;
+const MAX_TEXTS: usize = 2048;
 
 /// A request's texts, and the format of its answer.
 struct EmbeddingInput {
@@ -94,14 +94,14 @@ fn texts(
     }
     let all = match (one(input), input) {
         (Some(one), _) => vec![one?],
-        (None, Value::Array(all)) if all.len() <= MOST => {
+        (None, Value::Array(all)) if all.len() <= MAX_TEXTS => {
             let all = all.iter().map(one).collect::<Option<Vec<_>>>();
             all.ok_or_else(|| fields.wrong("input", input, WANTED))?
                 .into_iter()
                 .collect::<Result<_, _>>()?
         }
         (None, Value::Array(all)) => {
-            let message = format!("`input` has {} texts, expected at most {MOST}", all.len());
+            let message = format!("`input` has {} texts, expected at most {MAX_TEXTS}", all.len());
             return Err(ApiError::field("input", message).with_code("array_above_max_length"));
         }
         _ => return Err(fields.wrong("input", input, WANTED)),

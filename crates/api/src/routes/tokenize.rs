@@ -32,7 +32,7 @@ fn answer(app: Arc<App>, fields: Fields, mut line: Line) -> ResponseFuture {
 }
 
 /// Maximum number of tokens of a text, whatever the model's context: takes a moment and 100 MB.
-const MOST: usize = 1 << 20;
+const MAX_TOKENS: usize = 1 << 20;
 
 fn tokens(app: &App, fields: Fields) -> Result<Value, ApiError> {
     let mut fields = fields.screen(TOKENIZE)?;
@@ -45,11 +45,12 @@ fn tokens(app: &App, fields: Fields) -> Result<Value, ApiError> {
     };
     fields.end()?;
     let tokenizer = &app.texts.tokenizer;
-    let encoded = app.encode_up_to(&text, special.unwrap_or(false), MOST);
+    let encoded = app.encode_up_to(&text, special.unwrap_or(false), MAX_TOKENS);
     let ids = match encoded.map_err(|error| ApiError::invalid(error.to_string()))? {
         Encoded::Ids(ids) => ids,
         Encoded::AtLeast(count) => {
-            let message = format!("the text has {count} tokens or more, expected at most {MOST}");
+            let message =
+                format!("the text has {count} tokens or more, expected at most {MAX_TOKENS}");
             return Err(ApiError::field("prompt", message));
         }
     };

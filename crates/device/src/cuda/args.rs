@@ -211,9 +211,9 @@ struct OperandPointer {
 }
 
 /// Maximum number of parameters of a kernel.
-const MOST: usize = 64;
+const MAX_ARGUMENTS: usize = 64;
 /// Maximum size of a parameter block, in cache lines.
-const MOST_LINES: usize = 32;
+const MAX_LINES: usize = 32;
 
 /// Arguments of a kernel, from its struct of [`arguments!`](crate::arguments).
 #[derive(Debug, Clone)]
@@ -248,13 +248,13 @@ impl OperandAddresses<'_> {
 
 /// Pointers to a launch's arguments, and a copy of the parameter block for other operand addresses.
 pub(super) struct PlacedArgs {
-    pointers: [*const c_void; MOST],
-    block: [Line; MOST_LINES],
+    pointers: [*const c_void; MAX_ARGUMENTS],
+    block: [Line; MAX_LINES],
 }
 
 impl PlacedArgs {
     pub(super) fn new() -> Self {
-        Self { pointers: [std::ptr::null(); MOST], block: [Line([0; 8]); MOST_LINES] }
+        Self { pointers: [std::ptr::null(); MAX_ARGUMENTS], block: [Line([0; 8]); MAX_LINES] }
     }
 }
 
@@ -308,9 +308,10 @@ impl Args {
         replace: impl Fn(&mut RawTensorMap, u64) -> Result<(), DeviceError>,
     ) -> Result<&'p [*const c_void], DeviceError> {
         let (count, lines) = (self.layout.parameters.len(), self.block.len());
-        if count > MOST || lines > MOST_LINES {
-            let what =
-                format!("{count} arguments in {lines} lines, more than {MOST} or {MOST_LINES}");
+        if count > MAX_ARGUMENTS || lines > MAX_LINES {
+            let what = format!(
+                "{count} arguments in {lines} lines, more than {MAX_ARGUMENTS} or {MAX_LINES}"
+            );
             return Err(DeviceError::refused(what));
         }
         let mut block = self.block.as_slice();

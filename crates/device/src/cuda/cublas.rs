@@ -24,7 +24,7 @@ const TYPE_BF16: c_int = 14;
 const TRANSPOSE_FIRST: c_int = 3;
 const TRANSPOSED: c_int = 1;
 /// `CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES`.
-const MOST_WORKSPACE: c_int = 1;
+const PREFERENCE_MAX_WORKSPACE: c_int = 1;
 /// cuBLAS's own default on Hopper.
 const WORKSPACE_BYTES: usize = 64 << 20;
 
@@ -164,7 +164,8 @@ impl Cublas {
             let code = (blas.functions.preference_create)(&raw mut blas.preference);
             check("cublasLtMatmulPreferenceCreate", code)?;
             let most = (&raw const WORKSPACE_BYTES_VALUE).cast();
-            let code = (blas.functions.preference_set)(blas.preference, MOST_WORKSPACE, most, 8);
+            let code =
+                (blas.functions.preference_set)(blas.preference, PREFERENCE_MAX_WORKSPACE, most, 8);
             check("cublasLtMatmulPreferenceSetAttribute", code)?;
             let [b, a, c] = blas.layouts;
             let code = (blas.functions.heuristic)(

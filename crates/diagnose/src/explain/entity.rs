@@ -205,7 +205,7 @@ const KINDS: [fn() -> Vec<Form>; 20] = [
 ];
 
 /// Maximum number of mentions of one form in a text; a log repeats itself.
-const MOST: usize = 24;
+const MAX_MENTIONS: usize = 24;
 
 fn known() -> &'static [Vec<(Form, Pattern)>] {
     static KNOWN: OnceLock<Vec<Vec<(Form, Pattern)>>> = OnceLock::new();
@@ -225,7 +225,7 @@ pub(super) fn entities(pasted: &Pasted, seen: &PastedError) -> Vec<Entity> {
         let mut taken: Vec<(usize, usize)> = Vec::new();
         let mut own: Vec<Entity> = Vec::new();
         for (form, pattern) in kind {
-            for found in pasted.find_all(pattern, MOST) {
+            for found in pasted.find_all(pattern, MAX_MENTIONS) {
                 let PatternMatch { start, end, words, .. } = found;
                 if taken.iter().any(|(from, to)| start < *to && *from < end) {
                     continue;

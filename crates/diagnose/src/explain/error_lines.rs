@@ -103,7 +103,7 @@ impl ErrorLine {
 }
 
 /// Maximum number of errors that are read from a log; later ones repeat or follow from them.
-const MOST: usize = 64;
+const MAX_ERRORS: usize = 64;
 /// Maximum number of lines in which a message continues.
 const MESSAGE_LINES: usize = 12;
 
@@ -202,7 +202,7 @@ pub(super) fn read(pasted: &Pasted) -> Vec<ErrorLine> {
     let mut link = Link::None;
     let mut continues = 0;
     for (start, end) in pasted.lines() {
-        if errors.len() == MOST {
+        if errors.len() == MAX_ERRORS {
             break;
         }
         if !may_matter(pasted.squeezed(start, end)) {

@@ -5,7 +5,7 @@ use facts::{CompactCollect, CompactSort};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Maximum number of rules that are shown.
-const MOST: usize = 3;
+const MAX_RULES: usize = 3;
 /// Minimum weight that a rule shares with the text; one common word is not enough.
 const LEAST: f64 = 6.0;
 
@@ -40,7 +40,7 @@ pub(super) fn rules(text: &str) -> Vec<&'static Rule> {
         .filter(|(score, _)| *score >= LEAST)
         .collect();
     scored.compact_sort_by(|(one, a), (other, b)| other.total_cmp(one).then(a.id.cmp(b.id)));
-    scored.into_iter().take(MOST).map(|(_, rule)| rule).collect()
+    scored.into_iter().take(MAX_RULES).map(|(_, rule)| rule).collect()
 }
 
 #[cfg(test)]

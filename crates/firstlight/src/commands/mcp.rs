@@ -18,7 +18,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 /// Maximum size of a message: `explain` may get a long log.
-const MOST_BYTES: u64 = 64 << 20;
+const MAX_BYTES: u64 = 64 << 20;
 
 /// The processes of calls in flight, by request id.
 #[derive(Default)]
@@ -128,7 +128,7 @@ pub(super) fn run_server(arguments: &Mcp) -> anyhow::Result<Outcome> {
         loop {
             line.clear();
             let read = (&mut input)
-                .take(MOST_BYTES)
+                .take(MAX_BYTES)
                 .read_until(b'\n', &mut line)
                 .context("standard input cannot be read")?;
             if read == 0 {

@@ -2,7 +2,7 @@
 
 use super::decode::values;
 use super::pass::{Packed, device_error};
-use crate::choice::{Choice, Lists, MOST_STOPS, mask_words, masks};
+use crate::choice::{Choice, Lists, MAX_STOPS, mask_words, masks};
 use device::Device;
 use device::cuda::{Buffer, Stream};
 use ops::sampling::{CONTROLS, SamplingCall, SamplingOptions};
@@ -19,13 +19,13 @@ pub(super) struct SamplingInputs {
     mask: Option<Tensor>,
     /// The slot of each row, -1 for none.
     slots: Tensor,
-    /// Stop tokens of each row's sequence `[rows, MOST_STOPS]`.
+    /// Stop tokens of each row's sequence `[rows, MAX_STOPS]`.
     pub(super) stops: Tensor,
 }
 
 impl SamplingInputs {
     /// Sizes per row of the lists that [`SamplingInputs::push`] appends to a step's lists.
-    pub(super) const ROWS: [usize; 4] = [CONTROLS, 1, 2, MOST_STOPS];
+    pub(super) const ROWS: [usize; 4] = [CONTROLS, 1, 2, MAX_STOPS];
 
     /// Appends the lists of the rows, then of `padding` padding rows.
     pub(super) fn push(packed: &mut Packed, how: &[Option<Choice<'_>>], padding: usize) -> Lists {
@@ -54,7 +54,7 @@ impl SamplingInputs {
             controls: list(0, &[rows, CONTROLS], DType::F32)?,
             top_k: list(1, &[rows], DType::I32)?,
             seed: list(2, &[rows, 2], DType::I32)?,
-            stops: list(3, &[rows, MOST_STOPS], DType::I32)?,
+            stops: list(3, &[rows, MAX_STOPS], DType::I32)?,
             draw,
             mask: None,
             slots,

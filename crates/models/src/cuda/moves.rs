@@ -12,7 +12,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 /// Maximum values that a thread block copies.
-const MOST_VALUES: usize = 4096;
+const MAX_VALUES: usize = 4096;
 
 /// The copy lists for the sequences of one pass.
 #[derive(Debug)]
@@ -49,7 +49,7 @@ impl Pieces {
     fn new([rows, width]: [usize; 2], parts: &[Part], slots: &[usize]) -> Self {
         let ends = parts.iter().flat_map(|(first, count)| [first * width, count * width]);
         let mut values = ends.fold(rows * width, greatest_common_divisor);
-        while values > MOST_VALUES && values.is_multiple_of(8) {
+        while values > MAX_VALUES && values.is_multiple_of(8) {
             values /= 2;
         }
         let pieces = |rows: usize| rows * width / values;
@@ -181,7 +181,7 @@ mod tests {
         check([4352, 3], &parts, &[7, 0, 3, 1], &[(0, 2), (3, 1), (7, 1)]);
         check([64, 64 * 128], &[(0, 64)], &[5, 4], &[(4, 2)]);
         // A thread block copies at most its limit.
-        assert_eq!(Pieces::new([64, 64 * 128], &[(0, 64)], &[5, 4]).values, MOST_VALUES);
+        assert_eq!(Pieces::new([64, 64 * 128], &[(0, 64)], &[5, 4]).values, MAX_VALUES);
         assert_eq!(Pieces::new([4352, 3], &parts, &[1]).values, 384);
     }
 }

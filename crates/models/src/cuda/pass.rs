@@ -3,7 +3,7 @@
 
 use super::choose::SamplingInputs;
 use super::group::Group;
-use crate::choice::{Choice, MOST_STOPS};
+use crate::choice::{Choice, MAX_STOPS};
 use crate::engine::Batch;
 use crate::pages::{BLOCK, Pages};
 use device::Device;
@@ -277,7 +277,7 @@ impl Pass {
         let next = decoder::DecodeIndices {
             chosen: chosen.on()?,
             stops: stops.on()?,
-            most: MOST_STOPS,
+            most: MAX_STOPS,
             counts: counts.map(Tensor::on).transpose()?,
             slots: group.slots.on()?,
             vocabulary,

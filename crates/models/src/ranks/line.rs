@@ -28,7 +28,7 @@ pub(super) struct Frame {
 const HEAD: usize = 1 + 4 + 8;
 
 /// Maximum size of a frame; the residual stream of a chunk's tokens is far smaller.
-const MOST: u64 = 1 << 32;
+const MAX_FRAME: u64 = 1 << 32;
 
 /// Time within which a joining process has to identify itself.
 const GREETING: Duration = Duration::from_secs(2);
@@ -90,7 +90,7 @@ fn parsed(head: &[u8; HEAD]) -> Result<(Kind, u32, usize)> {
     let (order, length) = rest.split_first_chunk().ok_or_else(wrong)?;
     let length = u64::from_le_bytes(*length.first_chunk().ok_or_else(wrong)?);
     let kind = [Kind::Values, Kind::Order, Kind::Fault].into_iter().find(|of| *of as u8 == *kind);
-    match kind.filter(|_| length <= MOST) {
+    match kind.filter(|_| length <= MAX_FRAME) {
         Some(kind) => Ok((kind, u32::from_le_bytes(*order), length as usize)),
         None => Err(wrong()),
     }

@@ -1,5 +1,5 @@
 use super::Guide;
-use crate::choice::{MOST_STOPS, mask_words};
+use crate::choice::{MAX_STOPS, mask_words};
 use crate::pages::BLOCK;
 use crate::{Choice, ModelError, Sampling, SavedSequence, TokenLogprobs};
 
@@ -286,7 +286,7 @@ impl ActiveRequest {
         let several = self.added.len() > 1
             && self.guide.is_none()
             && self.request.sampling.logit_bias.is_empty()
-            && self.request.stop_ids.len() <= MOST_STOPS;
+            && self.request.stop_ids.len() <= MAX_STOPS;
         if several { (left - alone).max(1) } else { 1 }
     }
 

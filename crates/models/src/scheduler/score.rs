@@ -7,7 +7,7 @@ use crate::{Batch, ModelError, TokenLogprobs};
 /// Minimum tokens of a pass. Each token has a row of logits, whose memory is limited to the number of slots, within
 /// bounds.
 const FEWEST: usize = 32;
-const MOST: usize = 128;
+const MAX_SEQUENCES: usize = 128;
 
 impl Scheduler<'_> {
     /// The log-probabilities of a request's prompt, starting at its second token. Available once, after
@@ -34,7 +34,7 @@ impl Scheduler<'_> {
 
     /// One pass over prompts to be scored, oldest first.
     pub(super) fn score(&mut self, events: &mut Vec<SchedulerEvent>) -> Result<(), ModelError> {
-        let mut left = self.engine.pages().sequences().clamp(FEWEST, MOST);
+        let mut left = self.engine.pages().sequences().clamp(FEWEST, MAX_SEQUENCES);
         let mut taken = self.blocks_needed(|live| usize::from(live.decodes()));
         let (mut who, mut at) = (Vec::new(), 0);
         while at < self.running.len() && left > 0 {

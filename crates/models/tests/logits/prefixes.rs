@@ -19,7 +19,7 @@ pub(crate) const BUDGET: StepBudget = StepBudget {
     max_mixed_step: Duration::MAX,
     decode_steps_in_flight: 1,
 };
-pub(crate) const MOST: f32 = 1e-5;
+pub(crate) const MAX_DIFFERENCE: f32 = 1e-5;
 
 pub(crate) fn engine(name: &str, sequences: usize) -> Box<dyn Engine> {
     let config = shape(name).unwrap().with("tie_word_embeddings", Value::Bool(false));
@@ -112,7 +112,10 @@ fn everywhere(name: &str) {
                 assert!(answer.reused < prompt.len() && answer.reused.is_multiple_of(64));
                 hits += usize::from(answer.reused > 0);
                 let differs = fresh.differs(prompt, &answer);
-                assert!(differs <= MOST, "{name}: {at} of {length}, {answer:?}: {differs}");
+                assert!(
+                    differs <= MAX_DIFFERENCE,
+                    "{name}: {at} of {length}, {answer:?}: {differs}"
+                );
             }
             assert!(scheduler.usage().snapshots <= 2);
         }
@@ -171,7 +174,7 @@ fn concurrent_equal_prompts_are_prefilled_once() {
     let reused: Vec<usize> = answers.iter().map(|answer| answer.reused).collect();
     assert_eq!(reused, [0, 192, 192, 192, 192]);
     for (prompt, answer) in prompts.iter().zip(&answers) {
-        assert!(fresh.differs(prompt, answer) <= MOST);
+        assert!(fresh.differs(prompt, answer) <= MAX_DIFFERENCE);
     }
 }
 
@@ -186,7 +189,7 @@ fn full_prefix_cache_evicts() {
         let prompt = tokens(seed, 408);
         let answer = answers(&mut scheduler, vec![request(&prompt, 0)]).remove(0);
         assert_eq!((answer.reused, scheduler.usage().snapshots), (0, 1));
-        assert!(fresh.differs(&prompt, &answer) <= MOST);
+        assert!(fresh.differs(&prompt, &answer) <= MAX_DIFFERENCE);
     }
 }
 
@@ -272,7 +275,7 @@ fn wrong_cached_state_changes_the_answer() {
             let answer = answers(&mut scheduler, vec![request(&prompt, 0)]).remove(0);
             fresh.differs(&prompt, &answer)
         };
-        assert!(differs() <= MOST, "{fault:?}: nothing was kept before");
-        assert!(differs() > 100.0 * MOST, "{fault:?}");
+        assert!(differs() <= MAX_DIFFERENCE, "{fault:?}: nothing was kept before");
+        assert!(differs() > 100.0 * MAX_DIFFERENCE, "{fault:?}");
     }
 }

@@ -1,7 +1,9 @@
 //! Snapshots at the end of turns: the next message starts from them and is answered as if everything had been
 //! prefilled.
 
-use crate::prefixes::{Answer, BUDGET, Fault, Fresh, MOST, Planted, answers, engine, request};
+use crate::prefixes::{
+    Answer, BUDGET, Fault, Fresh, MAX_DIFFERENCE, Planted, answers, engine, request,
+};
 use crate::subject::tokens;
 use models::{Engine, LogitsOf, Request, Scheduler, StepBudget};
 
@@ -34,7 +36,7 @@ fn conversations(name: &str) {
         for (turns, message) in [1, 5, 64, 3].into_iter().enumerate() {
             let answered = answer(&mut scheduler, turn(&prompt, 2));
             let differs = fresh.differs(&prompt, &answered);
-            assert!(differs <= MOST, "{name}: {length}, turn {turns}: {differs}");
+            assert!(differs <= MAX_DIFFERENCE, "{name}: {length}, turn {turns}: {differs}");
             // Or further, if another one left a snapshot at a block boundary.
             assert!(answered.reused >= exact, "{name}: {length}, turn {turns}: {answered:?}");
             // Two others continue it from another place, and an unrelated one comes between.
@@ -44,7 +46,7 @@ fn conversations(name: &str) {
                 let beside = next(&prompt, &answered, &tokens(other, 9));
                 let answered = answer(&mut scheduler, request(&beside, 0));
                 assert!(answered.reused == exact || (other == 6 && answered.reused > exact));
-                assert!(fresh.differs(&beside, &answered) <= MOST);
+                assert!(fresh.differs(&beside, &answered) <= MAX_DIFFERENCE);
             }
             answer(&mut scheduler, request(&tokens(seed + 7, 20), 0));
             prompt = following;
@@ -122,7 +124,7 @@ fn turn_ended_in_a_run_of_tokens_is_snapshotted_at_its_end() {
     for name in ["granite-hybrid-mini", "kimi-linear-mini"] {
         let mut engine = engine(name, 10);
         let differs = compare_continued_turns(name, &mut *engine);
-        assert!(differs.iter().all(|differs| *differs <= MOST), "{name}: {differs:?}");
+        assert!(differs.iter().all(|differs| *differs <= MAX_DIFFERENCE), "{name}: {differs:?}");
         assert_eq!(engine.pages().free_blocks(), engine.pages().blocks());
     }
     let name = "granite-hybrid-mini";
@@ -131,7 +133,7 @@ fn turn_ended_in_a_run_of_tokens_is_snapshotted_at_its_end() {
     let found = (0..5).any(|_| {
         let mut reads_on = Planted { inner: engine(name, 10), fault: Fault::ReadsOn };
         let differs = compare_continued_turns(name, &mut reads_on);
-        differs.iter().all(|differs| *differs > 10.0 * MOST)
+        differs.iter().all(|differs| *differs > 10.0 * MAX_DIFFERENCE)
     });
     assert!(found);
 }
@@ -150,7 +152,7 @@ fn turn_is_restored_from_the_host() {
         let second = next(prompt, first, &tokens(60, 6));
         let answered = answer(&mut scheduler, request(&second, 0));
         assert_eq!((answered.reused, answered.from_host), (73, at < 3), "{at}");
-        assert!(fresh.differs(&second, &answered) <= MOST);
+        assert!(fresh.differs(&second, &answered) <= MAX_DIFFERENCE);
     }
 }
 
@@ -163,10 +165,10 @@ fn wrong_state_after_a_turn_changes_the_answer() {
         let mut scheduler = Scheduler::new(&mut engine, BUDGET).with_prefix_cache(2);
         let prompt = tokens(1, 50);
         let first = answer(&mut scheduler, turn(&prompt, 2));
-        assert!(fresh.differs(&prompt, &first) <= MOST);
+        assert!(fresh.differs(&prompt, &first) <= MAX_DIFFERENCE);
         let second = next(&prompt, &first, &[8]);
         let answered = answer(&mut scheduler, request(&second, 0));
         assert_eq!(answered.reused, 51);
-        assert!(fresh.differs(&second, &answered) > 100.0 * MOST, "{fault:?}");
+        assert!(fresh.differs(&second, &answered) > 100.0 * MAX_DIFFERENCE, "{fault:?}");
     }
 }

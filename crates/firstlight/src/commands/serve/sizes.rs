@@ -157,10 +157,10 @@ const SNAPSHOTS_ON_GPU: u64 = 256;
 /// # Errors
 /// The request is larger than the free memory.
 fn swap_space(asked: &Sizes) -> anyhow::Result<u64> {
-    const MOST: u64 = 16 << 30;
+    const MAX_DEFAULT: u64 = 16 << 30;
     let free = probe::memory(&Source::live()).available_bytes;
     let Some(gibibytes) = asked.swap_space else {
-        return Ok(free.map_or(0, |free| (free.value / 8).min(MOST)));
+        return Ok(free.map_or(0, |free| (free.value / 8).min(MAX_DEFAULT)));
     };
     let bytes = (gibibytes * f64::from(1 << 30)) as u64;
     match free {

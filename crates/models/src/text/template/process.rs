@@ -32,7 +32,7 @@ const LONGEST: usize = 64 << 20;
 /// Maximum conversations rendered at the same time. One thread of the caller waits for each.
 pub const MAX_CONCURRENT_RENDERS: usize = 64;
 /// Maximum number of them that have used more than [`SLOW_SECONDS`] of CPU time; one more is refused.
-const MOST_SLOW: usize = 4;
+const MAX_SLOW: usize = 4;
 const SLOW_SECONDS: f64 = 0.3;
 /// Idle processes kept for later conversations.
 const IDLE: usize = 8;
@@ -122,7 +122,7 @@ impl Worker {
             let is_slow = spent.unwrap_or_else(|| began.elapsed().as_secs_f64()) > SLOW_SECONDS;
             if is_slow && may_be_slow.take().is_some_and(|may_be_slow| !may_be_slow()) {
                 return Err(format!(
-                    "{SLOW_SECONDS} seconds while {MOST_SLOW} other conversations do"
+                    "{SLOW_SECONDS} seconds while {MAX_SLOW} other conversations do"
                 ));
             }
         }
@@ -157,7 +157,7 @@ impl Pool {
         let mut is_slow = false;
         let answer = worker.ask(&line, || {
             let mut state = self.state();
-            is_slow = state.slow < MOST_SLOW;
+            is_slow = state.slow < MAX_SLOW;
             state.slow += usize::from(is_slow);
             is_slow
         });

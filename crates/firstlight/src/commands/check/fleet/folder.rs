@@ -1,6 +1,6 @@
 //! Transfers a run folder to rank 0: each file with its size and hash, within limits.
 
-use super::wire::{Kind, Link, MOST};
+use super::wire::{Kind, Link, MAX_CONTENT};
 use crate::run_folder::sha256;
 use facts::CompactSort;
 use serde::{Deserialize, Serialize};
@@ -33,7 +33,7 @@ pub(super) fn send(folder: &Path, link: &Link) -> anyhow::Result<()> {
             Kind::File,
             &FileHeader { path, bytes: content.len() as u64, sha256: sha256(&content) },
         );
-        content.chunks(MOST).for_each(|piece| link.send(Kind::Data, piece));
+        content.chunks(MAX_CONTENT).for_each(|piece| link.send(Kind::Data, piece));
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! The protocol between ranks: frames over TCP, with a heartbeat in both directions.
 //!
 //! A frame is its kind (one byte), the length of its content (four bytes, little-endian) and the content. Frames longer
-//! than [`MOST`] are refused, so that no peer can exhaust memory.
+//! than [`MAX_CONTENT`] are refused, so that no peer can exhaust memory.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -12,7 +12,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::Duration;
 
 /// Maximum bytes of a frame's content.
-pub(super) const MOST: usize = 1 << 20;
+pub(super) const MAX_CONTENT: usize = 1 << 20;
 /// Heartbeat interval of an idle side.
 const BEAT: Duration = Duration::from_secs(1);
 /// A side that sends nothing for this long is lost.
@@ -120,7 +120,7 @@ impl Link {
         let (tell, told) = sync_channel(WAITING);
         std::thread::spawn(move || {
             loop {
-                let frame = match read(&mut reads, MOST) {
+                let frame = match read(&mut reads, MAX_CONTENT) {
                     Ok((Kind::Beat, _)) => continue,
                     frame => frame,
                 };
@@ -228,7 +228,7 @@ mod tests {
         // A frame that is too long, one of an unknown kind, and a browser.
         assert_eq!(read(&mut bytes.as_slice(), 2).unwrap_err(), odd);
         assert_eq!(read(&mut &[0, 0, 0, 0, 0][..], 8).unwrap_err(), odd);
-        assert_eq!(read(&mut &b"GET / HTTP/1.1\r\n"[..], MOST).unwrap_err(), odd);
+        assert_eq!(read(&mut &b"GET / HTTP/1.1\r\n"[..], MAX_CONTENT).unwrap_err(), odd);
     }
 
     #[test]
