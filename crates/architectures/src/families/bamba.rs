@@ -1,7 +1,7 @@
 //! Bamba: Mamba-2 with attention in listed layers.
 
 use super::{ModelFamily, attends, only_silu};
-use crate::builder::{Draft, OuterTensors};
+use crate::builder::{ArchitectureBuilder, OuterTensors};
 use crate::layers::{Attention, AttentionShape, GatedMlp, Mamba2, Mamba2Shape};
 use crate::rope::RotaryFraction;
 use crate::{Architecture, Config, ConfigError, Layer, Mixer, Rope};

@@ -1,7 +1,7 @@
 //! gpt-oss: attention with sinks, a sliding window in every other layer, and experts with interleaved gate and up rows.
 
 use super::{ModelFamily, only_silu};
-use crate::builder::{Draft, OuterTensors};
+use crate::builder::{ArchitectureBuilder, OuterTensors};
 use crate::layers::{Attention, AttentionShape, ClampedExperts, Experts, RouterScore, stacked};
 use crate::params::{MatrixLayout, Projection};
 use crate::rope::RotaryFraction;

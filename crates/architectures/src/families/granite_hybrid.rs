@@ -6,7 +6,7 @@
 //! group.
 
 use super::{ModelFamily, attends, only_silu, only_without};
-use crate::builder::{Draft, OuterTensors};
+use crate::builder::{ArchitectureBuilder, OuterTensors};
 use crate::layers::{
     Attention, AttentionShape, ExpertLayout, Experts, ExpertsShape, GatedMlp, Mamba2, Mamba2Shape,
     RouterScore,

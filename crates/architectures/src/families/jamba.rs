@@ -1,7 +1,7 @@
 //! Jamba: Mamba-1 with periodic attention layers, and experts in every other layer.
 
 use super::{ModelFamily, attends, only_silu, only_with};
-use crate::builder::{Draft, OuterTensors};
+use crate::builder::{ArchitectureBuilder, OuterTensors};
 use crate::layers::{
     Attention, AttentionShape, ExpertLayout, Experts, ExpertsShape, GatedMlp, Mamba1, Mamba1Shape,
     RouterScore,

@@ -1,7 +1,7 @@
 //! Kimi Linear: Kimi Delta Attention with latent attention in listed layers, and experts after the first layers.
 
 use super::{ModelFamily, only_one_group, only_silu, only_without};
-use crate::builder::{Draft, OuterTensors};
+use crate::builder::{ArchitectureBuilder, OuterTensors};
 use crate::layers::{
     ExpertLayout, Experts, ExpertsShape, GatedMlp, Kda, LatentAttention, LatentShape, RouterScore,
 };

@@ -1,7 +1,7 @@
 //! LFM2: gated short convolutions, and attention in listed layers; dense, or with experts after the first layers.
 
 use super::{ModelFamily, attends};
-use crate::builder::{Draft, OuterTensors};
+use crate::builder::{ArchitectureBuilder, OuterTensors};
 use crate::layers::{
     Attention, AttentionShape, ExpertLayout, Experts, ExpertsShape, GatedMlp, RouterScore,
     ShortConv,

@@ -1,7 +1,7 @@
 //! Mamba: selective scans only, in transformers' and state-spaces' config.
 
 use super::{ModelFamily, only_silu, only_with};
-use crate::builder::{Draft, OuterTensors};
+use crate::builder::{ArchitectureBuilder, OuterTensors};
 use crate::layers::{Mamba1, Mamba1Shape, Norms};
 use crate::{Architecture, Config, ConfigError, Layer, Mixer};
 

@@ -4,7 +4,7 @@
 //! do neither.
 
 use super::{ModelFamily, only_one_group, only_without};
-use crate::builder::{Draft, OuterTensors};
+use crate::builder::{ArchitectureBuilder, OuterTensors};
 use crate::layers::{
     Attention, AttentionShape, ExpertLayout, Experts, ExpertsShape, GatedMlp, Mamba2, Mamba2Shape,
     RouterScore, UNLIMITED_DT,

@@ -1,7 +1,7 @@
 //! Qwen3-Next and 3.5: Gated DeltaNet with full attention in every fourth layer, experts in all layers or in none.
 
 use super::{ModelFamily, attends, only_silu, only_without, softmax};
-use crate::builder::{Draft, OuterTensors};
+use crate::builder::{ArchitectureBuilder, OuterTensors};
 use crate::layers::{
     Attention, AttentionShape, ExpertLayout, Experts, ExpertsShape, GatedDelta, GatedDeltaShape,
     GatedMlp,

@@ -5,7 +5,7 @@ use super::catalogue::Release;
 use super::problem::{IgnoredLimits, Limit, Problem};
 use facts::CompactSort;
 use facts::PlanIndex;
-use knowledge::cuda_drivers::{floor, preference};
+use knowledge::cuda_drivers::{minimum_driver, preference};
 use knowledge::indexes::index;
 use knowledge::torch_builds::{Build, builds};
 use knowledge::torch_series::{self, Series};
@@ -124,7 +124,7 @@ pub(super) fn fits(
     if let Some(reach) = problem.reach.filter(|_| !dropped.contains(&Limit::Driver))
         && build.cuda.0 > reach.major
     {
-        let needs = floor(build.cuda.0);
+        let needs = minimum_driver(build.cuda.0);
         let text = format!(
             "CUDA {} needs driver {} or newer, this one is {}",
             build.cuda.0,

@@ -67,7 +67,7 @@ pub(super) fn pool(
     size: usize,
 ) -> Pooled {
     let kv_heads = problem.kv_heads;
-    let learned = (problem.pooling == Pooling::LearnedPooling).then(|| LearnedPooling {
+    let learned = (problem.pooling == Pooling::Learned).then(|| LearnedPooling {
         weight: Stored::new(inputs.tensor(weight)),
         positions: inputs.get(positions).map(floats),
     });
