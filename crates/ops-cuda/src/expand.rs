@@ -2,11 +2,11 @@
 
 use super::{Planner, arguments, int};
 use crate::source;
-use device::cuda::{Buffer, DeviceError, GpuArch, KernelSource, Launch, Part};
+use device::cuda::{Buffer, DeviceError, GpuArch, KernelSource, Launch, SourcePart};
 use ops::DType;
 use std::sync::Arc;
 
-const PARTS: &[Part] = &[source!("include/storage.cuh"), source!("expand.cu")];
+const PARTS: &[SourcePart] = &[source!("include/storage.cuh"), source!("expand.cu")];
 
 /// Elements per block of `expand.cu`.
 const OF_BLOCK: usize = 4096;

@@ -5,11 +5,11 @@
 use super::{BUNDLE, arguments, gpu};
 use crate::source;
 use device::Device;
-use device::cuda::{Buffer, BundledArch, DeviceError, GpuArch, KernelSource, Launch, Part};
+use device::cuda::{Buffer, BundledArch, DeviceError, GpuArch, KernelSource, Launch, SourcePart};
 use facts::{MemoryError, MemoryTest};
 use std::time::{Duration, Instant};
 
-const PARTS: &[Part] = &[source!("memory_test.cu")];
+const PARTS: &[SourcePart] = &[source!("memory_test.cu")];
 
 /// Errors that are described for each pattern.
 const MAX_REPORTED: usize = 16;

@@ -3,10 +3,10 @@
 use super::planner::int;
 use super::{Planner, arguments};
 use crate::source;
-use device::cuda::{BundledArch, DeviceError, GpuArch, KernelSource, Launch, Part};
+use device::cuda::{BundledArch, DeviceError, GpuArch, KernelSource, Launch, SourcePart};
 use ops::StateSlots;
 
-const PARTS: &[Part] = &[source!("slots.cu")];
+const PARTS: &[SourcePart] = &[source!("slots.cu")];
 
 arguments! {
     CopyUnusedSlots: copy_unused_slots {

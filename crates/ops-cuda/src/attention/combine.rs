@@ -3,12 +3,12 @@
 
 use super::operands::Operands;
 use crate::{Planner, arguments, source};
-use device::cuda::{Buffer, DeviceError, GpuArch, KernelSource, Launch, Part};
+use device::cuda::{Buffer, DeviceError, GpuArch, KernelSource, Launch, SourcePart};
 use ops::DType;
 use ops::attention::AttentionProblem;
 use std::sync::Arc;
 
-const SOURCE: &[Part] = &[source!("../include/ampere.cuh"), source!("combine.cu")];
+const SOURCE: &[SourcePart] = &[source!("../include/ampere.cuh"), source!("combine.cu")];
 
 arguments! {
     AttentionCombine: attention_combine {

@@ -7,7 +7,7 @@ use super::operands::{KvStrides, Operands, not_half, shape_macros};
 use crate::{CudaVariant, Planner, arguments, source};
 use device::cuda::{
     BundledArch, ComputeCapability, CudaCapabilities, DeviceError, GpuArch, KernelSource, Launch,
-    Part,
+    SourcePart,
 };
 use ops::DType;
 use ops::attention::AttentionProblem;
@@ -15,7 +15,7 @@ use ops::attention::AttentionProblem;
 pub(super) const VARIANT: CudaVariant<AttentionProblem> =
     CudaVariant { name: "decode", why_not, plan };
 
-const DECODE: &[Part] =
+const DECODE: &[SourcePart] =
     &[source!("../include/ampere.cuh"), source!("split.cuh"), source!("decode.cu")];
 
 /// Rows of the MMA tiles of one key head: queries of the longest sequence times query heads per key head.

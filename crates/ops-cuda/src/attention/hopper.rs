@@ -4,7 +4,7 @@
 use super::operands::{Operands, Rows, Sizes, not_half, row_map, shape_macros, values_in_keys};
 use crate::{CudaVariant, Planner, arguments, source};
 use device::cuda::{
-    ComputeCapability, CudaCapabilities, DeviceError, GpuArch, KernelSource, Launch, Part,
+    ComputeCapability, CudaCapabilities, DeviceError, GpuArch, KernelSource, Launch, SourcePart,
 };
 use ops::attention::AttentionProblem;
 use ops::{ChoiceTable, DType};
@@ -12,7 +12,7 @@ use ops::{ChoiceTable, DType};
 pub(super) const VARIANT: CudaVariant<AttentionProblem> =
     CudaVariant { name: "hopper", why_not, plan };
 
-const PARTS: &[Part] = &[
+const PARTS: &[SourcePart] = &[
     source!("../include/hopper.cuh"),
     source!("hopper_config.cuh"),
     source!("hopper_tile.cuh"),

@@ -5,7 +5,7 @@ use super::combine::{Parts, keys_seen, splits};
 use super::operands::{Operands, Rows, not_half, row_map, shape_macros};
 use crate::{CudaVariant, Planner, arguments, source};
 use device::cuda::{
-    ComputeCapability, CudaCapabilities, DeviceError, GpuArch, KernelSource, Launch, Part,
+    ComputeCapability, CudaCapabilities, DeviceError, GpuArch, KernelSource, Launch, SourcePart,
 };
 use ops::DType;
 use ops::attention::AttentionProblem;
@@ -13,7 +13,7 @@ use ops::attention::AttentionProblem;
 pub(super) const VARIANT: CudaVariant<AttentionProblem> =
     CudaVariant { name: "hopper_latent", why_not, plan };
 
-const PARTS: &[Part] = &[
+const PARTS: &[SourcePart] = &[
     source!("../include/hopper.cuh"),
     source!("../include/order.cuh"),
     source!("split.cuh"),

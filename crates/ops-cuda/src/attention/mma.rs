@@ -5,7 +5,7 @@ use super::operands::{KvStrides, Operands, not_half, shape_macros, values_in_key
 use crate::{CudaVariant, Planner, arguments, source};
 use device::cuda::{
     BundledArch, ComputeCapability, CudaCapabilities, DeviceError, GpuArch, KernelSource, Launch,
-    Part,
+    SourcePart,
 };
 use ops::attention::AttentionProblem;
 use ops::{ChoiceTable, DType};
@@ -13,7 +13,7 @@ use ops::{ChoiceTable, DType};
 pub(super) const VARIANT: CudaVariant<AttentionProblem> =
     CudaVariant { name: "mma", why_not, plan };
 
-const PARTS: &[Part] = &[source!("../include/ampere.cuh"), source!("mma.cu")];
+const PARTS: &[SourcePart] = &[source!("../include/ampere.cuh"), source!("mma.cu")];
 
 /// A row of the tile table.
 #[derive(Debug)]

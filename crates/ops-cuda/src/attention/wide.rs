@@ -7,8 +7,8 @@ use super::operands::{
 };
 use crate::{CudaVariant, Planner, arguments, map_element, source};
 use device::cuda::{
-    Args, ComputeCapability, CudaCapabilities, DeviceError, GpuArch, KernelSource, Launch, Part,
-    Swizzle, TiledLayout, TmaDescriptor,
+    Args, ComputeCapability, CudaCapabilities, DeviceError, GpuArch, KernelSource, Launch,
+    SourcePart, Swizzle, TiledLayout, TmaDescriptor,
 };
 use ops::attention::AttentionProblem;
 use std::ops::RangeInclusive;
@@ -48,7 +48,7 @@ const BLOCK_ROWS: usize = 64;
 /// One of the two kernels.
 struct Kind {
     function: &'static str,
-    parts: &'static [Part],
+    parts: &'static [SourcePart],
     /// Blocks that share the channels of 64 rows.
     split: usize,
     head_dims: RangeInclusive<usize>,

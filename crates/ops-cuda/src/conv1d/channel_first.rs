@@ -3,14 +3,14 @@
 use super::channel_last::rows_of_warps;
 use super::operands::{Operands, narrow_states, shape_macros, too_old, vector};
 use crate::{CudaVariant, Planner, arguments, slots, source};
-use device::cuda::{BundledArch, CudaCapabilities, DeviceError, GpuArch, KernelSource, Part};
+use device::cuda::{BundledArch, CudaCapabilities, DeviceError, GpuArch, KernelSource, SourcePart};
 use ops::DType;
 use ops::conv1d::{Conv1dProblem, Layout};
 
 pub(super) const VARIANT: CudaVariant<Conv1dProblem> =
     CudaVariant { name: "channel_first", why_not, plan };
 
-const PARTS: &[Part] = &[source!("../include/storage.cuh"), source!("channel_first.cu")];
+const PARTS: &[SourcePart] = &[source!("../include/storage.cuh"), source!("channel_first.cu")];
 
 /// Channels per block, one warp each.
 const WARPS: usize = 4;

@@ -3,14 +3,14 @@
 use super::channel_last::rows_of_warps;
 use super::operands::{Operands, shape_macros, too_old};
 use crate::{CudaVariant, Planner, arguments, slots, source};
-use device::cuda::{BundledArch, CudaCapabilities, DeviceError, GpuArch, KernelSource, Part};
+use device::cuda::{BundledArch, CudaCapabilities, DeviceError, GpuArch, KernelSource, SourcePart};
 use ops::DType;
 use ops::conv1d::Conv1dProblem;
 
 pub(super) const VARIANT: CudaVariant<Conv1dProblem> =
     CudaVariant { name: "update", why_not, plan };
 
-const PARTS: &[Part] =
+const PARTS: &[SourcePart] =
     &[source!("../include/order.cuh"), source!("../include/storage.cuh"), source!("update.cu")];
 
 /// Channels per warp.

@@ -3,11 +3,11 @@
 use super::{THREADS, holds, int, launch};
 use crate::{PlannedLaunches, arguments, source};
 use device::Device;
-use device::cuda::{Buffer, GpuArch, KernelSource, Launch, Part};
+use device::cuda::{Buffer, GpuArch, KernelSource, Launch, SourcePart};
 use ops::OpError;
 use std::sync::Arc;
 
-const PARTS: &[Part] = &[source!("../include/order.cuh"), source!("bias.cu")];
+const PARTS: &[SourcePart] = &[source!("../include/order.cuh"), source!("bias.cu")];
 
 pub(super) fn source(arch: GpuArch) -> KernelSource {
     KernelSource::new("decoder_bias", PARTS, arch)

@@ -3,11 +3,11 @@
 use super::{THREADS, holds, int, launch};
 use crate::{PlannedLaunches, arguments, source};
 use device::Device;
-use device::cuda::{Buffer, DeviceError, GpuArch, KernelSource, Launch, Part};
+use device::cuda::{Buffer, DeviceError, GpuArch, KernelSource, Launch, SourcePart};
 use ops::{DType, OpError};
 use std::sync::Arc;
 
-const PARTS: &[Part] =
+const PARTS: &[SourcePart] =
     &[source!("../include/order.cuh"), source!("../include/storage.cuh"), source!("cache.cu")];
 
 /// `LARGEST_DIM` of the kernel.

@@ -3,11 +3,11 @@
 use super::{THREADS, holds, int, launch};
 use crate::{PlannedLaunches, arguments, source};
 use device::Device;
-use device::cuda::{Buffer, GpuArch, KernelSource, Launch, Part};
+use device::cuda::{Buffer, GpuArch, KernelSource, Launch, SourcePart};
 use ops::{DType, OpError};
 use std::sync::Arc;
 
-const PARTS: &[Part] =
+const PARTS: &[SourcePart] =
     &[source!("../include/order.cuh"), source!("../include/storage.cuh"), source!("embed.cu")];
 
 pub(super) fn source(dtype: DType, arch: GpuArch) -> KernelSource {

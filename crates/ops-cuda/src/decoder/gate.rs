@@ -3,17 +3,17 @@
 use super::{NAME, THREADS, holds, int, launch};
 use crate::{PlannedLaunches, arguments, source};
 use device::Device;
-use device::cuda::{Buffer, DeviceError, GpuArch, KernelSource, Launch, Part};
+use device::cuda::{Buffer, DeviceError, GpuArch, KernelSource, Launch, SourcePart};
 use ops::{DType, OpError};
 use std::sync::Arc;
 
-const ELEMENTS: &[Part] = &[
+const ELEMENTS: &[SourcePart] = &[
     source!("../include/order.cuh"),
     source!("../include/storage.cuh"),
     source!("sigmoid.cuh"),
     source!("gate.cu"),
 ];
-const ROWS: &[Part] = &[
+const ROWS: &[SourcePart] = &[
     source!("../include/order.cuh"),
     source!("../include/storage.cuh"),
     source!("sigmoid.cuh"),

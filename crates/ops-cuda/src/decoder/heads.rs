@@ -3,11 +3,11 @@
 use super::{NAME, holds, int, launch};
 use crate::{PlannedLaunches, arguments, source};
 use device::Device;
-use device::cuda::{Buffer, DeviceError, GpuArch, KernelSource, Launch, Part};
+use device::cuda::{Buffer, DeviceError, GpuArch, KernelSource, Launch, SourcePart};
 use ops::{DType, OpError};
 use std::sync::Arc;
 
-const PARTS: &[Part] = &[source!("../include/ampere.cuh"), source!("heads.cu")];
+const PARTS: &[SourcePart] = &[source!("../include/ampere.cuh"), source!("heads.cu")];
 
 /// Tokens, and output channels, per block.
 const TILE: usize = 64;

@@ -3,11 +3,11 @@
 use super::{holds, int, launch};
 use crate::{PlannedLaunches, arguments, source};
 use device::Device;
-use device::cuda::{Buffer, GpuArch, KernelSource, Launch, Part};
+use device::cuda::{Buffer, GpuArch, KernelSource, Launch, SourcePart};
 use ops::OpError;
 use std::sync::Arc;
 
-const PARTS: &[Part] = &[source!("../include/order.cuh"), source!("next.cu")];
+const PARTS: &[SourcePart] = &[source!("../include/order.cuh"), source!("next.cu")];
 
 pub(super) fn source(arch: GpuArch) -> KernelSource {
     KernelSource::new("decoder_next", PARTS, arch)

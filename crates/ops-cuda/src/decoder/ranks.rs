@@ -4,17 +4,17 @@
 use super::{NAME, THREADS, holds, int, launch, launch_without_pdl};
 use crate::{PlannedLaunches, arguments, source};
 use device::Device;
-use device::cuda::{Buffer, DeviceError, GpuArch, KernelSource, Launch, Part};
+use device::cuda::{Buffer, DeviceError, GpuArch, KernelSource, Launch, SourcePart};
 use ops::{DType, OpError};
 use std::sync::Arc;
 
-const SPREAD: &[Part] =
+const SPREAD: &[SourcePart] =
     &[source!("../include/order.cuh"), source!("../include/storage.cuh"), source!("spread.cu")];
-const JOIN: &[Part] = &[source!("../include/order.cuh"), source!("join.cu")];
-const JOIN_PEERS: &[Part] = &[source!("../include/order.cuh"), source!("join_peers.cu")];
-const JOIN_MANY: &[Part] =
+const JOIN: &[SourcePart] = &[source!("../include/order.cuh"), source!("join.cu")];
+const JOIN_PEERS: &[SourcePart] = &[source!("../include/order.cuh"), source!("join_peers.cu")];
+const JOIN_MANY: &[SourcePart] =
     &[source!("../include/order.cuh"), source!("../include/storage.cuh"), source!("join_many.cu")];
-const GATHER: &[Part] = &[source!("../include/order.cuh"), source!("gather.cu")];
+const GATHER: &[SourcePart] = &[source!("../include/order.cuh"), source!("gather.cu")];
 
 /// Values per block of `join.cu`, `join_peers.cu` and `gather.cu`.
 const BLOCK: usize = 1024;

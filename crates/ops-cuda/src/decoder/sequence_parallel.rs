@@ -4,18 +4,19 @@
 use super::{NAME, PEERS, THREADS, holds, int, launch};
 use crate::{PlannedLaunches, arguments, source};
 use device::Device;
-use device::cuda::{Buffer, Cuda, DeviceError, GpuArch, KernelSource, Launch, Part};
+use device::cuda::{Buffer, Cuda, DeviceError, GpuArch, KernelSource, Launch, SourcePart};
 use ops::{DType, OpError};
 use std::sync::Arc;
 
-const JOIN: &[Part] = &[
+const JOIN: &[SourcePart] = &[
     source!("../include/order.cuh"),
     source!("../include/storage.cuh"),
     source!("mark.cuh"),
     source!("join_own.cu"),
 ];
-const MEET: &[Part] = &[source!("../include/order.cuh"), source!("mark.cuh"), source!("meet.cu")];
-const NARROW: &[Part] =
+const MEET: &[SourcePart] =
+    &[source!("../include/order.cuh"), source!("mark.cuh"), source!("meet.cu")];
+const NARROW: &[SourcePart] =
     &[source!("../include/order.cuh"), source!("../include/storage.cuh"), source!("narrow.cu")];
 
 pub(super) fn join_source(arch: GpuArch) -> KernelSource {

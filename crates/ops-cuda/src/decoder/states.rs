@@ -4,11 +4,13 @@
 use super::{NAME, THREADS, gpu};
 use crate::{BUNDLE, arguments, source};
 use device::Device;
-use device::cuda::{Buffer, DeviceError, GpuArch, Kernel, KernelSource, Launch, Part, Stream};
+use device::cuda::{
+    Buffer, DeviceError, GpuArch, Kernel, KernelSource, Launch, SourcePart, Stream,
+};
 use ops::{OpError, Tensor};
 use std::sync::Arc;
 
-const PARTS: &[Part] = &[source!("states.cu")];
+const PARTS: &[SourcePart] = &[source!("states.cu")];
 
 /// Blocks per pool: the pools of about ten layers fill a GPU.
 const BLOCKS: u32 = 32;

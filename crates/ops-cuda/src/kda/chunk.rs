@@ -5,7 +5,7 @@
 use super::operands::{Gates, Operands, too_many};
 use crate::{CudaVariant, Planner, arguments, int, slots, source};
 use device::cuda::{
-    ComputeCapability, CudaCapabilities, DeviceError, GpuArch, KernelSource, Launch, Part,
+    ComputeCapability, CudaCapabilities, DeviceError, GpuArch, KernelSource, Launch, SourcePart,
 };
 use ops::DType;
 use ops::kda::{Decays, KdaProblem};
@@ -20,7 +20,7 @@ use kind::Kind;
 pub(super) const VARIANT: CudaVariant<KdaProblem> =
     CudaVariant { name: "chunk.hopper", why_not, plan };
 
-const WALK: &[Part] = &[
+const WALK: &[SourcePart] = &[
     source!("../include/hopper.cuh"),
     source!("../include/order.cuh"),
     source!("gates.cuh"),

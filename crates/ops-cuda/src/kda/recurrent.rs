@@ -6,7 +6,7 @@ use super::operands::{Gates, Operands, storage_macros, too_many};
 use crate::{CudaVariant, Planner, arguments, int, slots, source};
 use device::cuda::{
     BundledArch, ComputeCapability, CudaCapabilities, DeviceError, GpuArch, KernelSource, Launch,
-    Part,
+    SourcePart,
 };
 use ops::kda::{Decays, KdaProblem};
 use ops::{ChoiceTable, DType};
@@ -14,7 +14,7 @@ use ops::{ChoiceTable, DType};
 pub(super) const VARIANT: CudaVariant<KdaProblem> =
     CudaVariant { name: "recurrent.cuda", why_not, plan };
 
-const PARTS: &[Part] =
+const PARTS: &[SourcePart] =
     &[source!("../include/ampere.cuh"), source!("gates.cuh"), source!("recurrent.cu")];
 
 /// A larger K would not fit the registers that hold the state.

@@ -5,7 +5,8 @@ use super::operands::{OUTPUTS, factor_bits, firsts, in_storage, squared};
 use super::stream::{FEW, blocks};
 use crate::{CudaVariant, Planner, arguments, int, slots, source};
 use device::cuda::{
-    Buffer, ComputeCapability, CudaCapabilities, DeviceError, GpuArch, KernelSource, Launch, Part,
+    Buffer, ComputeCapability, CudaCapabilities, DeviceError, GpuArch, KernelSource, Launch,
+    SourcePart,
 };
 use ops::DType;
 use ops::linear::{LinearProblem, SCALED, Scales};
@@ -37,10 +38,10 @@ macro_rules! parts {
     };
 }
 
-const PARTS: &[Part] = parts!("direct_contract.cuh", "direct.cu");
+const PARTS: &[SourcePart] = parts!("direct_contract.cuh", "direct.cu");
 
 /// The prologue kernel: normalizes and reorders several rows of x in a separate launch.
-const READY: &[Part] = parts!("direct_ready.cu");
+const READY: &[SourcePart] = parts!("direct_ready.cu");
 
 /// As in `direct.cu` and `stream.cuh`.
 const WARPS: usize = 8;
@@ -187,7 +188,12 @@ impl DirectParams {
         self.source_of("linear_direct_ready", READY, arch)
     }
 
-    fn source_of(self, name: &'static str, parts: &'static [Part], arch: GpuArch) -> KernelSource {
+    fn source_of(
+        self,
+        name: &'static str,
+        parts: &'static [SourcePart],
+        arch: GpuArch,
+    ) -> KernelSource {
         let Self {
             weights, grouped, blocks, tokens, normed, x_f32, through, residual, swiglu, ..
         } = self;

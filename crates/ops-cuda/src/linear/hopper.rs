@@ -5,7 +5,7 @@ use super::operands::{Operands, ProjectionParams, Rest, across, group, not_many}
 use crate::{CudaVariant, Planner, arguments, map_element, source};
 use device::cuda::{
     Buffer, ComputeCapability, CudaCapabilities, DeviceError, GpuArch, KernelSource, Launch, Map,
-    Part, Swizzle, TiledLayout, TmaDescriptor,
+    SourcePart, Swizzle, TiledLayout, TmaDescriptor,
 };
 use ops::linear::LinearProblem;
 use ops::{ChoiceTable, DType};
@@ -14,7 +14,7 @@ use std::sync::Arc;
 pub(super) const VARIANT: CudaVariant<LinearProblem> =
     CudaVariant { name: "hopper", why_not, plan };
 
-const PARTS: &[Part] = &[
+const PARTS: &[SourcePart] = &[
     source!("../include/hopper.cuh"),
     source!("../include/storage.cuh"),
     source!("hopper_tile.cuh"),

@@ -5,14 +5,14 @@ use super::operands::{Operands, ProjectionParams, Rest, across, group, not_many}
 use crate::{CudaVariant, Planner, arguments, source};
 use device::cuda::{
     BundledArch, ComputeCapability, CudaCapabilities, DeviceError, GpuArch, KernelSource, Launch,
-    Part,
+    SourcePart,
 };
 use ops::ChoiceTable;
 use ops::linear::LinearProblem;
 
 pub(super) const VARIANT: CudaVariant<LinearProblem> = CudaVariant { name: "mma", why_not, plan };
 
-const PARTS: &[Part] = &[
+const PARTS: &[SourcePart] = &[
     source!("../include/ampere.cuh"),
     source!("../include/storage.cuh"),
     source!("mma_tile.cuh"),

@@ -4,13 +4,14 @@
 use crate::rmsnorm::rows;
 use crate::{Expand, Planner, arguments, expand, int, source};
 use device::cuda::{
-    Buffer, ComputeCapability, CudaCapabilities, DeviceError, GpuArch, KernelSource, Launch, Part,
+    Buffer, ComputeCapability, CudaCapabilities, DeviceError, GpuArch, KernelSource, Launch,
+    SourcePart,
 };
 use ops::DType;
 use ops::linear::{LinearProblem, Scales};
 use std::sync::Arc;
 
-const ROUND: &[Part] = &[source!("../include/storage.cuh"), source!("round.cu")];
+const ROUND: &[SourcePart] = &[source!("../include/storage.cuh"), source!("round.cu")];
 
 /// Elements that a block of `round.cu` rounds.
 const ROUNDED: usize = 2048;

@@ -4,7 +4,7 @@ use super::operands::{OUTPUTS, firsts, in_storage, not_half, squared};
 use crate::{CudaVariant, Planner, arguments, int, slots, source};
 use device::cuda::{
     BundledArch, ComputeCapability, CudaCapabilities, DeviceError, GpuArch, KernelSource, Launch,
-    Part,
+    SourcePart,
 };
 use ops::DType;
 use ops::linear::LinearProblem;
@@ -12,7 +12,7 @@ use ops::linear::LinearProblem;
 pub(super) const VARIANT: CudaVariant<LinearProblem> =
     CudaVariant { name: "stream", why_not, plan };
 
-const PARTS: &[Part] = &[
+const PARTS: &[SourcePart] = &[
     source!("../include/ampere.cuh"),
     source!("../include/storage.cuh"),
     source!("convolution.cuh"),

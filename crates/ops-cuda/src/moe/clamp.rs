@@ -4,11 +4,11 @@
 use super::operands::{self, AMPERE, NARROW, STORAGE, overlapping};
 use super::route::List;
 use crate::{Planner, arguments, int, source};
-use device::cuda::{Args, Buffer, DeviceError, GpuArch, KernelSource, Launch, Part};
+use device::cuda::{Args, Buffer, DeviceError, GpuArch, KernelSource, Launch, SourcePart};
 use ops::DType;
 use ops::moe::{Clamp, MoeProblem, QuantizedExperts};
 
-const PARTS: &[Part] = &[AMPERE, STORAGE, NARROW, source!("order.cuh"), source!("clamp.cu")];
+const PARTS: &[SourcePart] = &[AMPERE, STORAGE, NARROW, source!("order.cuh"), source!("clamp.cu")];
 
 /// Threads of a block, and elements per thread.
 const THREADS: usize = 256;

@@ -7,16 +7,17 @@ use super::operands::{
 use super::route::{self, CHUNK, List};
 use crate::{CudaVariant, Planner, arguments, int, source};
 use device::cuda::{
-    Args, BundledArch, CudaCapabilities, DeviceError, GpuArch, KernelSource, Launch, Part,
+    Args, BundledArch, CudaCapabilities, DeviceError, GpuArch, KernelSource, Launch, SourcePart,
 };
 use ops::DType;
 use ops::moe::{MoeProblem, QuantizedExperts};
 
 pub(super) const VARIANT: CudaVariant<MoeProblem> = CudaVariant { name: "decode", why_not, plan };
 
-const GATE_UP: &[Part] =
+const GATE_UP: &[SourcePart] =
     &[AMPERE, NARROW, CHOOSE, source!("decode.cuh"), source!("decode_gate_up.cu")];
-const DOWN: &[Part] = &[AMPERE, NARROW, CHOOSE, source!("decode.cuh"), source!("decode_down.cu")];
+const DOWN: &[SourcePart] =
+    &[AMPERE, NARROW, CHOOSE, source!("decode.cuh"), source!("decode_down.cu")];
 
 /// Pairs of a tile.
 const TILE: usize = 8;
@@ -105,7 +106,7 @@ impl DecodeParams {
     /// The source of the gate and up projections or, if `down`, of the down projection.
     fn source(
         self,
-        (name, parts): (&'static str, &'static [Part]),
+        (name, parts): (&'static str, &'static [SourcePart]),
         ahead: usize,
         down: bool,
         arch: &GpuArch,

@@ -4,13 +4,15 @@ use super::operands::{self, AMPERE, STORAGE, overlapping, way_up, words};
 use super::route::{self, List};
 use super::{clamp, hopper, sum};
 use crate::{CudaVariant, Planner, arguments, int, source};
-use device::cuda::{Buffer, CudaCapabilities, DeviceError, GpuArch, KernelSource, Launch, Part};
+use device::cuda::{
+    Buffer, CudaCapabilities, DeviceError, GpuArch, KernelSource, Launch, SourcePart,
+};
 use ops::DType;
 use ops::moe::MoeProblem;
 
 pub(super) const VARIANT: CudaVariant<MoeProblem> = CudaVariant { name: "grouped", why_not, plan };
 
-const PARTS: &[Part] = &[AMPERE, STORAGE, source!("grouped.cu")];
+const PARTS: &[SourcePart] = &[AMPERE, STORAGE, source!("grouped.cu")];
 
 const THREADS: u32 = 256;
 /// `BLOCK_N` of `grouped.cu`: rows of weights of a block.

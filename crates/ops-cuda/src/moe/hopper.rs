@@ -5,18 +5,18 @@ use super::route::{self, List};
 use super::{clamp, sum};
 use crate::{CudaVariant, Planner, arguments, int, source};
 use device::cuda::{
-    Args, Buffer, CudaCapabilities, DeviceError, GpuArch, KernelSource, Launch, Part, Swizzle,
-    TiledLayout, TmaDescriptor, TmaElement,
+    Args, Buffer, CudaCapabilities, DeviceError, GpuArch, KernelSource, Launch, SourcePart,
+    Swizzle, TiledLayout, TmaDescriptor, TmaElement,
 };
 use ops::DType;
 use ops::moe::MoeProblem;
 
 pub(super) const VARIANT: CudaVariant<MoeProblem> = CudaVariant { name: "hopper", why_not, plan };
 
-pub(super) const COMMON: Part = source!("../include/hopper.cuh");
-pub(super) const WORK: Part = source!("hopper_work.cuh");
-const PRODUCT: &[Part] = &[COMMON, WORK, source!("hopper.cu")];
-const GATHER: &[Part] = &[AMPERE, source!("gather.cu")];
+pub(super) const COMMON: SourcePart = source!("../include/hopper.cuh");
+pub(super) const WORK: SourcePart = source!("hopper_work.cuh");
+const PRODUCT: &[SourcePart] = &[COMMON, WORK, source!("hopper.cu")];
+const GATHER: &[SourcePart] = &[AMPERE, source!("gather.cu")];
 
 /// Threads of a block of the kernel that gathers tokens.
 pub(super) const GATHER_THREADS: usize = 256;

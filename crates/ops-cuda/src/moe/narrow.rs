@@ -9,16 +9,16 @@ use super::route::{self, List};
 use super::{clamp, sum};
 use crate::{CudaVariant, Planner, arguments, int, source};
 use device::cuda::{
-    Args, Buffer, CudaCapabilities, DeviceError, GpuArch, KernelSource, Launch, Part, Swizzle,
-    TiledLayout, TmaElement,
+    Args, Buffer, CudaCapabilities, DeviceError, GpuArch, KernelSource, Launch, SourcePart,
+    Swizzle, TiledLayout, TmaElement,
 };
 use ops::moe::{MoeProblem, QuantizedExperts};
 
 pub(super) const VARIANT: CudaVariant<MoeProblem> = CudaVariant { name: "narrow", why_not, plan };
 
-const ORDER: Part = source!("order.cuh");
-const PRODUCT: &[Part] = &[hopper::COMMON, NARROW, WORK, ORDER, source!("hopper_narrow.cu")];
-const GATHER: &[Part] = &[AMPERE, NARROW, ORDER, source!("gather_narrow.cu")];
+const ORDER: SourcePart = source!("order.cuh");
+const PRODUCT: &[SourcePart] = &[hopper::COMMON, NARROW, WORK, ORDER, source!("hopper_narrow.cu")];
+const GATHER: &[SourcePart] = &[AMPERE, NARROW, ORDER, source!("gather_narrow.cu")];
 
 const GATE_UP: &str = "w_gate_up";
 const DOWN: &str = "w_down";

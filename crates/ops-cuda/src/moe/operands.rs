@@ -2,17 +2,17 @@
 
 use crate::{Expand, Planner, arguments, int, source};
 use device::cuda::{
-    Buffer, ComputeCapability, CudaCapabilities, DeviceError, KernelSource, Launch, Part,
+    Buffer, ComputeCapability, CudaCapabilities, DeviceError, KernelSource, Launch, SourcePart,
 };
 use ops::DType;
 use ops::moe::{Clamp, MoeProblem, QuantizedExperts, Score, scale_names};
 use std::sync::Arc;
 
-pub(super) const AMPERE: Part = source!("../include/ampere.cuh");
-pub(super) const STORAGE: Part = source!("../include/storage.cuh");
+pub(super) const AMPERE: SourcePart = source!("../include/ampere.cuh");
+pub(super) const STORAGE: SourcePart = source!("../include/storage.cuh");
 /// Dequantizes weights to bf16 in registers.
-pub(super) const NARROW: Part = source!("../include/narrow.cuh");
-pub(super) const CHOOSE: Part = source!("choose.cuh");
+pub(super) const NARROW: SourcePart = source!("../include/narrow.cuh");
+pub(super) const CHOOSE: SourcePart = source!("choose.cuh");
 
 pub(super) const HOPPER: ComputeCapability = ComputeCapability::new(9, 0);
 

@@ -3,13 +3,13 @@
 
 use super::operands::{AMPERE, CHOOSE, Weighing, overlapping, weighing};
 use crate::{Planner, arguments, int, source};
-use device::cuda::{Args, Buffer, DeviceError, GpuArch, KernelSource, Launch, Part};
+use device::cuda::{Args, Buffer, DeviceError, GpuArch, KernelSource, Launch, SourcePart};
 use ops::moe::MoeProblem;
 use std::sync::Arc;
 
-const LIST: Part = source!("list.cuh");
-const ROUTE: &[Part] = &[AMPERE, CHOOSE, LIST, source!("route.cu")];
-const SORT: &[Part] = &[AMPERE, CHOOSE, LIST, source!("sort.cu")];
+const LIST: SourcePart = source!("list.cuh");
+const ROUTE: &[SourcePart] = &[AMPERE, CHOOSE, LIST, source!("route.cu")];
+const SORT: &[SourcePart] = &[AMPERE, CHOOSE, LIST, source!("sort.cu")];
 
 /// `CHUNK` of `list.cuh`: tokens that one block lists.
 pub(super) const CHUNK: usize = 64;

@@ -2,11 +2,11 @@
 
 use super::operands::{AMPERE, STORAGE, overlapping};
 use crate::{Planner, arguments, int, source};
-use device::cuda::{Args, Buffer, DeviceError, GpuArch, KernelSource, Launch, Part};
+use device::cuda::{Args, Buffer, DeviceError, GpuArch, KernelSource, Launch, SourcePart};
 use ops::DType;
 use ops::moe::MoeProblem;
 
-const PARTS: &[Part] = &[AMPERE, STORAGE, source!("sum.cu")];
+const PARTS: &[SourcePart] = &[AMPERE, STORAGE, source!("sum.cu")];
 
 /// Threads of a block, and elements of each.
 const THREADS: usize = 256;

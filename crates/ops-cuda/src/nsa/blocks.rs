@@ -7,7 +7,7 @@ use super::stages::{self, Selection, compress};
 use crate::{CudaVariant, Planner, arguments, int, source};
 use device::cuda::{
     Buffer, BundledArch, ComputeCapability, CudaCapabilities, DeviceError, GpuArch, KernelSource,
-    Launch, Part,
+    Launch, SourcePart,
 };
 use ops::DType;
 use ops::nsa::NsaProblem;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 pub(super) const VARIANT: CudaVariant<NsaProblem> = CudaVariant { name: "blocks", why_not, plan };
 
-const BLOCKS: &[Part] = &[
+const BLOCKS: &[SourcePart] = &[
     source!("../include/ampere.cuh"),
     source!("call.cuh"),
     source!("softmax.cuh"),
@@ -23,7 +23,7 @@ const BLOCKS: &[Part] = &[
     source!("list.cuh"),
     source!("blocks.cu"),
 ];
-const BLOCKS_HOPPER: &[Part] = &[
+const BLOCKS_HOPPER: &[SourcePart] = &[
     source!("../include/hopper.cuh"),
     source!("call.cuh"),
     source!("hopper_tile.cuh"),
@@ -31,7 +31,7 @@ const BLOCKS_HOPPER: &[Part] = &[
     source!("list.cuh"),
     source!("blocks_hopper.cu"),
 ];
-const FINISH: &[Part] = &[
+const FINISH: &[SourcePart] = &[
     source!("../include/ampere.cuh"),
     source!("call.cuh"),
     source!("softmax.cuh"),
@@ -39,7 +39,7 @@ const FINISH: &[Part] = &[
     source!("finish.cuh"),
     source!("finish.cu"),
 ];
-const FINISH_HOPPER: &[Part] = &[
+const FINISH_HOPPER: &[SourcePart] = &[
     source!("../include/hopper.cuh"),
     source!("call.cuh"),
     source!("hopper_tile.cuh"),
@@ -123,7 +123,7 @@ impl Shape {
     fn source(
         &self,
         name: &'static str,
-        parts: &'static [Part],
+        parts: &'static [SourcePart],
         compute: ComputeCapability,
     ) -> KernelSource {
         let source = KernelSource::new(name, parts, GpuArch::of(compute));

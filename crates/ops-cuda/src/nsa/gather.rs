@@ -5,14 +5,14 @@ use super::operands::{Gates, Operands, Sequences, row_bytes, shape_macros};
 use super::stages::{self, Selection, compress};
 use crate::{CudaVariant, Planner, arguments, source};
 use device::cuda::{
-    BundledArch, CudaCapabilities, DeviceError, GpuArch, KernelSource, Launch, Part,
+    BundledArch, CudaCapabilities, DeviceError, GpuArch, KernelSource, Launch, SourcePart,
 };
 use ops::nsa::NsaProblem;
 use ops::{ChoiceTable, DType};
 
 pub(super) const VARIANT: CudaVariant<NsaProblem> = CudaVariant { name: "gather", why_not, plan };
 
-const PARTS: &[Part] = &[
+const PARTS: &[SourcePart] = &[
     source!("../include/ampere.cuh"),
     source!("call.cuh"),
     source!("softmax.cuh"),

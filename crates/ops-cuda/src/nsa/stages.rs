@@ -5,17 +5,17 @@ use super::operands::{Gates, HOPPER, Operands, Sequences, row_bytes, shape_macro
 use crate::{Planner, arguments, int, source};
 use device::cuda::{
     Args, Buffer, BundledArch, ComputeCapability, CudaCapabilities, DeviceError, GpuArch,
-    KernelSource, Launch, Part,
+    KernelSource, Launch, SourcePart,
 };
 use ops::nsa::{NsaProblem, Pooling};
 use ops::{ChoiceTable, DType};
 use std::sync::Arc;
 
-const COMPRESS: &[Part] =
+const COMPRESS: &[SourcePart] =
     &[source!("../include/ampere.cuh"), source!("call.cuh"), source!("compress.cu")];
-const LEARNED: &[Part] =
+const LEARNED: &[SourcePart] =
     &[source!("../include/ampere.cuh"), source!("call.cuh"), source!("learned.cu")];
-const COMPRESSED: &[Part] = &[
+const COMPRESSED: &[SourcePart] = &[
     source!("../include/ampere.cuh"),
     source!("call.cuh"),
     source!("softmax.cuh"),
@@ -23,7 +23,7 @@ const COMPRESSED: &[Part] = &[
     source!("compressed.cuh"),
     source!("compressed.cu"),
 ];
-const COMPRESSED_HOPPER: &[Part] = &[
+const COMPRESSED_HOPPER: &[SourcePart] = &[
     source!("../include/hopper.cuh"),
     source!("call.cuh"),
     source!("hopper_tile.cuh"),
@@ -31,7 +31,7 @@ const COMPRESSED_HOPPER: &[Part] = &[
     source!("compressed.cuh"),
     source!("compressed_hopper.cu"),
 ];
-const SELECT: &[Part] = &[
+const SELECT: &[SourcePart] = &[
     source!("../include/ampere.cuh"),
     source!("call.cuh"),
     source!("importance.cuh"),

@@ -7,7 +7,7 @@ use super::stages::{self, Selection, compress};
 use crate::{CudaVariant, Planner, arguments, int, source};
 use device::cuda::{
     Buffer, BundledArch, ComputeCapability, CudaCapabilities, DeviceError, GpuArch, KernelSource,
-    Launch, Part,
+    Launch, SourcePart,
 };
 use ops::nsa::NsaProblem;
 use ops::{ChoiceTable, DType};
@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 pub(super) const VARIANT: CudaVariant<NsaProblem> = CudaVariant { name: "step", why_not, plan };
 
-const SCORE: &[Part] = &[
+const SCORE: &[SourcePart] = &[
     source!("../include/ampere.cuh"),
     source!("call.cuh"),
     source!("softmax.cuh"),
@@ -25,7 +25,7 @@ const SCORE: &[Part] = &[
     source!("step_select.cuh"),
     source!("step_score.cu"),
 ];
-const ATTEND: &[Part] = &[
+const ATTEND: &[SourcePart] = &[
     source!("../include/ampere.cuh"),
     source!("call.cuh"),
     source!("softmax.cuh"),
@@ -96,7 +96,7 @@ fn choose(dims: (usize, usize), shared: u32) -> Option<usize> {
 }
 
 fn source(
-    (name, parts): (&'static str, &'static [Part]),
+    (name, parts): (&'static str, &'static [SourcePart]),
     (dtype, dims): (DType, (usize, usize)),
     (warps, key_copies): (usize, usize),
     arch: GpuArch,

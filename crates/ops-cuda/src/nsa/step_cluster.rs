@@ -7,14 +7,14 @@ use super::step::attend_bytes;
 use crate::{CudaVariant, Planner, arguments, int, source};
 use device::cuda::{
     BundledArch, ComputeCapability, CudaCapabilities, DeviceError, GpuArch, KernelSource, Launch,
-    Part,
+    SourcePart,
 };
 use ops::nsa::NsaProblem;
 use ops::{ChoiceTable, DType};
 
 pub(super) const VARIANT: CudaVariant<NsaProblem> = CudaVariant { name: "cluster", why_not, plan };
 
-const PARTS: &[Part] = &[
+const PARTS: &[SourcePart] = &[
     source!("../include/ampere.cuh"),
     source!("call.cuh"),
     source!("softmax.cuh"),

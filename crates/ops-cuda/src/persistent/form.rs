@@ -3,7 +3,9 @@
 use super::experts::Experts;
 use super::record;
 use crate::source;
-use device::cuda::{ComputeCapability, CudaCapabilities, GpuArch, KernelSource, Launch, Part};
+use device::cuda::{
+    ComputeCapability, CudaCapabilities, GpuArch, KernelSource, Launch, SourcePart,
+};
 use ops::DType;
 
 /// Warps of a block that multiply.
@@ -74,15 +76,15 @@ macro_rules! parts {
     };
 }
 
-const CHAIN: &[Part] = parts!(
+const CHAIN: &[SourcePart] = parts!(
     "weights.cuh" "input.cuh" "linear.cuh" "scan.cuh"
     "chain.cu"
 );
-const CHAIN_OF_EXPERTS: &[Part] = parts!(
+const CHAIN_OF_EXPERTS: &[SourcePart] = parts!(
     "../moe/choose.cuh" "weights.cuh" "input.cuh" "linear.cuh" "scan.cuh"
     "norm.cuh" "experts.cuh" "chain.cu"
 );
-const SCAN: &[Part] = parts!("scan.cuh" "scan.cu");
+const SCAN: &[SourcePart] = parts!("scan.cuh" "scan.cu");
 
 /// Compile-time parameters of a kernel: the storage of weights, and its experts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -236,7 +238,12 @@ impl Weights {
         self.defined("persistent_chain", parts, arch)
     }
 
-    fn defined(self, name: &'static str, parts: &'static [Part], arch: GpuArch) -> KernelSource {
+    fn defined(
+        self,
+        name: &'static str,
+        parts: &'static [SourcePart],
+        arch: GpuArch,
+    ) -> KernelSource {
         let factor_bits = match self.factor {
             DType::F16 => 16,
             DType::Bf16 => 17,

@@ -3,14 +3,14 @@
 use crate::{CudaVariant, Planner, arguments, int, source};
 use device::cuda::{
     Args, Buffer, BundledArch, ComputeCapability, CudaCapabilities, DeviceError, GpuArch,
-    KernelSource, Launch, Part,
+    KernelSource, Launch, SourcePart,
 };
 use ops::DType;
 use ops::rmsnorm::{Activation, RmsNormProblem};
 
 pub(super) const VARIANT: CudaVariant<RmsNormProblem> = CudaVariant { name: "rows", why_not, plan };
 
-const PARTS: &[Part] =
+const PARTS: &[SourcePart] =
     &[source!("../include/order.cuh"), source!("../include/storage.cuh"), source!("rows.cu")];
 
 /// Elements of a row per thread, for rows that are short enough.

@@ -3,14 +3,14 @@
 use crate::{CudaVariant, Planner, arguments, int, source};
 use device::cuda::{
     Args, BundledArch, ComputeCapability, CudaCapabilities, DeviceError, GpuArch, KernelSource,
-    Launch, Part,
+    Launch, SourcePart,
 };
 use ops::sampling::SamplingProblem;
 
 pub(super) const VARIANT: CudaVariant<SamplingProblem> =
     CudaVariant { name: "bisect", why_not, plan };
 
-const PARTS: &[Part] = &[source!("../include/order.cuh"), source!("bisect.cu")];
+const PARTS: &[SourcePart] = &[source!("../include/order.cuh"), source!("bisect.cu")];
 
 const THREADS: u32 = 1024;
 /// Cluster sizes on GPUs with clusters: 4 if the vocabulary then fits in shared memory and clusters of 8 would need more

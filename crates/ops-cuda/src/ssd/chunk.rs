@@ -5,14 +5,14 @@ use super::operands::{MAX_GRID_YZ, Operands, Settings, TokenStrides, unfit};
 use super::segments;
 use crate::{CudaVariant, Planner, arguments, int, slots, source};
 use device::cuda::{
-    BundledArch, CudaCapabilities, DeviceError, GpuArch, KernelSource, Launch, Part,
+    BundledArch, CudaCapabilities, DeviceError, GpuArch, KernelSource, Launch, SourcePart,
 };
 use ops::ssd::SsdProblem;
 use ops::{ChoiceTable, DType};
 
 pub(super) const VARIANT: CudaVariant<SsdProblem> = CudaVariant { name: "chunk", why_not, plan };
 
-const CHUNK: &[Part] = &[
+const CHUNK: &[SourcePart] = &[
     source!("../include/ampere.cuh"),
     source!("../include/storage.cuh"),
     source!("decays.cuh"),
@@ -20,7 +20,7 @@ const CHUNK: &[Part] = &[
     source!("chunk.cuh"),
     source!("chunk.cu"),
 ];
-const STATES: &[Part] = &[
+const STATES: &[SourcePart] = &[
     source!("../include/ampere.cuh"),
     source!("../include/storage.cuh"),
     source!("decays.cuh"),
@@ -119,7 +119,7 @@ fn why_not(problem: &SsdProblem, here: &CudaCapabilities) -> Option<String> {
 }
 
 fn source(
-    (name, parts): (&'static str, &'static [Part]),
+    (name, parts): (&'static str, &'static [SourcePart]),
     dtype: DType,
     (head_dim, state_dim): (usize, usize),
     tile: Tile,
@@ -166,8 +166,8 @@ fn strided(problem: &SsdProblem, operands: &Operands) -> Result<bool, DeviceErro
     Ok(operands.strides != TokenStrides::dense(problem)?)
 }
 
-const CHUNK_KERNEL: (&str, &[Part]) = ("ssd_chunk", CHUNK);
-const STATES_KERNEL: (&str, &[Part]) = ("ssd_states", STATES);
+const CHUNK_KERNEL: (&str, &[SourcePart]) = ("ssd_chunk", CHUNK);
+const STATES_KERNEL: (&str, &[SourcePart]) = ("ssd_states", STATES);
 
 /// Targets for which the compiler spills no registers of the chunk kernel; other GPUs compile it on first use.
 fn fits_registers(arch: &BundledArch) -> bool {

@@ -3,7 +3,7 @@
 use super::operands::{MAX_GRID_YZ, Operands, Settings, unfit};
 use crate::{CudaVariant, Planner, arguments, slots, source};
 use device::cuda::{
-    BundledArch, CudaCapabilities, DeviceError, GpuArch, KernelSource, Launch, Part,
+    BundledArch, CudaCapabilities, DeviceError, GpuArch, KernelSource, Launch, SourcePart,
 };
 use ops::DType;
 use ops::ssd::SsdProblem;
@@ -11,7 +11,7 @@ use ops::ssd::SsdProblem;
 pub(super) const VARIANT: CudaVariant<SsdProblem> =
     CudaVariant { name: "recurrent", why_not, plan };
 
-const PARTS: &[Part] = &[
+const PARTS: &[SourcePart] = &[
     source!("../include/order.cuh"),
     source!("../include/storage.cuh"),
     source!("state.cuh"),

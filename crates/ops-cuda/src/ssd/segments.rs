@@ -3,12 +3,12 @@
 
 use super::operands::Operands;
 use crate::{Planner, arguments, int, source};
-use device::cuda::{Buffer, DeviceError, GpuArch, Kernel, KernelSource, Launch, Part};
+use device::cuda::{Buffer, DeviceError, GpuArch, Kernel, KernelSource, Launch, SourcePart};
 use ops::DType;
 use ops::ssd::SsdProblem;
 use std::sync::Arc;
 
-const COMBINE: &[Part] = &[source!("state.cuh"), source!("combine.cu")];
+const COMBINE: &[SourcePart] = &[source!("state.cuh"), source!("combine.cu")];
 
 /// Tokens of a chunk, `Q` of the kernels.
 pub(super) const CHUNK_TOKENS: usize = 64;

@@ -5,11 +5,11 @@ use super::kind::prepare_parts;
 use super::per_head::{KIND, pairs};
 use super::{CHUNK, Prepare};
 use crate::{Planner, arguments, int, source};
-use device::cuda::{Buffer, DeviceError, GpuArch, KernelSource, Launch, Part};
+use device::cuda::{Buffer, DeviceError, GpuArch, KernelSource, Launch, SourcePart};
 use ops::DType;
 use ops::kda::KdaProblem;
 
-const PARTS: &[Part] = prepare_parts!("../prepare_head.cuh", "../prepare_rest.cu");
+const PARTS: &[SourcePart] = prepare_parts!("../prepare_head.cuh", "../prepare_rest.cu");
 
 /// `MARKS_AT` and `MARK_CHUNKS` of `package.cuh`.
 const MARKS_AT: usize = 32;

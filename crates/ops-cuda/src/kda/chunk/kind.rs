@@ -3,7 +3,7 @@
 use super::{Prepare, per_channel, per_head};
 use crate::Planner;
 use crate::kda::operands::storage_macros;
-use device::cuda::{Buffer, GpuArch, Kernel, KernelSource, Launch, Part};
+use device::cuda::{Buffer, GpuArch, Kernel, KernelSource, Launch, SourcePart};
 use ops::DType;
 use ops::kda::{Decays, KdaProblem};
 
@@ -44,7 +44,7 @@ impl Package {
 /// The kernels and sizes of one kind of decay.
 pub(super) struct Kind {
     /// The kernel that computes packages, its parts, and its threads per block.
-    pub(super) prepare: (&'static str, &'static [Part]),
+    pub(super) prepare: (&'static str, &'static [SourcePart]),
     pub(super) threads: u32,
     /// Its blocks per chunk and sequence; and, as functions of K, `SHARED_BYTES` and the package sizes.
     pub(super) blocks: fn(&KdaProblem) -> usize,
@@ -87,7 +87,7 @@ impl Kind {
     pub(super) fn source(
         &self,
         name: &'static str,
-        parts: &'static [Part],
+        parts: &'static [SourcePart],
         (dtype, key_dim): (DType, usize),
         arch: GpuArch,
     ) -> KernelSource {
