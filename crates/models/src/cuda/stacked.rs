@@ -174,7 +174,7 @@ impl Stacked {
         let matrices = weights.allocate(&[of.len(), rows, columns], dtype)?;
         let [mut scales, mut offsets] = [(); 2].map(|()| Vec::new());
         let mut zero_points = Vec::new();
-        for (index, Matrix { of, columns, float8_scales }) in of.iter().enumerate() {
+        for (index, Matrix { of, columns, float8_scales: given }) in of.iter().enumerate() {
             let to = own(&matrices, index).map_err(failed)?;
             match scheme {
                 Scheme::Wide => weights.matrix_into(&of.rows, columns, &to)?,
@@ -184,7 +184,7 @@ impl Stacked {
                     scales.extend(float8_scales(&of.rows, &own, groups, columns.of.start));
                 }
                 Scheme::Mxfp4 => {
-                    let own = float8_scales.as_deref().unwrap_or_default();
+                    let own = given.as_deref().unwrap_or_default();
                     weights.mxfp4_into(&of.rows, own, columns, &to)?;
                     scales.extend_from_slice(own);
                 }
