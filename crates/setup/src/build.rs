@@ -19,7 +19,7 @@ mod test_support;
 pub use compilers::CompilerRun;
 pub use error::BuildError;
 pub use preconditions::MissingRequirement;
-pub use proof::{LinkedLibrary, Sameness};
+pub use proof::{LinkEvidence, LinkedLibrary};
 pub use source::BuildSource;
 
 use crate::wheel;

@@ -14,14 +14,14 @@ pub struct LinkedLibrary {
     /// The compiler.
     pub tool: String,
     /// The evidence that they are the same.
-    pub by: Sameness,
+    pub by: LinkEvidence,
 }
 
 impl std::fmt::Display for LinkedLibrary {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let by = match self.by {
-            Sameness::Bytes => "the same bytes",
-            Sameness::BuildId => "the same build ID",
+            LinkEvidence::Bytes => "the same bytes",
+            LinkEvidence::BuildId => "the same build ID",
         };
         write!(f, "{} was linked on this machine by {}: {by}", self.file, self.tool)
     }
@@ -29,7 +29,7 @@ impl std::fmt::Display for LinkedLibrary {
 
 /// Evidence that a file of the wheel is one that was linked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Sameness {
+pub enum LinkEvidence {
     /// Equal bytes.
     Bytes,
     /// Equal build IDs, written by the linker: symbols were stripped, or the search path was changed afterwards.
@@ -58,8 +58,9 @@ pub(super) fn linked(
         let same = |(_, kept): &&(_, Vec<u8>)| *kept == content;
         let id = build_id(&content);
         let like = |(_, kept): &&(_, Vec<u8>)| id.is_some() && build_id(kept) == id;
-        let found = made.iter().find(same).map(|made| (made, Sameness::Bytes));
-        let found = found.or_else(|| made.iter().find(like).map(|made| (made, Sameness::BuildId)));
+        let found = made.iter().find(same).map(|made| (made, LinkEvidence::Bytes));
+        let found =
+            found.or_else(|| made.iter().find(like).map(|made| (made, LinkEvidence::BuildId)));
         let Some(((run, _), by)) = found else {
             return Err(prebuilt(build, &file.display().to_string(), runs, log));
         };
