@@ -1,6 +1,6 @@
 //! Assembles a stack into a plan.
 
-use super::extension::{Pick, Place};
+use super::extension::{Place, SelectedRelease};
 use super::pins::asked;
 use super::problem::{Dropped, Problem};
 use super::search::{Passed, Stack, companion_triton};
@@ -53,7 +53,7 @@ pub(super) fn plan(
     }
 }
 
-fn package(problem: &Problem, pick: &Pick) -> PlannedPackage {
+fn package(problem: &Problem, pick: &SelectedRelease) -> PlannedPackage {
     let item = &problem.items[pick.item];
     PlannedPackage {
         name: item.name().to_owned(),

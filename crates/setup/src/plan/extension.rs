@@ -15,7 +15,7 @@ use knowledge::{Minor, Sm, abi, dotted, minor_of};
 
 /// One release from one source.
 #[derive(Debug, Clone)]
-pub(super) struct Pick<'p> {
+pub(super) struct SelectedRelease<'p> {
     pub(super) item: usize,
     /// `None` for an unknown package.
     pub(super) release: Option<&'p Release>,
@@ -28,7 +28,7 @@ pub(super) struct Pick<'p> {
     pub(super) source: String,
 }
 
-impl Pick<'_> {
+impl SelectedRelease<'_> {
     pub(super) fn is_build(&self) -> bool {
         matches!(self.origin, PackageOrigin::Build(_))
     }
@@ -51,7 +51,7 @@ impl<'p> Place<'_, 'p> {
     }
 
     /// Every fitting release of an item, best first: newest first, and for one release the wheel before the build.
-    pub(super) fn options(&self, number: usize) -> Result<Vec<Pick<'p>>, Reason> {
+    pub(super) fn options(&self, number: usize) -> Result<Vec<SelectedRelease<'p>>, Reason> {
         let item = &self.problem.items[number];
         if item.releases.is_empty() {
             return Ok(vec![self.unknown(number)]);
@@ -91,11 +91,11 @@ impl<'p> Place<'_, 'p> {
     }
 
     /// uv resolves unknown packages; an exactly requested version is known.
-    fn unknown(&self, number: usize) -> Pick<'p> {
+    fn unknown(&self, number: usize) -> SelectedRelease<'p> {
         let item = &self.problem.items[number];
         let exact = item.want.specifiers.strip_prefix("==");
         let exact = exact.filter(|version| !version.contains([',', '*', '=']));
-        Pick {
+        SelectedRelease {
             item: number,
             release: None,
             version: exact.unwrap_or_default().to_owned(),
@@ -130,9 +130,14 @@ impl<'p> Place<'_, 'p> {
         }
     }
 
-    fn wheel(&self, number: usize, item: &'p Item, release: &'p Release) -> Option<Pick<'p>> {
+    fn wheel(
+        &self,
+        number: usize,
+        item: &'p Item,
+        release: &'p Release,
+    ) -> Option<SelectedRelease<'p>> {
         let elsewhere = || {
-            let mut found: Vec<Pick> = release
+            let mut found: Vec<SelectedRelease> = release
                 .wheels
                 .iter()
                 .filter_map(|row| self.elsewhere(number, release, row))
@@ -149,7 +154,12 @@ impl<'p> Place<'_, 'p> {
     }
 
     /// torch, and the packages published with it.
-    fn of_torch(&self, number: usize, item: &Item, release: &'p Release) -> Option<Pick<'p>> {
+    fn of_torch(
+        &self,
+        number: usize,
+        item: &Item,
+        release: &'p Release,
+    ) -> Option<SelectedRelease<'p>> {
         let torch = self.torch?;
         let index = torch.index(self.problem);
         let own = self.problem.torch == Some(number);
@@ -159,7 +169,7 @@ impl<'p> Place<'_, 'p> {
         if index.name == "pypi" || !(own || beside || (triton && self.problem.has_gpu())) {
             return None;
         }
-        Some(Pick {
+        Some(SelectedRelease {
             item: number,
             release: Some(release),
             version: if own { torch.version(self.problem) } else { release.text.clone() },
@@ -186,12 +196,12 @@ impl<'p> Place<'_, 'p> {
         files.into_iter()
     }
 
-    fn on_pypi(&self, number: usize, release: &'p Release) -> Option<Pick<'p>> {
+    fn on_pypi(&self, number: usize, release: &'p Release) -> Option<SelectedRelease<'p>> {
         let wheel = self.fitting(release).next()?;
         if self.unfit(number, release, wheel).is_some() {
             return None;
         }
-        Some(Pick {
+        Some(SelectedRelease {
             item: number,
             release: Some(release),
             version: release.text.clone(),
@@ -212,7 +222,12 @@ impl<'p> Place<'_, 'p> {
         }
     }
 
-    fn elsewhere(&self, number: usize, release: &'p Release, row: &Wheels) -> Option<Pick<'p>> {
+    fn elsewhere(
+        &self,
+        number: usize,
+        release: &'p Release,
+        row: &Wheels,
+    ) -> Option<SelectedRelease<'p>> {
         let (torch, arch) = (self.torch?, self.problem.arch?);
         let cuda = torch.cuda()?;
         let index = row.index();
@@ -246,7 +261,7 @@ impl<'p> Place<'_, 'p> {
         let folder = index.files.as_deref().map(|folder| named.fill(folder));
         // Some servers decode a `+` in a URL as a space.
         let url = folder.map(|folder| format!("{folder}{}", name.replace('+', "%2B")));
-        Some(Pick {
+        Some(SelectedRelease {
             item: number,
             release: Some(release),
             version,
@@ -271,7 +286,12 @@ impl<'p> Place<'_, 'p> {
         if self.problem.target.tegra { sm.contains(&gpu) } else { runs_on(sm, gpu) }
     }
 
-    fn build(&self, number: usize, item: &Item, release: &'p Release) -> Option<Pick<'p>> {
+    fn build(
+        &self,
+        number: usize,
+        item: &Item,
+        release: &'p Release,
+    ) -> Option<SelectedRelease<'p>> {
         let recipe = recipe(item.name());
         if self.problem.compiles(number) && !self.problem.may_build(number, self.dropped) {
             return None;
@@ -280,7 +300,7 @@ impl<'p> Place<'_, 'p> {
         if release.source.is_none() && !in_repository {
             return None;
         }
-        Some(Pick {
+        Some(SelectedRelease {
             item: number,
             release: Some(release),
             version: release.text.clone(),
@@ -341,7 +361,7 @@ impl<'p> Place<'_, 'p> {
         &self,
         number: usize,
         release: &'p Release,
-        picks: &[Pick<'p>],
+        picks: &[SelectedRelease<'p>],
     ) -> Reason {
         let item = &self.problem.items[number];
         let wheel = self.wheel(number, item, release);
@@ -354,7 +374,8 @@ impl<'p> Place<'_, 'p> {
                 _ => self.no_wheel(number),
             };
         };
-        let mut picks: Vec<Pick> = picks.iter().filter(|p| p.item != number).cloned().collect();
+        let mut picks: Vec<SelectedRelease> =
+            picks.iter().filter(|p| p.item != number).cloned().collect();
         picks.push(pick);
         match super::pins::consistent(self, &picks) {
             Err(clash) => clash.reason,

@@ -2,7 +2,7 @@
 
 use super::Reason;
 use super::catalogue::Requires;
-use super::extension::{Pick, Place};
+use super::extension::{Place, SelectedRelease};
 use super::problem::Limit;
 use facts::CompactCollect;
 use knowledge::pypi;
@@ -40,12 +40,15 @@ pub(super) struct Clash {
 /// All requirements of the picks and of the user.
 pub(super) fn asked<'a>(
     place: &'a Place,
-    picks: &'a [Pick],
+    picks: &'a [SelectedRelease],
 ) -> impl Iterator<Item = PinnedRequirement<'a>> {
     picks.iter().flat_map(|pick| of_pick(place, pick))
 }
 
-fn of_pick<'a>(place: &'a Place, pick: &'a Pick) -> impl Iterator<Item = PinnedRequirement<'a>> {
+fn of_pick<'a>(
+    place: &'a Place,
+    pick: &'a SelectedRelease,
+) -> impl Iterator<Item = PinnedRequirement<'a>> {
     let item = &place.problem.items[pick.item];
     let platform = place.problem.platform(place.python);
     let held = !place.dropped.contains(&Limit::Pins(pick.item));
@@ -66,7 +69,7 @@ fn of_pick<'a>(place: &'a Place, pick: &'a Pick) -> impl Iterator<Item = PinnedR
 }
 
 /// Whether the last pick is consistent with the previous ones, which are consistent.
-pub(super) fn consistent(place: &Place, picks: &[Pick]) -> Result<(), Clash> {
+pub(super) fn consistent(place: &Place, picks: &[SelectedRelease]) -> Result<(), Clash> {
     let Some(last) = picks.last() else { return Ok(()) };
     let all: Vec<PinnedRequirement> = asked(place, picks).collect();
     let own = place.problem.items[last.item].name();

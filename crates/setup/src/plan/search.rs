@@ -2,7 +2,7 @@
 
 use super::Reason;
 use super::catalogue::Requires;
-use super::extension::{Pick, Place};
+use super::extension::{Place, SelectedRelease};
 use super::pins::{Clash, consistent};
 use super::problem::{Dropped, Limit, Problem};
 use super::torch::{Torch, candidates, fits};
@@ -17,7 +17,7 @@ pub(super) struct Stack<'p> {
     pub(super) torch: Option<Torch<'p>>,
     pub(super) python: Minor,
     /// In the order of installation.
-    pub(super) picks: Vec<Pick<'p>>,
+    pub(super) picks: Vec<SelectedRelease<'p>>,
 }
 
 /// A rejected torch, and the reason.
@@ -131,8 +131,8 @@ fn complete<'p>(
     place: &Place<'_, 'p>,
     rest: &[usize],
     builds: usize,
-    picks: &mut Vec<Pick<'p>>,
-) -> Result<Vec<Pick<'p>>, Clash> {
+    picks: &mut Vec<SelectedRelease<'p>>,
+) -> Result<Vec<SelectedRelease<'p>>, Clash> {
     let Some((&item, rest)) = rest.split_first() else { return Ok(picks.clone()) };
     // The available releases of a package depend only on torch, Python and the machine, which are fixed.
     let given = |reason: Reason| Clash { reason, items: BTreeSet::new() };
@@ -166,7 +166,7 @@ fn complete<'p>(
     Err(Clash { reason: reason.unwrap_or_else(|| place.no_wheel(item)), items })
 }
 
-fn options<'p>(place: &Place<'_, 'p>, item: usize) -> Result<Vec<Pick<'p>>, Reason> {
+fn options<'p>(place: &Place<'_, 'p>, item: usize) -> Result<Vec<SelectedRelease<'p>>, Reason> {
     let mut options = place.options(item)?;
     // The candidate is one release of torch, which is not chosen again here.
     if place.problem.torch == Some(item) {

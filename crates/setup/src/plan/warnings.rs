@@ -31,7 +31,8 @@ pub(super) fn warnings(problem: &Problem, stack: &Stack, left_out: &[usize]) -> 
 /// A triton of another series than torch's was not tested with it (row R0-07).
 fn doubtful_triton(problem: &Problem, stack: &Stack) -> Option<Fact<String>> {
     let torch = stack.torch.as_ref()?;
-    let is_triton = |pick: &&super::extension::Pick| problem.items[pick.item].name() == "triton";
+    let is_triton =
+        |pick: &&super::extension::SelectedRelease| problem.items[pick.item].name() == "triton";
     let triton = stack.picks.iter().find(is_triton)?;
     if minor_of(&triton.version) == Some(torch.series.triton) {
         return None;
@@ -84,7 +85,7 @@ fn builds<'p>(problem: &'p Problem, stack: &'p Stack) -> impl Iterator<Item = Fa
 }
 
 /// Wheels that were not built by the project.
-fn of_trust(problem: &Problem, pick: &super::extension::Pick) -> Option<Fact<String>> {
+fn of_trust(problem: &Problem, pick: &super::extension::SelectedRelease) -> Option<Fact<String>> {
     let who = match pick.trust {
         Trust::Registry | Trust::Project => return None,
         Trust::Publisher => "built and served by a company, not by its project",
@@ -98,7 +99,7 @@ fn of_trust(problem: &Problem, pick: &super::extension::Pick) -> Option<Fact<Str
 fn of_libraries(
     problem: &Problem,
     stack: &Stack,
-    pick: &super::extension::Pick,
+    pick: &super::extension::SelectedRelease,
 ) -> Option<Fact<String>> {
     if problem.reach.is_some() || stack.torch.as_ref().and_then(Torch::cuda).is_some() {
         return None;
