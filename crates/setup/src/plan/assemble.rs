@@ -1,6 +1,6 @@
 //! Assembles a stack into a plan.
 
-use super::extension::{Place, SelectedRelease};
+use super::extension::{SelectedRelease, SelectionContext};
 use super::pins::asked;
 use super::problem::{Dropped, Problem};
 use super::search::{Passed, Stack, companion_triton};
@@ -25,7 +25,8 @@ pub(super) fn plan(
     let torch = stack.torch.as_ref();
     let companion = torch.and_then(|torch| companion_triton(problem, torch));
     let companion = companion.as_ref();
-    let place = Place { problem, torch, python: stack.python, dropped: &nothing, companion };
+    let place =
+        SelectionContext { problem, torch, python: stack.python, dropped: &nothing, companion };
     let mut packages: Vec<(u32, PlannedPackage)> = stack
         .picks
         .iter()
@@ -68,7 +69,7 @@ fn package(problem: &Problem, pick: &SelectedRelease) -> PlannedPackage {
 }
 
 /// The triton of torch's series, which has to be listed if torch's METADATA does not require it.
-fn triton(place: &Place, stack: &Stack) -> Option<PlannedPackage> {
+fn triton(place: &SelectionContext, stack: &Stack) -> Option<PlannedPackage> {
     let torch = stack.torch.as_ref().filter(|torch| torch.build.is_some())?;
     if place.problem.items.iter().any(|item| item.name() == "triton") {
         return None;
@@ -141,7 +142,7 @@ pub(super) fn passed_over((torch, reason): &Passed) -> RejectedCandidate {
 }
 
 /// Releases newer than the chosen ones that the requested versions would have allowed.
-fn newer(place: &Place, stack: &Stack) -> Vec<RejectedCandidate> {
+fn newer(place: &SelectionContext, stack: &Stack) -> Vec<RejectedCandidate> {
     let mut rejected = Vec::new();
     for pick in &stack.picks {
         let item = &place.problem.items[pick.item];

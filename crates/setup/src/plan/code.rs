@@ -2,13 +2,13 @@
 
 use super::Reason;
 use super::catalogue::{Release, Wheel};
-use super::extension::Place;
+use super::extension::SelectionContext;
 use super::problem::Limit;
 use super::torch::{Torch, driver};
 use facts::Dist;
 use knowledge::{Requirement, dotted};
 
-impl Place<'_, '_> {
+impl SelectionContext<'_, '_> {
     /// Why the libraries of a wheel do not run here: they need another CUDA than torch's, or than the requested one, or
     /// a newer driver, or have no code for a GPU.
     pub(super) fn unfit(&self, number: usize, release: &Release, wheel: &Wheel) -> Option<Reason> {

@@ -36,7 +36,7 @@ impl SelectedRelease<'_> {
 
 /// The context of selecting an item.
 #[derive(Clone, Copy)]
-pub(super) struct Place<'a, 'p> {
+pub(super) struct SelectionContext<'a, 'p> {
     pub(super) problem: &'p Problem<'p>,
     pub(super) torch: Option<&'a Torch<'p>>,
     pub(super) python: Minor,
@@ -45,7 +45,7 @@ pub(super) struct Place<'a, 'p> {
     pub(super) companion: Option<&'a Requires>,
 }
 
-impl<'p> Place<'_, 'p> {
+impl<'p> SelectionContext<'_, 'p> {
     pub(super) fn holds(&self, limit: Limit) -> bool {
         !self.dropped.contains(&limit)
     }

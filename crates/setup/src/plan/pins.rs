@@ -2,7 +2,7 @@
 
 use super::Reason;
 use super::catalogue::Requires;
-use super::extension::{Place, SelectedRelease};
+use super::extension::{SelectedRelease, SelectionContext};
 use super::problem::Limit;
 use facts::CompactCollect;
 use knowledge::pypi;
@@ -21,7 +21,7 @@ pub(super) struct PinnedRequirement<'a> {
 
 impl PinnedRequirement<'_> {
     /// `vllm 0.33.0 requires torch==2.14.0`.
-    pub(super) fn words(&self, place: &Place) -> String {
+    pub(super) fn words(&self, place: &SelectionContext) -> String {
         let item = &place.problem.items[self.item];
         match self.release {
             Some(release) => format!("{} {release} requires {}", item.name(), self.requires.line),
@@ -39,14 +39,14 @@ pub(super) struct Clash {
 
 /// All requirements of the picks and of the user.
 pub(super) fn asked<'a>(
-    place: &'a Place,
+    place: &'a SelectionContext,
     picks: &'a [SelectedRelease],
 ) -> impl Iterator<Item = PinnedRequirement<'a>> {
     picks.iter().flat_map(|pick| of_pick(place, pick))
 }
 
 fn of_pick<'a>(
-    place: &'a Place,
+    place: &'a SelectionContext,
     pick: &'a SelectedRelease,
 ) -> impl Iterator<Item = PinnedRequirement<'a>> {
     let item = &place.problem.items[pick.item];
@@ -69,7 +69,7 @@ fn of_pick<'a>(
 }
 
 /// Whether the last pick is consistent with the previous ones, which are consistent.
-pub(super) fn consistent(place: &Place, picks: &[SelectedRelease]) -> Result<(), Clash> {
+pub(super) fn consistent(place: &SelectionContext, picks: &[SelectedRelease]) -> Result<(), Clash> {
     let Some(last) = picks.last() else { return Ok(()) };
     let all: Vec<PinnedRequirement> = asked(place, picks).collect();
     let own = place.problem.items[last.item].name();
@@ -110,7 +110,7 @@ fn satisfiable(name: &str, asked: &[PinnedRequirement]) -> bool {
 }
 
 /// The first two requirements that conflict, or all of them if only all together do.
-fn contradiction(place: &Place, name: &str, asked: &[PinnedRequirement]) -> Clash {
+fn contradiction(place: &SelectionContext, name: &str, asked: &[PinnedRequirement]) -> Clash {
     let pairs =
         asked.iter().enumerate().flat_map(|(i, a)| asked[i + 1..].iter().map(move |b| [*a, *b]));
     let two = pairs.into_iter().find(|pair| !satisfiable(name, pair));

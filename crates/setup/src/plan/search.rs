@@ -2,7 +2,7 @@
 
 use super::Reason;
 use super::catalogue::Requires;
-use super::extension::{Place, SelectedRelease};
+use super::extension::{SelectedRelease, SelectionContext};
 use super::pins::{Clash, consistent};
 use super::problem::{Dropped, Limit, Problem};
 use super::torch::{Torch, candidates, fits};
@@ -91,7 +91,7 @@ fn with_torch<'p>(
             continue;
         }
         let companion = companion.as_ref();
-        let place = Place { problem, torch: Some(torch), python, dropped, companion };
+        let place = SelectionContext { problem, torch: Some(torch), python, dropped, companion };
         match complete(&place, order, builds, &mut Vec::new()) {
             Ok(picks) => {
                 let mut picks = picks;
@@ -120,7 +120,7 @@ fn without_torch<'p>(
     dropped: &Dropped,
 ) -> Option<Stack<'p>> {
     let python = *problem.pythons(dropped).first()?;
-    let place = Place { problem, torch: None, python, dropped, companion: None };
+    let place = SelectionContext { problem, torch: None, python, dropped, companion: None };
     let picks = complete(&place, wanted, 0, &mut Vec::new()).ok()?;
     Some(Stack { torch: None, python, picks })
 }
@@ -128,7 +128,7 @@ fn without_torch<'p>(
 /// Chooses a release for each remaining item. If none is consistent, the search backtracks to the last item that causes
 /// the conflict (backjumping).
 fn complete<'p>(
-    place: &Place<'_, 'p>,
+    place: &SelectionContext<'_, 'p>,
     rest: &[usize],
     builds: usize,
     picks: &mut Vec<SelectedRelease<'p>>,
@@ -166,7 +166,10 @@ fn complete<'p>(
     Err(Clash { reason: reason.unwrap_or_else(|| place.no_wheel(item)), items })
 }
 
-fn options<'p>(place: &Place<'_, 'p>, item: usize) -> Result<Vec<SelectedRelease<'p>>, Reason> {
+fn options<'p>(
+    place: &SelectionContext<'_, 'p>,
+    item: usize,
+) -> Result<Vec<SelectedRelease<'p>>, Reason> {
     let mut options = place.options(item)?;
     // The candidate is one release of torch, which is not chosen again here.
     if place.problem.torch == Some(item) {
