@@ -24,7 +24,7 @@ use crate::PlanRequest;
 use crate::index::PublishedReleases;
 use facts::{InstallPlan, PlanRefusal, PlanTarget, PlannedPackage};
 use problem::{Dropped, Problem};
-use search::Passed;
+use search::RejectedTorch;
 
 /// Why a candidate is rejected, and the published fact.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,7 +64,7 @@ fn refused(request: &PlanRequest, target: &PlanTarget) -> Box<PlanRefusal> {
 }
 
 /// The plan, or every torch that was tried.
-fn solved<'p>(problem: &'p Problem<'p>) -> Result<InstallPlan, Vec<Passed<'p>>> {
+fn solved<'p>(problem: &'p Problem<'p>) -> Result<InstallPlan, Vec<RejectedTorch<'p>>> {
     let left_out = left_out(problem);
     let (stack, passed) = search::solve(problem, &Dropped::new(), &left_out);
     match stack {

@@ -3,7 +3,7 @@
 use super::extension::{SelectedRelease, SelectionContext};
 use super::pins::asked;
 use super::problem::{Dropped, Problem};
-use super::search::{Passed, Stack, companion_triton};
+use super::search::{RejectedTorch, Stack, companion_triton};
 use super::torch::{Torch, pypi};
 use super::warnings::warnings;
 use crate::index::PublishedReleases;
@@ -18,7 +18,7 @@ const TOOLS: u32 = 2;
 pub(super) fn plan(
     problem: &Problem,
     stack: &Stack,
-    passed: &[Passed],
+    passed: &[RejectedTorch],
     left_out: &[usize],
 ) -> InstallPlan {
     let nothing = Dropped::new();
@@ -133,7 +133,7 @@ fn indexes(stack: &Stack) -> Vec<PlanIndex> {
     indexes
 }
 
-pub(super) fn passed_over((torch, reason): &Passed) -> RejectedCandidate {
+pub(super) fn passed_over((torch, reason): &RejectedTorch) -> RejectedCandidate {
     RejectedCandidate {
         candidate: torch.label(),
         reason: reason.text.clone(),

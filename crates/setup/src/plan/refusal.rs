@@ -5,7 +5,7 @@ use super::catalogue::Release;
 use super::extension::{published, source_of};
 use super::nearest::nearest;
 use super::problem::{Dropped, Item, Limit, Problem};
-use super::search::{Passed, solve};
+use super::search::{RejectedTorch, solve};
 use super::torch::driver;
 use crate::PlanRequest;
 use facts::{Fact, PlanRefusal};
@@ -13,7 +13,11 @@ use knowledge::dotted;
 use knowledge::packages::Needs;
 use knowledge::torch_builds::builds;
 
-pub(super) fn refusal(request: &PlanRequest, problem: &Problem, passed: &[Passed]) -> PlanRefusal {
+pub(super) fn refusal(
+    request: &PlanRequest,
+    problem: &Problem,
+    passed: &[RejectedTorch],
+) -> PlanRefusal {
     let first = conflict(problem);
     let facts = |limits: &Vec<Limit>| limits.iter().map(|limit| fact(problem, *limit)).collect();
     PlanRefusal {

@@ -21,14 +21,14 @@ pub(super) struct Stack<'p> {
 }
 
 /// A rejected torch, and the reason.
-pub(super) type Passed<'p> = (Torch<'p>, Reason);
+pub(super) type RejectedTorch<'p> = (Torch<'p>, Reason);
 
 /// The best stack and the rejected candidates before it; or no stack, and all candidates.
 pub(super) fn solve<'p>(
     problem: &'p Problem<'p>,
     dropped: &Dropped,
     left_out: &[usize],
-) -> (Option<Stack<'p>>, Vec<Passed<'p>>) {
+) -> (Option<Stack<'p>>, Vec<RejectedTorch<'p>>) {
     let mut order: Vec<usize> = (0..problem.items.len())
         .filter(|item| !left_out.contains(item) && !dropped.contains(&Limit::Wanted(*item)))
         .collect();
@@ -61,7 +61,7 @@ fn newest<'p>(
     order: &[usize],
     builds: usize,
     dropped: &Dropped,
-) -> (Option<Stack<'p>>, Vec<Passed<'p>>) {
+) -> (Option<Stack<'p>>, Vec<RejectedTorch<'p>>) {
     let mut passed = Vec::new();
     for candidate in candidates(problem) {
         match with_torch(problem, &candidate, order, builds, dropped) {
