@@ -23,7 +23,7 @@ pub use recheck::differences;
 use crate::PlanRequest;
 use crate::index::PublishedReleases;
 use facts::{InstallPlan, PlanRefusal, PlanTarget, PlannedPackage};
-use problem::{Dropped, Problem};
+use problem::{IgnoredLimits, Problem};
 use search::RejectedTorch;
 
 /// Why a candidate is rejected, and the published fact.
@@ -66,7 +66,7 @@ fn refused(request: &PlanRequest, target: &PlanTarget) -> Box<PlanRefusal> {
 /// The plan, or every torch that was tried.
 fn solved<'p>(problem: &'p Problem<'p>) -> Result<InstallPlan, Vec<RejectedTorch<'p>>> {
     let left_out = left_out(problem);
-    let (stack, passed) = search::solve(problem, &Dropped::new(), &left_out);
+    let (stack, passed) = search::solve(problem, &IgnoredLimits::new(), &left_out);
     match stack {
         Some(stack) => Ok(assemble::plan(problem, &stack, &passed, &left_out)),
         None => Err(passed),
@@ -86,7 +86,7 @@ pub fn unlisted(plan: &InstallPlan) -> Vec<PlannedPackage> {
 /// conflict, the last of them.
 fn left_out(problem: &Problem) -> Vec<usize> {
     let optional = problem.optional();
-    let nothing = Dropped::new();
+    let nothing = IgnoredLimits::new();
     let solvable = |left: &[usize]| search::solve(problem, &nothing, left).0.is_some();
     if optional.is_empty() || solvable(&[]) {
         return Vec::new();

@@ -2,7 +2,7 @@
 
 use super::extension::{SelectedRelease, SelectionContext};
 use super::pins::asked;
-use super::problem::{Dropped, Problem};
+use super::problem::{IgnoredLimits, Problem};
 use super::search::{RejectedTorch, Stack, companion_triton};
 use super::torch::{Torch, pypi};
 use super::warnings::warnings;
@@ -21,7 +21,7 @@ pub(super) fn plan(
     passed: &[RejectedTorch],
     left_out: &[usize],
 ) -> InstallPlan {
-    let nothing = Dropped::new();
+    let nothing = IgnoredLimits::new();
     let torch = stack.torch.as_ref();
     let companion = torch.and_then(|torch| companion_triton(problem, torch));
     let companion = companion.as_ref();

@@ -2,7 +2,7 @@
 
 use super::Reason;
 use super::catalogue::{Release, Requires, Wheel};
-use super::problem::{Dropped, Item, Limit, Problem};
+use super::problem::{IgnoredLimits, Item, Limit, Problem};
 use super::torch::{Torch, pypi};
 use facts::CompactSort;
 use facts::{BuildRecipe, PackageOrigin, PlanIndex, PlannedFile};
@@ -40,7 +40,7 @@ pub(super) struct SelectionContext<'a, 'p> {
     pub(super) problem: &'p Problem<'p>,
     pub(super) torch: Option<&'a Torch<'p>>,
     pub(super) python: Minor,
-    pub(super) dropped: &'a Dropped,
+    pub(super) dropped: &'a IgnoredLimits,
     /// The triton of torch's series, unless one was requested by name.
     pub(super) companion: Option<&'a Requires>,
 }

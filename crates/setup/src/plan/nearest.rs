@@ -1,6 +1,6 @@
 //! Finds plans that would work if one part of the request were different.
 
-use super::problem::{Dropped, Problem};
+use super::problem::{IgnoredLimits, Problem};
 use super::search::{Stack, solve};
 use super::torch::Torch;
 use crate::PlanRequest;
@@ -22,7 +22,7 @@ pub(super) fn nearest(request: &PlanRequest, target: &PlanTarget) -> Vec<Nearest
             break;
         }
         let problem = Problem::of(&request, &target);
-        if let (Some(stack), _) = solve(&problem, &Dropped::new(), &problem.optional()) {
+        if let (Some(stack), _) = solve(&problem, &IgnoredLimits::new(), &problem.optional()) {
             found.push(NearestPlan { change, stack: words(&problem, &stack) });
         }
     }

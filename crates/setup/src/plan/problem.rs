@@ -165,7 +165,7 @@ impl<'a> Problem<'a> {
         }
     }
 
-    pub(super) fn pythons(&self, dropped: &Dropped) -> Vec<Minor> {
+    pub(super) fn pythons(&self, dropped: &IgnoredLimits) -> Vec<Minor> {
         match self.python.filter(|_| !dropped.contains(&Limit::Python)) {
             Some(python) => vec![python],
             None if dropped.contains(&Limit::Python) => PYTHONS.to_vec(),
@@ -179,7 +179,7 @@ impl<'a> Problem<'a> {
     }
 
     /// Whether an item may be compiled if no wheel fits.
-    pub(super) fn may_build(&self, item: usize, dropped: &Dropped) -> bool {
+    pub(super) fn may_build(&self, item: usize, dropped: &IgnoredLimits) -> bool {
         let allowed =
             self.items[item].want.source_build && recipe(self.items[item].name()).is_some();
         self.compiles(item) && (allowed || dropped.contains(&Limit::Wheel(item)))
@@ -194,7 +194,7 @@ impl<'a> Problem<'a> {
         !self.target.gpus.is_empty() && !self.mac()
     }
 
-    pub(super) fn tags(&self, python: Minor, dropped: &Dropped) -> Tags {
+    pub(super) fn tags(&self, python: Minor, dropped: &IgnoredLimits) -> Tags {
         let glibc = self.target.glibc.as_deref().filter(|_| !dropped.contains(&Limit::Glibc));
         let glibc = glibc.and_then(knowledge::minor_of);
         Tags { python, arch: self.arch, mac: self.mac(), glibc }
@@ -243,4 +243,4 @@ fn merged(wants: Vec<&RequestedPackage>) -> Vec<RequestedPackage> {
 }
 
 /// The limits that are ignored.
-pub(super) type Dropped = BTreeSet<Limit>;
+pub(super) type IgnoredLimits = BTreeSet<Limit>;

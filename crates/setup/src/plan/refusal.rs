@@ -4,7 +4,7 @@ use super::assemble::passed_over;
 use super::catalogue::Release;
 use super::extension::{published, source_of};
 use super::nearest::nearest;
-use super::problem::{Dropped, Item, Limit, Problem};
+use super::problem::{IgnoredLimits, Item, Limit, Problem};
 use super::search::{RejectedTorch, solve};
 use super::torch::driver;
 use crate::PlanRequest;
@@ -33,7 +33,7 @@ pub(super) fn refusal(
 /// A minimal conflict: dropping any one of its limits gives a stack. Limits are tried in the order of
 /// [`Problem::limits`], so that those a user can change are dropped first and the fundamental ones remain.
 pub(super) fn conflict(problem: &Problem) -> Vec<Limit> {
-    conflict_without(problem, Dropped::new())
+    conflict_without(problem, IgnoredLimits::new())
 }
 
 /// The conflict that remains when the user drops the requests in the first one: the versions of a package, a Python or
@@ -44,14 +44,14 @@ pub(super) fn further(problem: &Problem, first: &[Limit]) -> Vec<Vec<Limit>> {
         Limit::Versions(item) => !problem.items[*item].want.specifiers.is_empty(),
         limit => matches!(limit, Limit::Python | Limit::Cuda),
     });
-    let dropped: Dropped = asked.copied().collect();
+    let dropped: IgnoredLimits = asked.copied().collect();
     if dropped.is_empty() || solve(problem, &dropped, &optional).0.is_some() {
         return Vec::new();
     }
     vec![conflict_without(problem, dropped)]
 }
 
-fn conflict_without(problem: &Problem, mut dropped: Dropped) -> Vec<Limit> {
+fn conflict_without(problem: &Problem, mut dropped: IgnoredLimits) -> Vec<Limit> {
     let optional = problem.optional();
     let mut kept = Vec::new();
     for limit in problem.limits() {
@@ -187,7 +187,7 @@ fn pins(problem: &Problem, number: usize) -> Fact<String> {
     let Some(release) = release else {
         return Fact::new(format!("{} requires other packages", item.name()), source_of(item));
     };
-    let platform = problem.platform(problem.pythons(&Dropped::new())[0]);
+    let platform = problem.platform(problem.pythons(&IgnoredLimits::new())[0]);
     let here = release
         .requires
         .iter()

@@ -4,7 +4,7 @@ use super::Reason;
 use super::catalogue::Requires;
 use super::extension::{SelectedRelease, SelectionContext};
 use super::pins::{Clash, consistent};
-use super::problem::{Dropped, Limit, Problem};
+use super::problem::{IgnoredLimits, Limit, Problem};
 use super::torch::{Torch, candidates, fits};
 use facts::CompactSort;
 use knowledge::torch_series::CompatibleSeries;
@@ -26,7 +26,7 @@ pub(super) type RejectedTorch<'p> = (Torch<'p>, Reason);
 /// The best stack and the rejected candidates before it; or no stack, and all candidates.
 pub(super) fn solve<'p>(
     problem: &'p Problem<'p>,
-    dropped: &Dropped,
+    dropped: &IgnoredLimits,
     left_out: &[usize],
 ) -> (Option<Stack<'p>>, Vec<RejectedTorch<'p>>) {
     let mut order: Vec<usize> = (0..problem.items.len())
@@ -60,7 +60,7 @@ fn newest<'p>(
     problem: &'p Problem<'p>,
     order: &[usize],
     builds: usize,
-    dropped: &Dropped,
+    dropped: &IgnoredLimits,
 ) -> (Option<Stack<'p>>, Vec<RejectedTorch<'p>>) {
     let mut passed = Vec::new();
     for candidate in candidates(problem) {
@@ -77,7 +77,7 @@ fn with_torch<'p>(
     torch: &Torch<'p>,
     order: &[usize],
     builds: usize,
-    dropped: &Dropped,
+    dropped: &IgnoredLimits,
 ) -> Result<Stack<'p>, Reason> {
     fits(problem, torch, dropped)?;
     let companion = companion_triton(problem, torch);
@@ -117,7 +117,7 @@ pub(super) fn companion_triton(problem: &Problem, torch: &Torch) -> Option<Requi
 fn without_torch<'p>(
     problem: &'p Problem<'p>,
     wanted: &[usize],
-    dropped: &Dropped,
+    dropped: &IgnoredLimits,
 ) -> Option<Stack<'p>> {
     let python = *problem.pythons(dropped).first()?;
     let place = SelectionContext { problem, torch: None, python, dropped, companion: None };

@@ -2,7 +2,7 @@
 
 use super::Reason;
 use super::catalogue::Release;
-use super::problem::{Dropped, Limit, Problem};
+use super::problem::{IgnoredLimits, Limit, Problem};
 use facts::CompactSort;
 use facts::PlanIndex;
 use knowledge::cuda_drivers::{floor, preference};
@@ -103,7 +103,11 @@ pub(super) fn candidates<'p>(problem: &'p Problem) -> Vec<Torch<'p>> {
 }
 
 /// Whether a build fits this machine, independent of the other requirements.
-pub(super) fn fits(problem: &Problem, torch: &Torch, dropped: &Dropped) -> Result<(), Reason> {
+pub(super) fn fits(
+    problem: &Problem,
+    torch: &Torch,
+    dropped: &IgnoredLimits,
+) -> Result<(), Reason> {
     if let Some(item) = problem.torch.filter(|item| !dropped.contains(&Limit::Versions(*item))) {
         let item = &problem.items[item];
         if !item.specifiers.contains(&torch.release.version) {

@@ -1,7 +1,7 @@
 //! Refusals: the conflict is minimal, and the suggested plans exist.
 
 use super::{machine, profile, request};
-use crate::plan::problem::{Dropped, Limit, Problem};
+use crate::plan::problem::{IgnoredLimits, Limit, Problem};
 use crate::plan::refusal::conflict;
 use crate::plan::search::solve;
 use crate::{PlanRequest, machines, plan, profiles};
@@ -20,12 +20,12 @@ fn facts(refusal: &PlanRefusal) -> Vec<&str> {
 fn smallest(request: &PlanRequest, target: &PlanTarget) {
     let problem = Problem::of(request, target);
     let kept = conflict(&problem);
-    let others: Dropped =
+    let others: IgnoredLimits =
         problem.limits().into_iter().filter(|limit| !kept.contains(limit)).collect();
     let optional = problem.optional();
     assert!(solve(&problem, &others, &optional).0.is_none(), "{kept:?} leaves a stack");
     for limit in &kept {
-        let without: Dropped = others.iter().copied().chain([*limit]).collect();
+        let without: IgnoredLimits = others.iter().copied().chain([*limit]).collect();
         assert!(solve(&problem, &without, &optional).0.is_some(), "{limit:?} is not needed");
     }
 }
