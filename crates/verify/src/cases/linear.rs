@@ -184,7 +184,7 @@ fn narrow(list: &mut List) {
         }
     }
     for tokens in [8, 16, 48] {
-        list.add(Quick, &format!("e4m3/every-number-t{tokens}"), BF16, &EveryNumber { tokens });
+        list.add(Quick, &format!("e4m3/every-number-t{tokens}"), BF16, &EveryE4m3Value { tokens });
     }
 }
 
@@ -238,11 +238,11 @@ const FAR: [f64; 3] = [1e-20, 1e9, 1e18];
 /// Every value of e4m3 as a weight, alone in a product: tokens are rows of the identity matrix, and each row of w has
 /// the values of one exponent, with a scale that makes them as large as the others.
 #[derive(Clone)]
-struct EveryNumber {
+struct EveryE4m3Value {
     tokens: usize,
 }
 
-impl Call for EveryNumber {
+impl Call for EveryE4m3Value {
     fn draw(&self, _: &mut TensorRng, dtype: DType) -> (TensorMap, Settings) {
         let unit = (0..self.tokens * 16).map(|at| f64::from(u8::from(at / 16 % 16 == at % 16)));
         let x = Tensor::new(&[self.tokens, 16], unit.collect::<Vec<_>>()).cast(dtype);
