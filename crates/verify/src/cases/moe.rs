@@ -155,7 +155,7 @@ fn always(list: &mut List) {
             ("u4-offsets", DType::U4, Some(128), true),
         ] {
             let call = Moe::kimi([tokens, 256, 16, 128], 4).always(2);
-            let call = call.narrow(Narrow { dtype, group, offset });
+            let call = call.narrow(QuantizedWeights { dtype, group, offset });
             list.add(Standard, &format!("always/{word}-t{tokens}"), BF16, &call);
         }
     }
@@ -184,7 +184,7 @@ fn edges(list: &mut List) {
 /// e4m3, i8 and u4 weights: scales per row and per group, with and without offsets, numbers of tokens at which kernels
 /// change, depths that end inside a step or a group, and shapes that only some kernels support.
 fn narrow(list: &mut List) {
-    let form = |dtype, group, offset| Narrow { dtype, group, offset };
+    let form = |dtype, group, offset| QuantizedWeights { dtype, group, offset };
     let forms = [
         ("e4m3-rows", form(DType::E4m3, None, false)),
         ("e4m3-groups", form(DType::E4m3, Some(128), false)),
@@ -226,7 +226,7 @@ fn narrow(list: &mut List) {
 
 /// One token, as persistent kernels take it, with the models' row lengths, the only supported ones.
 fn phases(list: &mut List) {
-    let e4m3 = Narrow { dtype: DType::E4m3, group: None, offset: false };
+    let e4m3 = QuantizedWeights { dtype: DType::E4m3, group: None, offset: false };
     let granite = |hidden, experts, top_k| {
         let call = Moe::granite([1, hidden, experts, 512], top_k).set("scale", 0.22);
         Moe { residual: true, ..call }.narrow(e4m3)
@@ -257,14 +257,14 @@ fn phases(list: &mut List) {
 
 /// The format of quantized weights.
 #[derive(Clone, Copy)]
-struct Narrow {
+struct QuantizedWeights {
     dtype: DType,
     /// Group size; `None` for one scale per row.
     group: Option<usize>,
     offset: bool,
 }
 
-impl Narrow {
+impl QuantizedWeights {
     /// Weights `[experts, rows, columns]` of about this standard deviation.
     fn draw(
         self,
@@ -323,7 +323,7 @@ struct Moe {
     biased: bool,
     correction: bool,
     residual: bool,
-    narrow: Option<Narrow>,
+    narrow: Option<QuantizedWeights>,
     /// The experts of this rank.
     held: Range<usize>,
     /// Shared experts after them.
@@ -381,7 +381,7 @@ impl Moe {
         Self { tokens, ..self.clone() }
     }
 
-    fn narrow(self, narrow: Narrow) -> Self {
+    fn narrow(self, narrow: QuantizedWeights) -> Self {
         let group = narrow.group.map(|group| self.set("w_group", group));
         Self { narrow: Some(narrow), ..group.unwrap_or(self) }
     }
