@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 /// The peers of an op, and their session.
-pub(super) struct Team<'a> {
+pub(super) struct InstalledPeers<'a> {
     op: usize,
     peers: Vec<&'a Peer>,
     session: Result<Session, PythonError>,
@@ -20,11 +20,11 @@ pub(super) struct Team<'a> {
 }
 
 /// A team for each op that has peers.
-pub(super) fn teams<'a>(ops: &[OpOnDevice], all: &Peers<'a>) -> Vec<Team<'a>> {
+pub(super) fn teams<'a>(ops: &[OpOnDevice], all: &Peers<'a>) -> Vec<InstalledPeers<'a>> {
     let team = |(op, here): (usize, &OpOnDevice)| {
         let peers: Vec<&Peer> = all.peers.iter().filter(|peer| peer.op == here.name()).collect();
         let (backend, budget) = (all.backend, Budget::of(all.budget));
-        (!peers.is_empty()).then(|| Team {
+        (!peers.is_empty()).then(|| InstalledPeers {
             op,
             peers,
             session: all.session.concurrent(),
@@ -40,7 +40,7 @@ pub(super) fn teams<'a>(ops: &[OpOnDevice], all: &Peers<'a>) -> Vec<Team<'a>> {
 /// Compilers of Python packages are single-threaded per process, so half of the cores drive a team each, and the others
 /// compute references.
 pub(super) fn run(
-    teams: Vec<Team<'_>>,
+    teams: Vec<InstalledPeers<'_>>,
     ops: &[OpOnDevice],
     push: impl Fn(usize, usize, ParityRow) + Sync + Send,
 ) {
@@ -59,7 +59,7 @@ pub(super) fn run(
     });
 }
 
-impl Team<'_> {
+impl InstalledPeers<'_> {
     fn run(mut self, cases: &[Case], push: &dyn Fn(usize, ParityRow)) {
         for at in covering(cases) {
             let (case, push) = (&cases[at], &mut |row| push(at, row));
