@@ -185,7 +185,7 @@ impl VerifiedGeneration {
         runs: usize,
     ) -> Result<Vec<GenerationTimes>, String> {
         #[derive(Deserialize)]
-        struct Timed {
+        struct TimedResponse {
             /// For each run and step: seconds, and the number of ids.
             runs: Vec<Vec<(f64, usize)>>,
         }
@@ -193,7 +193,8 @@ impl VerifiedGeneration {
         let what = json!({
             "do": "generate", "peer": self.peer.name, "new_tokens": new_tokens, "runs": runs
         });
-        let timed: Timed = ask(session, self.process, what).map_err(|refusal| refusal.reason)?;
+        let timed: TimedResponse =
+            ask(session, self.process, what).map_err(|refusal| refusal.reason)?;
         let wall = begin.elapsed().as_secs_f64();
         let times = timed.runs.iter().map(|steps| counted(steps, new_tokens, self.sequences));
         let times = times.collect::<Result<Vec<_>, _>>()?;
