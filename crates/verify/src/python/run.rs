@@ -374,7 +374,7 @@ impl VerifiedPeer {
         replays: u32,
     ) -> Result<(Vec<f64>, u32), PeerRefusal> {
         #[derive(Deserialize)]
-        struct Timed {
+        struct TimedResponse {
             samples: Vec<f64>,
             replays: u32,
         }
@@ -387,7 +387,7 @@ impl VerifiedPeer {
             "most": 200,
             "replays": replays,
         });
-        let timed: Timed = ask(session, self.process, request)?;
+        let timed: TimedResponse = ask(session, self.process, request)?;
         let wall = begin.elapsed().as_secs_f64() * 1e3;
         believable(&timed.samples, timed.replays, wall).map_err(PeerRefusal::fail)?;
         Ok((timed.samples, timed.replays))
