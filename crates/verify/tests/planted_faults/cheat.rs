@@ -7,7 +7,7 @@ use ops_cpu::Cpu;
 
 /// The behavior of an execution that does not run the kernel.
 #[derive(Clone, Copy, PartialEq)]
-pub(crate) enum Instead {
+pub(crate) enum FaultyBehavior {
     /// Returns outputs that were computed before.
     Stale,
     /// Runs the portable variant under the name of another one.
@@ -23,11 +23,11 @@ struct Cheat(&'static Attention);
 
 struct Attention {
     of: &'static dyn Implementations,
-    instead: Instead,
+    instead: FaultyBehavior,
 }
 
 /// A processor on which attention does something else than it says.
-pub(crate) fn cheating(instead: Instead) -> Device {
+pub(crate) fn cheating(instead: FaultyBehavior) -> Device {
     let of = Cpu.op("attention").unwrap();
     let cheat = Cheat(Box::leak(Box::new(Attention { of, instead })));
     let cheat: &'static Cheat = Box::leak(Box::new(cheat));
@@ -76,7 +76,7 @@ impl Implementations for Attention {
         let is_portable = |variant: &usize| self.name(*variant) == "flash.portable";
         let portable = (0..self.count()).find(is_portable).unwrap();
         let mut other = match self.instead {
-            Instead::Fallback => self.of.prepare(portable, problem, inputs, device)?,
+            FaultyBehavior::Fallback => self.of.prepare(portable, problem, inputs, device)?,
             _ => right,
         };
         let half = other.outputs()?.clone();
@@ -88,7 +88,7 @@ struct Pretender<'b> {
     other: Box<dyn Execution + 'b>,
     half: TensorMap,
     name: String,
-    instead: Instead,
+    instead: FaultyBehavior,
 }
 
 impl Execution for Pretender<'_> {
@@ -97,7 +97,7 @@ impl Execution for Pretender<'_> {
     }
 
     fn poison(&mut self) -> Result<(), OpError> {
-        if self.instead != Instead::Stale {
+        if self.instead != FaultyBehavior::Stale {
             self.other.poison()?;
             self.half.values_mut().for_each(ops::Tensor::poison);
         }
@@ -106,9 +106,9 @@ impl Execution for Pretender<'_> {
 
     fn launch(&mut self) -> Result<(), OpError> {
         match self.instead {
-            Instead::Stale => {}
-            Instead::Fallback => self.other.launch()?,
-            Instead::HalfWritten => {
+            FaultyBehavior::Stale => {}
+            FaultyBehavior::Fallback => self.other.launch()?,
+            FaultyBehavior::HalfWritten => {
                 self.other.launch()?;
                 for (name, written) in self.other.outputs()? {
                     let (from, to) = (written.view::<f32>(), self.half.get_mut(name).unwrap());
@@ -117,14 +117,14 @@ impl Execution for Pretender<'_> {
                     to[..half].copy_from_slice(&from[..half]);
                 }
             }
-            Instead::Panics => panic!("block 3 left its bounds"),
+            FaultyBehavior::Panics => panic!("block 3 left its bounds"),
         }
         Ok(())
     }
 
     fn outputs(&mut self) -> Result<&TensorMap, OpError> {
         match self.instead {
-            Instead::HalfWritten => Ok(&self.half),
+            FaultyBehavior::HalfWritten => Ok(&self.half),
             _ => self.other.outputs(),
         }
     }

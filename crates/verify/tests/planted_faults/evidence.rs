@@ -1,6 +1,6 @@
 //! Executions with the correct result that do not run the named kernel: no launch, no pass.
 
-use crate::cheat::{Instead, cheating};
+use crate::cheat::{FaultyBehavior, cheating};
 use device::Device;
 use facts::{BackendKind, Status};
 use ops::{Call, Settings, TensorMap};
@@ -22,12 +22,12 @@ fn right_outputs_without_a_launch_do_not_pass() {
         assert_eq!(judgement.reason, words);
     };
     let none = format!("no launch of attention.{chosen} was counted");
-    check(Instead::Stale, &none);
-    check(Instead::Fallback, &none);
-    check(Instead::Panics, "the kernel broke: block 3 left its bounds");
+    check(FaultyBehavior::Stale, &none);
+    check(FaultyBehavior::Fallback, &none);
+    check(FaultyBehavior::Panics, "the kernel broke: block 3 left its bounds");
     let elements = call.problem().outputs()[0].shape.iter().product::<usize>();
     let unwritten = format!("is NaN (not written, or computed as NaN) at element {}", elements / 2);
-    check(Instead::HalfWritten, &format!("output `o` {unwritten}"));
+    check(FaultyBehavior::HalfWritten, &format!("output `o` {unwritten}"));
     // The same call without a cheat passes.
     let (judgement, verified) = judge(&call, &device, chosen);
     assert_eq!((judgement.status, judgement.reason.as_str()), (Status::Pass, ""));
@@ -51,9 +51,9 @@ fn a_kernel_that_cheats_is_not_admitted_to_be_timed() {
         };
         assert_eq!(admitted(&call, &device), Ok(()));
         // For any random part: one half of it, or the half outside it, was not written.
-        let refusal = admitted(&call, &cheating(Instead::HalfWritten)).unwrap_err();
+        let refusal = admitted(&call, &cheating(FaultyBehavior::HalfWritten)).unwrap_err();
         assert!(refusal.contains("is NaN"), "{refusal}");
-        let stale = admitted(&call, &cheating(Instead::Stale)).unwrap_err();
+        let stale = admitted(&call, &cheating(FaultyBehavior::Stale)).unwrap_err();
         assert!(stale.starts_with("no launch of"), "{stale}");
         // A kernel with another scale on the same inputs.
         let wrong = op.bind(&inputs, &settings.clone().with("scale", 0.2)).unwrap();
