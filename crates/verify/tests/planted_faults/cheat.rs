@@ -19,7 +19,7 @@ pub(crate) enum FaultyBehavior {
 }
 
 /// The processor, where attention cheats.
-struct Cheat(&'static Attention);
+struct FaultyVariant(&'static Attention);
 
 struct Attention {
     of: &'static dyn Implementations,
@@ -29,13 +29,13 @@ struct Attention {
 /// A processor on which attention does something else than it says.
 pub(crate) fn cheating(instead: FaultyBehavior) -> Device {
     let of = Cpu.op("attention").unwrap();
-    let cheat = Cheat(Box::leak(Box::new(Attention { of, instead })));
-    let cheat: &'static Cheat = Box::leak(Box::new(cheat));
+    let cheat = FaultyVariant(Box::leak(Box::new(Attention { of, instead })));
+    let cheat: &'static FaultyVariant = Box::leak(Box::new(cheat));
     let list: &'static [&'static dyn Backend] = Box::leak(Box::new([cheat as &dyn Backend]));
     Backends::new(list).open(BackendKind::Cpu, 0, DeviceOwnership::Owned).unwrap()
 }
 
-impl Backend for Cheat {
+impl Backend for FaultyVariant {
     fn kind(&self) -> BackendKind {
         BackendKind::Cpu
     }
