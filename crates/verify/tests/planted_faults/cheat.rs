@@ -80,18 +80,18 @@ impl Implementations for Attention {
             _ => right,
         };
         let half = other.outputs()?.clone();
-        Ok(Box::new(Pretender { other, half, name, instead: self.instead }))
+        Ok(Box::new(FaultyBackend { other, half, name, instead: self.instead }))
     }
 }
 
-struct Pretender<'b> {
+struct FaultyBackend<'b> {
     other: Box<dyn Execution + 'b>,
     half: TensorMap,
     name: String,
     instead: FaultyBehavior,
 }
 
-impl Execution for Pretender<'_> {
+impl Execution for FaultyBackend<'_> {
     fn kernel(&self) -> &str {
         &self.name
     }
