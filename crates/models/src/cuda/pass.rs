@@ -274,7 +274,7 @@ impl Pass {
         vocabulary: usize,
     ) -> Result<PlannedLaunches, OpError> {
         let group = &self.groups[0];
-        let next = decoder::Next {
+        let next = decoder::DecodeIndices {
             chosen: chosen.on()?,
             stops: stops.on()?,
             most: MOST_STOPS,

@@ -22,7 +22,7 @@ arguments! {
 
 /// The integers of a decode step with one token per sequence, all i32.
 #[derive(Debug)]
-pub struct Next<'a> {
+pub struct DecodeIndices<'a> {
     /// `[count]`: the sampled token, -1 for none.
     pub chosen: &'a Arc<Buffer>,
     /// `[count]`: token ids, written.
@@ -57,9 +57,11 @@ pub struct Next<'a> {
 ///
 /// # Errors
 /// [`OpError::Device`] when a buffer is too short, or the kernel cannot be loaded or compiled.
-pub fn next(device: &Device, call: &Next<'_>) -> Result<PlannedLaunches, OpError> {
-    let Next { chosen, ids, positions, rows, lengths, table, counts, slots, stops, .. } = *call;
-    let Next { count, table_width, block, vocabulary, most, .. } = *call;
+pub fn next(device: &Device, call: &DecodeIndices<'_>) -> Result<PlannedLaunches, OpError> {
+    let DecodeIndices {
+        chosen, ids, positions, rows, lengths, table, counts, slots, stops, ..
+    } = *call;
+    let DecodeIndices { count, table_width, block, vocabulary, most, .. } = *call;
     for (name, buffer) in [
         ("chosen", chosen),
         ("ids", ids),
