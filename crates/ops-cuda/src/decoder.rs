@@ -19,7 +19,9 @@ pub use embed::{Embed, embed};
 pub use gate::{GateRows, gate, gate_rows, multiply};
 pub use heads::{Heads, heads};
 pub use next::{DecodeIndices, next};
-pub use ranks::{Inboxes, Join, PEERS, Rows, Spread, gather, join, join_many, join_peers, spread};
+pub use ranks::{
+    Inboxes, Join, PEERS, Rows, ShardedNorm, gather, join, join_many, join_peers, spread,
+};
 pub use sequence_parallel::{Mark, OwnedRowReduction, PartialResults, join_own, meet, narrow};
 pub use sinks::{Sinks, sinks};
 pub use states::StatePools;

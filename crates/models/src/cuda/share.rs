@@ -318,7 +318,8 @@ impl Run<'_> {
             let count = squares.len();
             let (x, o) = (rows.rows(first, count)?, all.rows(first, count)?);
             let (x, w, o, squares) = (x.on()?, norm.weight.on()?, o.on()?, squares.on()?);
-            let spread = decoder::Spread { dtype: DType::Bf16, x, w, o, squares, count, width };
+            let spread =
+                decoder::ShardedNorm { dtype: DType::Bf16, x, w, o, squares, count, width };
             self.push(decoder::spread(self.device, &spread)?)?;
             first += count;
         }

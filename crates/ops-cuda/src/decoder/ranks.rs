@@ -76,7 +76,7 @@ arguments! { Gathered: decoder_gather { from: Pointer, to: Pointer, room: i32, w
 
 /// The input of an RMSNorm whose rows are sharded over ranks.
 #[derive(Debug)]
-pub struct Spread<'a> {
+pub struct ShardedNorm<'a> {
     /// Storage type of x and o, of 16 bits.
     pub dtype: DType,
     /// This rank's shard of the rows, `[count, width]`.
@@ -97,8 +97,8 @@ pub struct Spread<'a> {
 ///
 /// # Errors
 /// [`OpError::Device`] when a buffer is too short, the width is no multiple of 8, or the kernel cannot be loaded or compiled.
-pub fn spread(device: &Device, call: &Spread<'_>) -> Result<PlannedLaunches, OpError> {
-    let Spread { dtype, x, w, o, squares, count, width } = *call;
+pub fn spread(device: &Device, call: &ShardedNorm<'_>) -> Result<PlannedLaunches, OpError> {
+    let ShardedNorm { dtype, x, w, o, squares, count, width } = *call;
     multiple(width, 8)?;
     for (name, buffer, bytes) in [
         ("x", x, 2 * count * width),
