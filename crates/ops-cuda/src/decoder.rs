@@ -20,7 +20,7 @@ pub use gate::{GateRows, gate, gate_rows, multiply};
 pub use heads::{Heads, heads};
 pub use next::{DecodeIndices, next};
 pub use ranks::{
-    Inboxes, Join, PEERS, Rows, ShardedNorm, gather, join, join_many, join_peers, spread,
+    Inboxes, PEERS, ResidualSum, Rows, ShardedNorm, gather, join, join_many, join_peers, spread,
 };
 pub use sequence_parallel::{Mark, OwnedRowReduction, PartialResults, join_own, meet, narrow};
 pub use sinks::{Sinks, sinks};

@@ -342,7 +342,7 @@ impl Run<'_> {
         let by_squares = norm.filter(|_| rows.is_none());
         let by_squares = by_squares.map(|(width, eps)| Ok((squares.on()?, width, eps)));
         let squares = by_squares.transpose()?;
-        let join = decoder::Join {
+        let join = decoder::ResidualSum {
             added: all.on()?,
             squares,
             x: self.x.on()?,

@@ -116,7 +116,7 @@ pub fn spread(device: &Device, call: &ShardedNorm<'_>) -> Result<PlannedLaunches
 
 /// Sums over ranks that are added to the residual stream.
 #[derive(Debug)]
-pub struct Join<'a> {
+pub struct ResidualSum<'a> {
     /// The sums `[count, hidden]`, f32 unless the function documents another type.
     pub added: &'a Arc<Buffer>,
     /// Sums of squares of the input rows, `[count]` f32, the full width of these rows, and the norm's epsilon.
@@ -138,7 +138,7 @@ impl Onto<'_> {
     }
 }
 
-impl<'a> Join<'a> {
+impl<'a> ResidualSum<'a> {
     /// Checks the buffer sizes, with `added` of this type, and returns the arguments that the kernels share.
     fn onto(&self, added: DType) -> Result<Onto<'a>, OpError> {
         let Self { squares, count, hidden, factor, .. } = *self;
@@ -172,7 +172,7 @@ impl<'a> Join<'a> {
 ///
 /// # Errors
 /// [`OpError::Device`] when a buffer is too short, the width is no multiple of 8, or the kernel cannot be loaded or compiled.
-pub fn join(device: &Device, call: &Join<'_>) -> Result<PlannedLaunches, OpError> {
+pub fn join(device: &Device, call: &ResidualSum<'_>) -> Result<PlannedLaunches, OpError> {
     multiple(call.hidden, 4)?;
     let squares = call.squares().map(|of| &**of);
     let args = Joined { added: call.added, squares, x: call.x, onto: call.onto(DType::F32)? };
@@ -313,7 +313,7 @@ pub struct Rows<'a> {
 /// As [`join`]; also when [`Inboxes::take`] is false.
 pub fn join_peers(
     device: &Device,
-    call: &Join<'_>,
+    call: &ResidualSum<'_>,
     rows: Option<Rows<'_>>,
     inboxes: &Inboxes,
 ) -> Result<PlannedLaunches, OpError> {
@@ -347,7 +347,7 @@ pub fn join_peers(
 /// As [`join`]; also when [`Inboxes::take_many`] is false.
 pub fn join_many(
     device: &Device,
-    call: &Join<'_>,
+    call: &ResidualSum<'_>,
     added: DType,
     inboxes: &Inboxes,
 ) -> Result<PlannedLaunches, OpError> {
@@ -372,7 +372,7 @@ pub fn join_many(
 }
 
 /// The error for sizes that the kernels do not support.
-fn longer(call: &Join<'_>) -> OpError {
+fn longer(call: &ResidualSum<'_>) -> OpError {
     let what = format!(
         "{} rows of {} exceed what peer kernels sum: use a library's all-reduce",
         call.count, call.hidden

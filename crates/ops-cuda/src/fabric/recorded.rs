@@ -5,7 +5,7 @@ use super::collectives::{Ranks, of_all};
 use super::values::{piled, small, sum};
 use super::{FabricPlan, Gpu, SAMPLES, left, median, millis};
 use crate::PlannedLaunches;
-use crate::decoder::{Inboxes, Join, PEERS, join_peers};
+use crate::decoder::{Inboxes, PEERS, ResidualSum, join_peers};
 use device::cuda::{Buffer, Cuda, DeviceError, Event, Graph, PeerAccess};
 use facts::{FabricReport, RecordedSum};
 use ops::OpError;
@@ -156,7 +156,7 @@ impl Sums {
     }
 
     fn plan(&self, gpu: &Gpu, inboxes: &Inboxes) -> Result<PlannedLaunches, DeviceError> {
-        let join = Join {
+        let join = ResidualSum {
             added: &self.added,
             squares: None,
             x: &self.x,
