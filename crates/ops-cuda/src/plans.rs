@@ -141,7 +141,7 @@ struct Generations<V> {
 #[derive(Debug)]
 struct Generation<V> {
     /// Indices into `values`: a failed look-up must not borrow the map.
-    places: HashMap<Box<[u64]>, usize, BuildHasherDefault<Words>>,
+    places: HashMap<Box<[u64]>, usize, BuildHasherDefault<WordHasher>>,
     values: Vec<V>,
 }
 
@@ -251,9 +251,9 @@ fn plan(
 
 /// A hash of 64-bit words: a look-up hashes about a hundred of them, and keys are not adversarial.
 #[derive(Debug, Default)]
-pub struct Words(u64);
+pub struct WordHasher(u64);
 
-impl Hasher for Words {
+impl Hasher for WordHasher {
     fn write(&mut self, bytes: &[u8]) {
         for word in bytes.chunks(8) {
             let mut whole = [0; 8];

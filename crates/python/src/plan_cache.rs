@@ -1,7 +1,7 @@
 //! Plans by the records of a call, so that a repeated call is launched without reading its tensors again.
 
 use crate::abi::{RANK, RawTensor};
-use ops_cuda::{Plan, Words};
+use ops_cuda::{Plan, WordHasher};
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ const MOST: usize = 4096;
 /// Plans by the words of a call's records. Addresses count only by their alignment and by which outputs are also inputs.
 #[derive(Default)]
 pub(crate) struct PlanCache {
-    plans: HashMap<Box<[u64]>, Arc<Plan>, BuildHasherDefault<Words>>,
+    plans: HashMap<Box<[u64]>, Arc<Plan>, BuildHasherDefault<WordHasher>>,
     words: Vec<u64>,
     /// Whether the last call depends only on its records, not on integers in host memory.
     plain: bool,
