@@ -60,7 +60,7 @@ pub use plan::{
 };
 pub use planner::Planner;
 pub(crate) use planner::{int, map_element};
-pub use plans::{Place, Plans, WordHasher, enqueue};
+pub use plans::{CallTarget, Plans, WordHasher, enqueue};
 pub(crate) use sources::source;
 pub use stage::plan_stage;
 pub(crate) use table::CudaTable;

@@ -184,7 +184,7 @@ impl<V: Clone> Generations<V> {
 }
 
 /// The device, stream, plan cache and memory of a call by operand addresses ([`enqueue`]).
-pub struct Place<'a> {
+pub struct CallTarget<'a> {
     /// The GPU.
     pub device: &'a Device,
     /// The plan cache of the GPU.
@@ -205,7 +205,7 @@ pub fn enqueue(
     op: &dyn Op,
     options: &dyn Options,
     [inputs, outputs]: [Slots<'_>; 2],
-    place: Place<'_>,
+    place: CallTarget<'_>,
 ) -> Result<Arc<Plan>, OpError> {
     place.plans.key.set(op.spec(), options, [&inputs, &outputs]);
     let inputs_of_op = Inputs::new(op.spec().name, inputs);

@@ -9,7 +9,8 @@ use device::{Device, DeviceError};
 use facts::BackendKind;
 use ops::{Call, Op, OpError, OpSpec, Options, Settings, Slots, Tensor, TensorMap, TensorSpec};
 use ops_cuda::{
-    Place, Plans, Workspace, WorkspaceBuffers, WorkspaceSize, borrow_buffer, borrow_stream, enqueue,
+    CallTarget, Plans, Workspace, WorkspaceBuffers, WorkspaceSize, borrow_buffer, borrow_stream,
+    enqueue,
 };
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -206,7 +207,7 @@ unsafe fn on_stream(
         }
         let inputs = unsafe { tensors(taken, raw[0], device)? };
         let outputs = unsafe { tensors(given, raw[1], device)? };
-        let place = Place { device, plans, stream: &stream, memory: &mut memory };
+        let place = CallTarget { device, plans, stream: &stream, memory: &mut memory };
         let tensors = [slots(taken, &inputs), slots(given, &outputs)];
         match enqueue(op.op, &*op.options, tensors, place) {
             Ok(plan) => {
