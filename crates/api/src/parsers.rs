@@ -290,7 +290,7 @@ impl Parser {
                 let Some(mark) = found.mark else { return false };
                 if mark >= style.closes.len() {
                     // A call starts without the closing marker of the reasoning.
-                    self.input.untake(self.closes[mark].len());
+                    self.input.put_back(self.closes[mark].len());
                 }
                 self.out.end_reasoning();
                 self.stage = Stage::Answer;

@@ -37,7 +37,7 @@ impl Input {
     }
 
     /// Puts back the last bytes taken since the last [`Input::add`].
-    pub(super) fn untake(&mut self, bytes: usize) {
+    pub(super) fn put_back(&mut self, bytes: usize) {
         self.at -= bytes;
     }
 

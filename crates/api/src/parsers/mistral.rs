@@ -92,7 +92,7 @@ impl Reader for Mistral {
                 found.mark.map(|mark| match named(header) {
                     Some((name, id)) if mark < 2 => {
                         if mark == 1 {
-                            input.untake(1);
+                            input.put_back(1);
                         }
                         out.start(id, name);
                         State::Arguments(ValueScan::default())
@@ -102,7 +102,7 @@ impl Reader for Mistral {
                         match mark {
                             2 => State::Opened(CALLS.to_owned()),
                             mark => {
-                                input.untake([ARGUMENTS, "{"][mark].len());
+                                input.put_back([ARGUMENTS, "{"][mark].len());
                                 // The marker is text and must not be parsed again.
                                 out.content(&input.take(1));
                                 State::Outside

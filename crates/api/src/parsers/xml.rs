@@ -90,7 +90,7 @@ impl CallElement {
                         Some(0) if self.start(out) => Ok(State::Between),
                         Some(mark) => {
                             // The marker is text.
-                            input.untake(1);
+                            input.put_back(1);
                             if mark == 0 {
                                 self.name.push_str(&input.take(1));
                             }
