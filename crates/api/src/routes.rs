@@ -204,7 +204,7 @@ async fn answer(
             let fields = match read {
                 Ok(body) => {
                     let room = app.large_bodies.room(body.len()).await;
-                    aside(move || Ok(Fields::of_body(&body)?.holding(room))).await
+                    run_blocking(move || Ok(Fields::of_body(&body)?.holding(room))).await
                 }
                 Err(error) => Err(error),
             };
@@ -231,7 +231,7 @@ fn generated(
 ) -> ResponseFuture {
     Box::pin(async move {
         let own = Arc::clone(&app);
-        let Generation { work, renderer } = match aside(move || read(&own, fields)).await {
+        let Generation { work, renderer } = match run_blocking(move || read(&own, fields)).await {
             Ok(generation) => generation,
             Err(error) => return Err(RejectedRequest::new(error, line)),
         };
@@ -245,7 +245,7 @@ fn generated(
 }
 
 /// Runs CPU-bound work, such as tokenizing a long text, on another thread.
-async fn aside<T: Send + 'static>(
+async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
 ) -> Result<T, ApiError> {
     match tokio::task::spawn_blocking(work).await {

@@ -1,7 +1,7 @@
 //! `POST /v1/embeddings`: OpenAI's, with the model's hidden states pooled as configured by its files or
 //! `--pooler-config`.
 
-use super::{Answer, HttpMethod, ResponseFuture, Route, aside};
+use super::{Answer, HttpMethod, ResponseFuture, Route, run_blocking};
 use crate::app::{App, Line, RejectedRequest};
 use crate::error::{ApiError, ErrorShape};
 use crate::fields::{Fields, ids};
@@ -36,7 +36,7 @@ struct Texts {
 fn answer(app: Arc<App>, fields: Fields, mut line: Line) -> ResponseFuture {
     Box::pin(async move {
         let own = Arc::clone(&app);
-        let read = match aside(move || read(&own, fields)).await {
+        let read = match run_blocking(move || read(&own, fields)).await {
             Ok(read) => read,
             Err(error) => return Err(RejectedRequest::new(error, line)),
         };

@@ -1,6 +1,6 @@
 //! `POST /v1/messages` and `/v1/messages/count_tokens`: Anthropic's Messages.
 
-use super::{Answer, Generation, HttpMethod, ResponseFuture, Route, aside, chat, generated};
+use super::{Answer, Generation, HttpMethod, ResponseFuture, Route, chat, generated, run_blocking};
 use crate::app::{App, Line, RejectedRequest};
 use crate::error::{ApiError, ErrorShape};
 use crate::fields::Fields;
@@ -46,7 +46,7 @@ fn read(app: &Arc<App>, fields: Fields) -> Result<Generation, ApiError> {
 /// Counts the prompt tokens of a request.
 fn count(app: Arc<App>, fields: Fields, mut line: Line) -> ResponseFuture {
     Box::pin(async move {
-        let counted = aside(move || {
+        let counted = run_blocking(move || {
             let mut fields = fields.screen(ANTHROPIC)?;
             app.check_model(fields.text("model")?)?;
             let mut chat = anthropic::to_chat(&mut fields)?;

@@ -1,6 +1,6 @@
 //! `POST /tokenize`: the tokens of a text or of a conversation, as in vLLM.
 
-use super::{Answer, HttpMethod, ResponseFuture, Route, aside};
+use super::{Answer, HttpMethod, ResponseFuture, Route, run_blocking};
 use crate::app::{App, Line, RejectedRequest};
 use crate::error::{ApiError, ErrorShape};
 use crate::fields::Fields;
@@ -21,7 +21,7 @@ pub(super) const ROUTE: Route = Route {
 
 fn answer(app: Arc<App>, fields: Fields, mut line: Line) -> ResponseFuture {
     Box::pin(async move {
-        match aside(move || tokens(&app, fields)).await {
+        match run_blocking(move || tokens(&app, fields)).await {
             Ok(document) => {
                 line.done(StatusCode::OK);
                 Ok(reply::good(&document))
