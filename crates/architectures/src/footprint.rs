@@ -177,7 +177,7 @@ impl Footprint {
     ///
     /// # Errors
     /// [`ModelTooLarge`] with the required memory by purpose, the free memory, and what to reduce.
-    pub fn hold_against(&self, free: &Fact<u64>) -> Result<(), ModelTooLarge> {
+    pub fn check_fits(&self, free: &Fact<u64>) -> Result<(), ModelTooLarge> {
         if self.peak() <= free.value {
             return Ok(());
         }
@@ -286,9 +286,9 @@ mod tests {
     #[test]
     fn a_model_that_does_not_fit_names_the_setting_to_reduce() {
         let micro = of("granite-4.0-h-micro", 4096);
-        assert!(micro.hold_against(&Fact::new(micro.peak(), "meminfo")).is_ok());
+        assert!(micro.check_fits(&Fact::new(micro.peak(), "meminfo")).is_ok());
         for (free, hint) in [(micro.peak() - 1, "fewer or shorter"), (1 << 30, "weights alone")] {
-            let error = micro.hold_against(&Fact::new(free, "meminfo")).unwrap_err();
+            let error = micro.check_fits(&Fact::new(free, "meminfo")).unwrap_err();
             let said = error.to_string();
             assert!(
                 said.contains("weights 6.38 GB = 5.95 GiB") && said.ends_with("(meminfo)"),

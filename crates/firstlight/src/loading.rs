@@ -93,7 +93,7 @@ pub(crate) fn fit(
     let holding = models::holding(device, storage);
     let footprint = kind.footprint(architecture, holding, capacity, step);
     if let Some(free) = free(device, architecture) {
-        footprint.hold_against(&free)?;
+        footprint.check_fits(&free)?;
     }
     Ok(footprint)
 }
