@@ -202,7 +202,7 @@ impl Params {
     }
 
     /// Sets a parameter's layout in the checkpoint.
-    pub(crate) fn lay(&mut self, id: ParamId, layout: MatrixLayout) {
+    pub(crate) fn set_layout(&mut self, id: ParamId, layout: MatrixLayout) {
         self.all[id.0].layout = layout;
     }
 

@@ -111,11 +111,11 @@ fn experts(
     let experts = stacked(params, names, count, [hidden, inner]);
     let first = &experts[0];
     for (of, turns) in [(&first.gate_up, true), (&first.down, false)] {
-        params.lay(of.rows[0].param, MatrixLayout { turns, transposed: !packed });
+        params.set_layout(of.rows[0].param, MatrixLayout { turns, transposed: !packed });
     }
     let [gate_up_bias, down_bias] = biases;
     let gate_up_bias = params.biases(gate_up_bias, [count, 2 * inner]);
-    params.lay(gate_up_bias, MatrixLayout { turns: true, transposed: false });
+    params.set_layout(gate_up_bias, MatrixLayout { turns: true, transposed: false });
     let down_bias = params.biases(down_bias, [count, hidden]);
     let clamped = ClampedExperts { gate_up_bias, down_bias, limit, alpha };
     Ok(Experts {

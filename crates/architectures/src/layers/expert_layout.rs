@@ -140,7 +140,7 @@ impl ExpertsShape<'_> {
     ) -> impl Fn(usize) -> Projection + use<> {
         let param = params.add(name, &[self.count, outputs, inputs], fan_in(inputs));
         if transposed {
-            params.lay(param, MatrixLayout { turns: false, transposed });
+            params.set_layout(param, MatrixLayout { turns: false, transposed });
         }
         move |expert| {
             let rows = RowRange { param, first: expert * outputs, count: outputs };
