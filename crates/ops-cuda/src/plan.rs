@@ -210,7 +210,7 @@ impl Plan {
             // SAFETY: the variant planned these arguments for this kernel, and equivalent tensors are at the current
             // addresses. Freed memory returns to a pool that reuses it in stream order, so it may be dropped early.
             let launched = unsafe {
-                stream.launch_moved(&step.name, &step.kernel, &step.launch, &step.args, moves)
+                stream.launch_relocated(&step.name, &step.kernel, &step.launch, &step.args, moves)
             };
             launched.map_err(|error| OpError::Device { op: self.op, error })?;
         }

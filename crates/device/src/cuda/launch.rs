@@ -66,7 +66,7 @@ impl Stream {
         args: &Args,
     ) -> Result<(), DeviceError> {
         // SAFETY: guaranteed by the caller.
-        unsafe { self.launch_moved(name, kernel, launch, args, OperandAddresses::default()) }
+        unsafe { self.launch_relocated(name, kernel, launch, args, OperandAddresses::default()) }
     }
 
     /// As [`Stream::launch`], with the operands at other addresses.
@@ -76,7 +76,7 @@ impl Stream {
     ///
     /// # Errors
     /// As [`Stream::launch`].
-    pub unsafe fn launch_moved(
+    pub unsafe fn launch_relocated(
         &self,
         name: &str,
         kernel: &Kernel,
