@@ -36,7 +36,7 @@ impl Device {
 
     /// As [`Device::launch_streaming`], for consecutive blocks of `bytes` in `memory`. Waiting threads, in this launch
     /// or after it, prefetch the start of the memory that was read after `walk` the last two times.
-    pub fn launch_walking<T, S>(
+    pub fn launch_prefetching<T, S>(
         &self,
         kernel: &str,
         grid: usize,

@@ -329,7 +329,7 @@ impl Linear {
             }
         };
         match walked.filter(|_| runs == 1) {
-            Some(walked) => device.launch_walking(kernel, grid, walked, tile, body),
+            Some(walked) => device.launch_prefetching(kernel, grid, walked, tile, body),
             None => device.launch_streaming(kernel, grid, tile, body),
         }
         // SAFETY: every block has run to its end, else `launch_streaming` panics; together they wrote all strips of all rows.
