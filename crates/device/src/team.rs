@@ -87,7 +87,7 @@ impl Team {
     fn serve(&self, index: usize) {
         let (mut seen, mut fetched) = (0, PrefetchProgress::default());
         loop {
-            self.stay_out(index);
+            self.sleep_while_unused(index);
             let word = self.next(seen, index, &mut fetched);
             seen = word;
             if index as u64 >= word & ((1 << COUNT_BITS) - 1) {
@@ -107,7 +107,7 @@ impl Team {
     }
 
     /// Sleeps while launches use fewer threads: spinning, it would take cores from the working ones.
-    fn stay_out(&self, index: usize) {
+    fn sleep_while_unused(&self, index: usize) {
         let kept_out = || index >= MOST.load(Ordering::SeqCst);
         if kept_out() {
             let mut guard = locked(&self.sleep);
