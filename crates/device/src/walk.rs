@@ -36,7 +36,7 @@ pub(crate) struct Part {
 
 impl Part {
     /// Records the successor.
-    fn saw(&self, [start, bytes, share]: [usize; 3]) {
+    fn record_successor(&self, [start, bytes, share]: [usize; 3]) {
         self.sure.store(self.start.load(Ordering::Relaxed) == start, Ordering::Relaxed);
         self.set([start, bytes, share]);
     }
@@ -69,7 +69,7 @@ impl NextReads {
     pub(crate) fn begin<T>(&self, walk: &WeightReads, memory: &[T], share: usize) {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(last) = last.replace(Arc::clone(&walk.next)) {
-            last.saw([memory.as_ptr().addr(), size_of_val(memory), share]);
+            last.record_successor([memory.as_ptr().addr(), size_of_val(memory), share]);
         }
         self.next.set(walk.next.expected());
     }
