@@ -33,7 +33,7 @@ power was off; one that is lost again has a bad slot, riser, power cable or boar
     ],
     remedy: |seen| {
         let mut lines: Vec<String> = host::driver_location_remark(seen.machine()).into_iter().collect();
-        lines.extend(look_into_it());
+        lines.extend(inspect_commands());
         lines
     },
     check: Some(check),
@@ -42,7 +42,7 @@ power was off; one that is lost again has a bad slot, riser, power cable or boar
     ..Rule::BLANK
 };
 
-fn look_into_it() -> [String; 4] {
+fn inspect_commands() -> [String; 4] {
     [
         "sudo dmesg | grep -E 'NVRM|Xid'".into(),
         "sudo fuser --verbose /dev/nvidia*".into(),
@@ -68,7 +68,7 @@ fn check(context: &Context) -> Vec<Finding> {
     }
     let mut fix = vec!["firstlight doctor --wait 30".to_owned()];
     fix.extend(host::driver_location_remark(machine));
-    fix.extend(look_into_it());
+    fix.extend(inspect_commands());
     let cause = "A GPU that is lost, firmware that stopped, or a process stuck inside the driver keeps the call from \
                  returning; what it would have told is missing above. Waking many GPUs without persistence mode takes \
                  long as well.";
