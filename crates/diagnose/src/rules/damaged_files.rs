@@ -72,7 +72,7 @@ fn judge(env: &PyEnv) -> Vec<Finding> {
     let found = [Severity::Error, Severity::Warning]
         .into_iter()
         .filter_map(|severity| finding(env, severity, &of(severity)));
-    found.chain(of_nobody(env)).collect()
+    found.chain(unowned_files(env)).collect()
 }
 
 /// The damage of one distribution, without what another one wrote over it, which is another rule's matter.
@@ -219,7 +219,7 @@ pub(super) fn reinstall_commands(env: &PyEnv, dists: &[&Dist]) -> Vec<RemedyStep
 }
 
 /// Damaged compiled files that no distribution lists.
-fn of_nobody(env: &PyEnv) -> Option<Finding> {
+fn unowned_files(env: &PyEnv) -> Option<Finding> {
     let mut files = env.native_files.iter().filter(|file| file.dist.is_none());
     let (file, what) = files.find_map(|file| Some((file, file.damage.as_ref()?)))?;
     let finding = RULE
