@@ -127,9 +127,9 @@ fn judge(env: &PyEnv) -> Option<Finding> {
     }
     let is_stray = |dist: &Dist| strays.iter().any(|stray| std::ptr::eq(*stray, dist));
     for (dist, major) in dists.iter().filter(|(dist, _)| is_stray(dist)) {
-        let asked = match askers(env, dist, &strays)[..] {
+        let asked = match dependents(env, dist, &strays)[..] {
             [] => "nothing else asks for it".to_owned(),
-            ref askers => format!("required by {}", askers.join(", ")),
+            ref dependents => format!("required by {}", dependents.join(", ")),
         };
         draft = draft.evidence(
             format!("{} {} is for CUDA {major}; {asked}", dist.name, dist.version),
@@ -172,8 +172,11 @@ fn strays<'a>(env: &'a PyEnv, dists: &[(&'a Dist, u32)], keep: u32) -> Vec<&'a D
     let mut strays: Vec<&Dist> = others.filter(|dist| !loads(env, dist)).collect();
     // What a package that stays asks for stays too, and what that asks for.
     loop {
-        let kept: Vec<&Dist> =
-            strays.iter().copied().filter(|dist| askers(env, dist, &strays).is_empty()).collect();
+        let kept: Vec<&Dist> = strays
+            .iter()
+            .copied()
+            .filter(|dist| dependents(env, dist, &strays).is_empty())
+            .collect();
         if kept.len() == strays.len() {
             return strays;
         }
@@ -196,7 +199,7 @@ fn loads(env: &PyEnv, dist: &Dist) -> bool {
 }
 
 /// The distributions outside the strays that require one.
-fn askers<'a>(env: &'a PyEnv, stray: &Dist, strays: &[&Dist]) -> Vec<&'a str> {
+fn dependents<'a>(env: &'a PyEnv, stray: &Dist, strays: &[&Dist]) -> Vec<&'a str> {
     let wanted = Dist::normalise(&stray.name);
     let asks = |dist: &&Dist| {
         let outside = !strays.iter().any(|other| std::ptr::eq(*other, *dist));
@@ -216,11 +219,11 @@ fn fix(env: &PyEnv, strays: &[&Dist], keep: u32) -> Vec<RemedyStep> {
     let mut replace = Vec::new();
     let mut remarks = Vec::new();
     for dist in strays {
-        let askers = askers(env, dist, strays);
-        if !askers.is_empty() {
+        let dependents = dependents(env, dist, strays);
+        if !dependents.is_empty() {
             remarks.push(format!(
                 "# {0} asks for {1}: install a build of {0} for CUDA {keep}, then remove {1}",
-                askers.join(", "),
+                dependents.join(", "),
                 dist.name
             ));
             continue;
