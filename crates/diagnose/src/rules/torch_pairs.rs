@@ -200,7 +200,7 @@ fn other_cuda(
              are not always for the same CUDA."
         ))
         .fix(
-            torch_beside(env, &version, (major, minor?))
+            torch_for_torchaudio(env, &version, (major, minor?))
                 .map_or_else(|| fix(env, torch, name, fits), |line| vec![line]),
         )
         .finish();
@@ -208,7 +208,7 @@ fn other_cuda(
 }
 
 /// The newest torch of PyPI that is for this torchaudio's CUDA, where both came from there: PyPI has no other build of torchaudio.
-fn torch_beside(env: &PyEnv, audio: &Version, cuda: Minor) -> Option<RemedyStep> {
+fn torch_for_torchaudio(env: &PyEnv, audio: &Version, cuda: Minor) -> Option<RemedyStep> {
     let dist = live_dist(env, "torch").filter(|dist| !by_conda(dist))?;
     if Version::parse(&dist.version)?.local.is_some() {
         return None;
