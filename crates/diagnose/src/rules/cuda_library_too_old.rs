@@ -73,7 +73,7 @@ fn check(context: &Context) -> Vec<Finding> {
     let wants = |native: &Native<'_>| {
         let unused = native.is_nvidia() && native.elf.opened_by.is_none();
         let fits = |other: &Native<'_>| other.elf.missing_symbols_total == 0;
-        lacking(native).is_some()
+        missing_function(native).is_some()
             && !unused
             && !native.is_one_of_several()
             && !native.is_left_to_choice()
@@ -84,7 +84,7 @@ fn check(context: &Context) -> Vec<Finding> {
 }
 
 /// The first function a file wants of a CUDA library that it gets and that has no such function.
-fn lacking<'a>(native: &Native<'a>) -> Option<(&'a MissingSymbol, &'a Needed)> {
+fn missing_function<'a>(native: &Native<'a>) -> Option<(&'a MissingSymbol, &'a Needed)> {
     native.elf.missing_symbols.iter().find_map(|symbol| {
         let library = library_of(symbol)?;
         let is_it = |needed: &&Needed| needed.name.split(".so").next() == Some(library);
@@ -103,7 +103,7 @@ fn judge(context: &Context, group: &[Native<'_>]) -> Option<Finding> {
     } else {
         Severity::Warning
     };
-    let (symbol, needed) = lacking(shown)?;
+    let (symbol, needed) = missing_function(shown)?;
     let path = needed.path.as_deref().unwrap_or_default();
     let title = format!(
         "{} in {} calls {}, which the {} here does not have",
