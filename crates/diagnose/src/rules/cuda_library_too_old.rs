@@ -139,7 +139,7 @@ fn judge(context: &Context, group: &[Native<'_>]) -> Option<Finding> {
     }
     // NVIDIA's packages are released together: it is not the caller that is wrong.
     let fix: Vec<RemedyStep> = match shown.is_torch() || shown.is_nvidia() {
-        true => bring_back(shown, needed),
+        true => install_required(shown, needed),
         false => crate::abi::match_torch(context.machine, shown),
     };
     let fix = if fix.is_empty() { build_here(shown).into_iter().collect() } else { fix };
@@ -150,7 +150,7 @@ fn judge(context: &Context, group: &[Native<'_>]) -> Option<Finding> {
 
 /// Installs the package that the caller or torch requires for a library, over what lies there, and takes away others that
 /// bring a file of the same name.
-fn bring_back(native: &Native<'_>, needed: &Needed) -> Vec<RemedyStep> {
+fn install_required(native: &Native<'_>, needed: &Needed) -> Vec<RemedyStep> {
     let installer = Installer::of(native.env);
     let Some(package) = known(&needed.name).map(|package| format!("nvidia-{package}")) else {
         return Vec::new();
