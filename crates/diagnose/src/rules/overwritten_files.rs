@@ -32,7 +32,7 @@ Remove both, and install the one that is wanted.",
     remedy: |seen| {
         let installer = seen.installer();
         if seen.text.contains("cuda.bindings") {
-            return text(apart(&installer, &MOVED[0]));
+            return text(separate_packages(&installer, &MOVED[0]));
         }
         vec![
             installer.uninstall(&["onnxruntime", "onnxruntime-gpu"]).into(),
@@ -133,7 +133,7 @@ fn finding(
                     words(won_dist),
                     row.to
                 ))
-                .fix(apart(&Installer::of(env), row))
+                .fix(separate_packages(&Installer::of(env), row))
                 .finish(),
         );
     }
@@ -165,7 +165,7 @@ fn is_old(row: &FileMove, winner: &Dist, loser: &Dist) -> bool {
 }
 
 /// Both go, and a release comes that leaves the files to the other package and brings it.
-fn apart(installer: &Installer<'_>, row: &FileMove) -> Vec<RemedyStep> {
+fn separate_packages(installer: &Installer<'_>, row: &FileMove) -> Vec<RemedyStep> {
     vec![
         installer.uninstall(&[row.package, row.to]),
         installer.install(&[format!("{}>={}", row.package, row.release)], None),
