@@ -91,12 +91,12 @@ fn judge(env: &PyEnv) -> Option<Finding> {
     let torch = installed(env);
     let torch_major = torch.as_ref().and_then(|torch| torch.cuda).map(|cuda| cuda.0);
     let is_torch = |dist: &Dist| Dist::normalise(&dist.name) == "torch";
-    let apart = apart(env);
+    let jax_packages = jax_packages(env);
     let dists: Vec<(&Dist, u32)> = env
         .dists
         .iter()
         .filter(|dist| !is_leftover(dist) && !is_torch(dist))
-        .filter(|dist| !apart.contains(&Dist::normalise(&dist.name)))
+        .filter(|dist| !jax_packages.contains(&Dist::normalise(&dist.name)))
         .filter_map(|dist| Some((dist, major(dist)?)))
         .collect();
     let majors: BTreeSet<u32> =
@@ -148,21 +148,21 @@ fn judge(env: &PyEnv) -> Option<Finding> {
 
 /// JAX's plugins and the CUDA libraries they ask for, whose major version is in their names: a plugin opens its libraries by
 /// their paths, so that JAX's CUDA and torch's live beside each other.
-fn apart(env: &PyEnv) -> BTreeSet<String> {
+fn jax_packages(env: &PyEnv) -> BTreeSet<String> {
     let plugin = |name: &str| name.starts_with("jax-cuda");
     let plugins = env.dists.iter().filter(|dist| plugin(&Dist::normalise(&dist.name)));
-    let mut apart = BTreeSet::new();
+    let mut jax_packages = BTreeSet::new();
     for dist in plugins {
-        apart.insert(Dist::normalise(&dist.name));
+        jax_packages.insert(Dist::normalise(&dist.name));
         // They ask in an extra, which `jax[cuda13]` names.
         let asked = dist.requires.iter().filter_map(|line| requirement::parse(line));
-        apart.extend(asked.map(|requirement| requirement.name));
+        jax_packages.extend(asked.map(|requirement| requirement.name));
     }
     let torch = live_dist(env, "torch").into_iter().flat_map(|dist| &dist.requires);
     let of_torch: BTreeSet<String> =
         torch.filter_map(|line| requirement::parse(line)).map(|it| it.name).compact_set();
-    apart.retain(|name| plugin(name) || !of_torch.contains(name));
-    apart
+    jax_packages.retain(|name| plugin(name) || !of_torch.contains(name));
+    jax_packages
 }
 
 /// The distributions for another major version that serve nobody. Two versions live side by side as long as each file finds
