@@ -31,7 +31,7 @@ Take the compat folder off the library path, or bring the driver to the CUDA rel
         Text::new("system has unsupported display driver / cuda driver combination", "CUDA: Check failed: e == cudaSuccess (803 vs. 0) : system has unsupported display driver / cuda driver combination"),
     ],
     role: super::Role::Cause,
-    remedy: |seen| take_away(seen.machine()),
+    remedy: |seen| remove_compat(seen.machine()),
     needs: &[Need::CudaLibrary],
     check: Some(check),
     check_gpus: None,
@@ -41,7 +41,7 @@ Take the compat folder off the library path, or bring the driver to the CUDA rel
     cases: tests::cases,
 };
 
-fn take_away(machine: &Machine) -> Vec<String> {
+fn remove_compat(machine: &Machine) -> Vec<String> {
     let mut lines = vec![
         "ldconfig -p | grep libcuda.so".to_owned(),
         "# take its compat folder off LD_LIBRARY_PATH and out of /etc/ld.so.conf.d:".to_owned(),
@@ -97,7 +97,7 @@ fn judge(machine: &Machine) -> Option<Finding> {
         .fact("kernel module", Some(module))
         .evidence(gpu::describe(gpu), gpu.name.source.clone())
         .cause(cause)
-        .fix(take_away(machine))
+        .fix(remove_compat(machine))
         .finish();
     Some(finding)
 }
