@@ -69,7 +69,7 @@ impl Environment {
     }
 
     /// Continues in another session.
-    pub(crate) fn go_on_in(&mut self, session: Session) {
+    pub(crate) fn switch_session(&mut self, session: Session) {
         self.session = session;
     }
 }

@@ -408,7 +408,7 @@ impl Installed {
     /// Times them in another session than the one that verified them.
     fn time_in(&mut self, session: Session) {
         if let Some(environment) = self.started() {
-            environment.go_on_in(session);
+            environment.switch_session(session);
         }
     }
 }
