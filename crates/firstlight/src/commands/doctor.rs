@@ -35,7 +35,7 @@ pub(super) fn run(arguments: &Doctor, output: &Output) -> anyhow::Result<Outcome
     if arguments.fix {
         return fix::run(report, arguments, output);
     }
-    fix::tell_what_was_left(&report, output);
+    fix::report_interrupted_fix(&report, output);
     output.either(&report, |style| match arguments.verbose {
         true => terminal::doctor_with(&report, style, index_check(&checked)),
         false => terminal::doctor_brief_with(&report, style, index_check(&checked)),

@@ -55,7 +55,7 @@ pub(super) fn run(
 }
 
 /// Reports on standard error which environments an interrupted fix left half changed.
-pub(super) fn tell_what_was_left(report: &DoctorReport, output: &Output) {
+pub(super) fn report_interrupted_fix(report: &DoctorReport, output: &Output) {
     for env in report.envs.iter().filter(|env| EnvironmentSnapshot::is_left(Path::new(&env.root))) {
         let (note, root) = (output.paint_hint("note:"), &env.root);
         eprintln!(
