@@ -31,7 +31,7 @@ pub(super) fn run(
     arguments: &Doctor,
     output: &Output,
 ) -> anyhow::Result<Outcome> {
-    let report = match put_back_what_was_left(&report, arguments, output)? {
+    let report = match roll_back_interrupted_fix(&report, arguments, output)? {
         true => examine(&arguments.environment)?,
         false => report,
     };
@@ -65,7 +65,7 @@ pub(super) fn report_interrupted_fix(report: &DoctorReport, output: &Output) {
 }
 
 /// Rolls back an interrupted fix before anything else.
-fn put_back_what_was_left(
+fn roll_back_interrupted_fix(
     report: &DoctorReport,
     arguments: &Doctor,
     output: &Output,
