@@ -181,7 +181,7 @@ impl Launcher {
             || local_rank > rank
             || local_size.is_some_and(|most| local_rank >= most || most > size);
         if out {
-            let beside = told_beside(self.local_size, variables);
+            let beside = launcher_size_hint(self.local_size, variables);
             let what = format!("a rank of {} is out of range: {said}{beside}", self.name);
             return Err(Failure::hinted(what, self.hint));
         }
@@ -195,7 +195,7 @@ impl Launcher {
     }
 }
 
-fn told_beside(name: Option<&str>, variables: Variables<'_>) -> String {
+fn launcher_size_hint(name: Option<&str>, variables: Variables<'_>) -> String {
     let told = name.and_then(|name| Some(format!(" {name}={}", variables(name)?)));
     told.unwrap_or_default()
 }
