@@ -154,7 +154,7 @@ impl Link {
     }
 
     /// The sending half, for another thread; it keeps the connection open.
-    pub(super) fn way_out(&self) -> Option<SyncSender<Frame>> {
+    pub(super) fn frame_sender(&self) -> Option<SyncSender<Frame>> {
         self.out.clone()
     }
 

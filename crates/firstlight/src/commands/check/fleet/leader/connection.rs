@@ -79,7 +79,7 @@ fn serve(mut stream: TcpStream, known: &FleetIdentity, send: &Sender<Event>) {
     if let Some(why) = refused(&hello, known) {
         return link.say(Kind::Ends, &Ends { why });
     }
-    let Some(out) = link.way_out() else { return };
+    let Some(out) = link.frame_sender() else { return };
     let rank = hello.rank;
     if send.send(Event::Joined(RemoteRank { hello, out })).is_err() {
         return;
