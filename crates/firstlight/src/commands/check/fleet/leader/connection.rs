@@ -74,7 +74,7 @@ pub(super) fn accept(listener: TcpListener, own: &RankSettings, out: &Path, send
 fn serve(mut stream: TcpStream, known: &FleetIdentity, send: &Sender<Event>) {
     let challenge = drawn();
     // A foreign connection is not an event of any rank.
-    let Some(hello) = greeted(&mut stream, &challenge, known) else { return };
+    let Some(hello) = authenticated(&mut stream, &challenge, known) else { return };
     let Ok(link) = Link::over(stream) else { return };
     if let Some(why) = refused(&hello, known) {
         return link.say(Kind::Ends, &Ends { why });
@@ -101,7 +101,7 @@ fn serve(mut stream: TcpStream, known: &FleetIdentity, send: &Sender<Event>) {
 }
 
 /// The rank that connected, once it is authenticated.
-fn greeted(stream: &mut TcpStream, challenge: &[u8], known: &FleetIdentity) -> Option<Hello> {
+fn authenticated(stream: &mut TcpStream, challenge: &[u8], known: &FleetIdentity) -> Option<Hello> {
     stream.set_read_timeout(Some(SILENCE)).ok()?;
     stream.set_write_timeout(Some(SILENCE)).ok()?;
     write(stream, Kind::Challenge, challenge).ok()?;
