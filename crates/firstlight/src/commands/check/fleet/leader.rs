@@ -102,7 +102,7 @@ pub(super) fn run(own: RankSettings, out: &Path, output: &Output) -> anyhow::Res
     if ended.is_ok() {
         fleet.tell(super::wire::Kind::Verdict, &Verdict { code });
     }
-    fleet.goodbye();
+    fleet.flush_messages();
     said?;
     match ended {
         Ok(()) => Ok(outcome),
@@ -236,7 +236,7 @@ impl Fleet<'_> {
     }
 
     /// Waits a moment for the last messages to be sent.
-    fn goodbye(self) {
+    fn flush_messages(self) {
         let until = Instant::now() + GOODBYE;
         let mut there = self.far;
         // A rank closes its connection after receiving the message.
