@@ -49,7 +49,7 @@ pub(crate) fn on_signals(stop: &Arc<AtomicBool>) -> io::Result<()> {
 }
 
 /// Prints a sentence and ends the process on a signal to stop.
-pub(crate) fn tell_on_signals(
+pub(crate) fn print_on_signals(
     sentence: impl FnOnce() -> String + Send + 'static,
 ) -> io::Result<()> {
     #[cfg(unix)]

@@ -130,7 +130,7 @@ fn whole(arguments: &Check, output: &Output) -> anyhow::Result<Outcome> {
     let begun: Arc<OnceLock<String>> = Arc::default();
     if arguments.fleet.part.is_none() {
         let begun = Arc::clone(&begun);
-        stopping::tell_on_signals(move || match begun.get() {
+        stopping::print_on_signals(move || match begun.get() {
             Some(path) => format!(
                 "interrupted: {path} is incomplete; `firstlight check --report {path}` writes a report of the finished part"
             ),
