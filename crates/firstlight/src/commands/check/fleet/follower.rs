@@ -19,7 +19,7 @@ const PAUSE: Duration = Duration::from_millis(200);
 const CHALLENGE: usize = 64;
 
 pub(super) fn run(own: &RankSettings) -> anyhow::Result<Outcome> {
-    let (stream, challenge) = meet(own)?;
+    let (stream, challenge) = connect(own)?;
     let link = Link::over(stream)?;
     let start: Start = match wait(own, &link, || None::<()>)? {
         FirstMessage::Frame(Kind::Start, content) => {
@@ -63,7 +63,7 @@ pub(super) fn run(own: &RankSettings) -> anyhow::Result<Outcome> {
 }
 
 /// Connects to rank 0, which may start later than this rank, and sends this rank's identity.
-fn meet(own: &RankSettings) -> anyhow::Result<(TcpStream, Vec<u8>)> {
+fn connect(own: &RankSettings) -> anyhow::Result<(TcpStream, Vec<u8>)> {
     let until = own.meeting_deadline();
     let (leader, port) = (&own.rank.leader, own.rank.port);
     loop {
