@@ -71,7 +71,7 @@ pub(super) fn run(own: RankSettings, out: &Path, output: &Output) -> anyhow::Res
             "fleet: {size} ranks by {launcher}; rank 0 listens on {leader}:{port}"
         ))?;
     }
-    let ended = fleet.meet(until).and_then(|()| fleet.check());
+    let ended = fleet.wait_for_ranks(until).and_then(|()| fleet.check());
     folder.note(&match &ended {
         Ok(()) => "every rank has finished".to_owned(),
         Err(StopReason(why)) => why.clone(),
@@ -126,7 +126,7 @@ fn listen(port: u16) -> anyhow::Result<TcpListener> {
 
 impl Fleet<'_> {
     /// Waits until every rank is connected.
-    fn meet(&mut self, until: Instant) -> Result<(), StopReason> {
+    fn wait_for_ranks(&mut self, until: Instant) -> Result<(), StopReason> {
         while self.far.len() + 1 < self.known.len() {
             match self.events.recv_timeout(LOOK) {
                 Ok(Event::Joined(far)) => {
