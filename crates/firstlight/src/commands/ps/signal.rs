@@ -74,16 +74,16 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let ready = folder.path().join("ready");
         let script = format!("trap '' TERM; : > {}; while :; do sleep 0.1; done", ready.display());
-        let mut deaf = child(&script);
+        let mut unresponsive = child(&script);
         while !ready.exists() {
             std::thread::sleep(Duration::from_millis(5));
         }
-        let held = PidHandle::open(deaf.id()).unwrap();
+        let held = PidHandle::open(unresponsive.id()).unwrap();
         held.terminate().unwrap();
         assert!(!held.ended_within(Duration::from_millis(300)).unwrap());
         held.kill().unwrap();
         assert!(held.ended_within(Duration::from_secs(5)).unwrap());
-        deaf.wait().unwrap();
+        unresponsive.wait().unwrap();
     }
 
     #[test]

@@ -124,7 +124,7 @@ mod on_linux {
         held.terminate().with_context(failed)?;
         let mut signal = "TERM";
         let mut ended = held.ended_within(grace)?;
-        if !ended && (arguments.kill || may_ask() && ask(&deaf(pid))?) {
+        if !ended && (arguments.kill || may_ask() && ask(&unresponsive(pid))?) {
             held.kill().with_context(failed)?;
             signal = "KILL";
             ended = held.ended_within(grace)?;
@@ -156,7 +156,7 @@ mod on_linux {
         words
     }
 
-    fn deaf(pid: u32) -> String {
+    fn unresponsive(pid: u32) -> String {
         format!("process {pid} does not end on SIGTERM; kill it (unsaved work is lost)?")
     }
 
