@@ -44,7 +44,7 @@ impl RemoteReport {
             processor,
             folder,
             free_bytes,
-            lost_by_a_stop: file_system.is_lost_by_a_stop(),
+            lost_by_a_stop: file_system.is_lost_on_stop(),
             file_system,
             files: Vec::new(),
             command: Vec::new(),

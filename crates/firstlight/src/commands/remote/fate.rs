@@ -46,7 +46,7 @@ impl FileSystem {
     }
 
     /// Whether a stop of the machine loses it, and not only a termination.
-    pub(super) fn is_lost_by_a_stop(&self) -> bool {
+    pub(super) fn is_lost_on_stop(&self) -> bool {
         let kind = self.kind.as_deref();
         kind.is_some_and(|kind| LAYERS.contains(&kind) || MEMORY.contains(&kind))
     }
@@ -96,7 +96,7 @@ mod tests {
                       tmpfs /workspace tmpfs rw 0 0\n/dev/nvme0n1 /workspace ext4 rw 0 0";
         let check = |mount: &str, lost: bool, words: &str| {
             let system = FileSystem::at(mount, mounts.lines());
-            assert_eq!(system.is_lost_by_a_stop(), lost, "{mount}");
+            assert_eq!(system.is_lost_on_stop(), lost, "{mount}");
             assert!(system.words().contains(words), "{}", system.words());
         };
         check("/", true, "the container's own layer (overlay at /): lost");
@@ -105,7 +105,7 @@ mod tests {
         check("/workspace", false, "a separate disk (ext4 at /workspace): a stop usually keeps");
         check("/elsewhere", false, "the provider documents what a stop or a termination keeps");
         let machine = FileSystem::at("/", "/dev/sda1 / ext4 rw 0 0".lines());
-        assert!(!machine.is_lost_by_a_stop());
+        assert!(!machine.is_lost_on_stop());
         assert!(machine.words().contains("a termination usually does not"), "{}", machine.words());
     }
 }
