@@ -320,7 +320,7 @@ impl CudaEngine {
     /// Allocates cache blocks for a batch.
     fn grow(&mut self, batch: &Batch) -> Result<(), ModelError> {
         batch.check(self.pages.sequences(), self.architecture.vocabulary)?;
-        self.saves.land(&batch.sequences).map_err(failed)?;
+        self.saves.wait_for_copies(&batch.sequences).map_err(failed)?;
         self.clear_stale(batch)?;
         self.pages.grow(&batch.lengths())
     }
@@ -419,7 +419,7 @@ impl Engine for CudaEngine {
     }
 
     fn fork(&mut self, from: usize, to: usize, keep: bool) -> Result<(), ModelError> {
-        self.saves.land(&[from, to]).map_err(failed)?;
+        self.saves.wait_for_copies(&[from, to]).map_err(failed)?;
         let copied = self.pages.fork(from, to, keep)?;
         self.stale[to] = false;
         // The pages decide which part of the caches is read.
@@ -463,7 +463,7 @@ impl Engine for CudaEngine {
     }
 
     fn save(&mut self, sequence: usize) -> Result<SavedSequence, ModelError> {
-        self.saves.land(&[sequence]).map_err(failed)?;
+        self.saves.wait_for_copies(&[sequence]).map_err(failed)?;
         let parts = self.memory.parts(&self.pages, sequence).map_err(failed)?;
         let Some(copy) = self.saves.save(&parts).map_err(failed)? else {
             return Err(ModelError::fault("no memory of the host is left for a copy"));
@@ -474,7 +474,7 @@ impl Engine for CudaEngine {
 
     fn restore(&mut self, saved: &SavedSequence, to: usize) -> Result<(), ModelError> {
         let copy = saved.copy()?;
-        self.saves.land(&[to]).map_err(failed)?;
+        self.saves.wait_for_copies(&[to]).map_err(failed)?;
         self.pages.allocate_for(to, saved.tokens())?;
         self.stale[to] = false;
         let parts = self.memory.parts(&self.pages, to).map_err(failed)?;
@@ -483,7 +483,7 @@ impl Engine for CudaEngine {
 
     fn reset(&mut self, sequence: usize) {
         // If the device fails here, the next step fails too and reports it.
-        let _ = self.saves.land(&[sequence]);
+        let _ = self.saves.wait_for_copies(&[sequence]);
         self.ahead.leave(sequence);
         self.pages.release(sequence);
         self.counts.reset(sequence);

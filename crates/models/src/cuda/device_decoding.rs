@@ -96,7 +96,7 @@ impl CudaEngine {
         // Tokens that were not fetched are dropped.
         self.ahead.steps.clear();
         batch.check(self.pages.sequences(), self.architecture.vocabulary)?;
-        self.saves.land(&batch.sequences).map_err(failed)?;
+        self.saves.wait_for_copies(&batch.sequences).map_err(failed)?;
         self.clear_stale(batch)?;
         // Allocate blocks for all tokens first: the GPU decodes them without the host.
         let before: Vec<usize> = batch.sequences.iter().map(|slot| self.pages.len(*slot)).collect();

@@ -117,7 +117,7 @@ impl SwapSpace {
     }
 
     /// Makes the stream wait for the copies to some slots.
-    pub(super) fn land(&mut self, slots: &[usize]) -> Result<(), OpError> {
+    pub(super) fn wait_for_copies(&mut self, slots: &[usize]) -> Result<(), OpError> {
         let mut landing = self.arriving.extract_if(.., |(slot, ..)| slots.contains(slot));
         landing.try_for_each(|(_, _, arrival)| arrival.join().map_err(device_error))
     }
