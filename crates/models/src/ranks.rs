@@ -204,7 +204,7 @@ impl Ranks {
     ///
     /// # Errors
     /// [`ModelError::Rank`] naming the one that has ended.
-    pub(crate) fn hand_out(&self, own: Vec<u8>) -> Result<Vec<u8>, ModelError> {
+    pub(crate) fn broadcast(&self, own: Vec<u8>) -> Result<Vec<u8>, ModelError> {
         let mut star = self.star();
         if self.place.rank > 0 {
             return star.answer();

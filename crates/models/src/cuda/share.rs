@@ -40,7 +40,7 @@ pub(super) fn join(
     let place = ranks.place();
     let version = nccl.version().map(u32::to_le_bytes).concat();
     let own = if place.rank == 0 { [&nccl.id()?[..], &version].concat() } else { Vec::new() };
-    let given = ranks.hand_out(own)?;
+    let given = ranks.broadcast(own)?;
     let Some((id, others)) = given.split_first_chunk::<NCCL_ID_BYTES>() else {
         return Err(ModelError::rank(0, "sent no NCCL id"));
     };
