@@ -172,7 +172,7 @@ impl Ranks {
         star.order = star.order.wrapping_add(1);
         // Orders contain numbers and strings, which always serialize.
         let text = serde_json::to_vec(order).unwrap_or_default();
-        star.tell_all(Kind::Order, &text)
+        star.send_all(Kind::Order, &text)
     }
 
     /// Waits for the next order.
@@ -197,7 +197,7 @@ impl Ranks {
 
     /// Reports to rank 0 that this rank cannot execute the order.
     fn refuse(&self, why: &ModelError) -> Result<(), ModelError> {
-        self.star().tell_all(Kind::Fault, why.to_string().as_bytes())
+        self.star().send_all(Kind::Fault, why.to_string().as_bytes())
     }
 
     /// Broadcasts bytes from rank 0 to all ranks.
@@ -209,7 +209,7 @@ impl Ranks {
         if self.place.rank > 0 {
             return star.answer();
         }
-        star.tell_all(Kind::Values, &own)?;
+        star.send_all(Kind::Values, &own)?;
         Ok(own)
     }
 
@@ -220,7 +220,7 @@ impl Ranks {
     pub(crate) fn sum(&self, values: &mut [f32]) -> Result<(), ModelError> {
         let mut star = self.star();
         if self.place.rank > 0 {
-            star.tell_all(Kind::Values, &bytes_of(values))?;
+            star.send_all(Kind::Values, &bytes_of(values))?;
             let sum = star.answer()?;
             return put(&sum, 0, values, |value, sum| *value = sum);
         }
@@ -228,7 +228,7 @@ impl Ranks {
             let part = star.part(rank)?;
             put(&part, rank, values, |value, part| *value += part)?;
         }
-        star.tell_all(Kind::Values, &bytes_of(values))
+        star.send_all(Kind::Values, &bytes_of(values))
     }
 }
 
@@ -240,7 +240,7 @@ impl Star {
     }
 
     /// Sends a frame on all connections.
-    fn tell_all(&mut self, kind: Kind, bytes: &[u8]) -> Result<(), ModelError> {
+    fn send_all(&mut self, kind: Kind, bytes: &[u8]) -> Result<(), ModelError> {
         let order = self.order;
         let sent = |line: &mut Line| line.write(kind, order, bytes);
         let failed = self.lines.iter_mut().map(sent).position(|sent| sent.is_err());

@@ -32,11 +32,11 @@ impl Ranks {
                     star.tell(next, &rows)?;
                     rows = star.part(next)?;
                 }
-                star.tell_all(Kind::Values, &rows)?;
+                star.send_all(Kind::Values, &rows)?;
                 rows
             }
             _ => {
-                star.tell_all(Kind::Values, &bytes_of(own))?;
+                star.send_all(Kind::Values, &bytes_of(own))?;
                 star.answer()?
             }
         };
