@@ -106,7 +106,7 @@ impl Ranks {
     /// [`ModelError::Rank`] when rank 0 is not reachable.
     pub fn join(at: SocketAddr, place: ShardRank, secret: &[u8]) -> Result<Self, ModelError> {
         let mut line = Line::new(TcpStream::connect(at).map_err(broken)?).map_err(broken)?;
-        line.greet(secret, place.rank as u32).map_err(broken)?;
+        line.identify(secret, place.rank as u32).map_err(broken)?;
         let ended = Box::new(|_, _| None);
         let star = Star { rank: place.rank, lines: vec![line], order: 0, next: None, ended };
         Ok(Self { place, star: Arc::new(Mutex::new(star)) })

@@ -44,7 +44,7 @@ impl Line {
     }
 
     /// Identifies this process to rank 0.
-    pub(super) fn greet(&mut self, secret: &[u8], rank: u32) -> Result<()> {
+    pub(super) fn identify(&mut self, secret: &[u8], rank: u32) -> Result<()> {
         self.write(Kind::Order, rank, secret)
     }
 

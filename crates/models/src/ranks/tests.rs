@@ -19,7 +19,7 @@ fn laid<T: Send + 'static>(
     };
     // A connection without the secret is not a rank.
     let mut stranger = Line::new(TcpStream::connect(at).unwrap()).unwrap();
-    stranger.greet(b"wore", 1).unwrap();
+    stranger.identify(b"wore", 1).unwrap();
     let others = (1..ranks).map(join).collect();
     let within = Duration::from_secs(30);
     (Ranks::lead(&listener, ranks, SECRET, within, ended).unwrap(), others)
