@@ -76,7 +76,7 @@ impl Ranks {
             let rank = missing + 1;
             if let Ok((stream, _)) = listener.accept() {
                 // Connections without the secret are ignored.
-                let place = |line: &mut Line| Some(line.welcome(secret).ok()? as usize);
+                let place = |line: &mut Line| Some(line.read_rank(secret).ok()? as usize);
                 let line = Line::new(stream).ok();
                 let joined = line.and_then(|mut line| Some((place(&mut line)?, line)));
                 if let Some((rank, line)) = joined

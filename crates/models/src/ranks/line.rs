@@ -52,7 +52,7 @@ impl Line {
     ///
     /// # Errors
     /// When the secret is wrong.
-    pub(super) fn welcome(&mut self, secret: &[u8]) -> Result<u32> {
+    pub(super) fn read_rank(&mut self, secret: &[u8]) -> Result<u32> {
         self.0.set_read_timeout(Some(GREETING))?;
         let mut head = [0; HEAD];
         self.0.read_exact(&mut head)?;
