@@ -150,7 +150,7 @@ impl Scheduler<'_> {
         if live.arriving {
             return start;
         }
-        live.lose_slot();
+        live.release_slot();
         Start::FirstToken
     }
 
@@ -222,7 +222,7 @@ impl Scheduler<'_> {
     /// Puts a request that lost its slot back into the queue.
     pub(super) fn requeue(&mut self, mut live: ActiveRequest, events: &mut Vec<SchedulerEvent>) {
         self.free(live.slot);
-        live.lose_slot();
+        live.release_slot();
         events.push(SchedulerEvent::Preempted { request: live.id, saved: live.saved.is_some() });
         let older = self.waiting.partition_point(|other| other.id < live.id);
         self.waiting.insert(older, live);

@@ -38,7 +38,7 @@ impl Scheduler<'_> {
         if let Some(mut live) = self.waiting.remove(at) {
             live.slot = slot;
             if live.saved.is_some() && !self.restore_request(&mut live) {
-                live.lose_slot();
+                live.release_slot();
             }
             self.running.push(live);
         }

@@ -239,7 +239,7 @@ impl ActiveRequest {
     }
 
     /// Releases its slot. Without a copy on the host all of its tokens are unread again.
-    pub(super) fn lose_slot(&mut self) {
+    pub(super) fn release_slot(&mut self) {
         (self.new, self.arriving) = (false, false);
         if self.saved.is_none() {
             (self.read, self.reused) = (0, 0);
