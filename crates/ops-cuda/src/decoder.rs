@@ -64,7 +64,7 @@ pub fn bundled() -> Vec<KernelSource> {
             ranks::join_many_source(DType::F32, arch.clone()),
             ranks::join_many_source(DType::Bf16, arch.clone()),
             sequence_parallel::join_source(arch.clone()),
-            sequence_parallel::meet_source(arch.clone()),
+            sequence_parallel::wait_source(arch.clone()),
             sequence_parallel::narrow_source(arch.clone()),
             states::source(arch.clone()),
             ranks::gather_source(arch),

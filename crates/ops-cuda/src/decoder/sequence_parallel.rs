@@ -22,7 +22,7 @@ pub(super) fn join_source(arch: GpuArch) -> KernelSource {
     KernelSource::new("decoder_join_own", JOIN, arch).define("DTYPE", DType::Bf16)
 }
 
-pub(super) fn meet_source(arch: GpuArch) -> KernelSource {
+pub(super) fn wait_source(arch: GpuArch) -> KernelSource {
     KernelSource::new("decoder_meet", MEET, arch)
 }
 
@@ -170,7 +170,7 @@ pub fn join_own(device: &Device, call: &OwnedRowReduction<'_>) -> Result<Planned
 pub fn meet(device: &Device, mark: &Mark) -> Result<PlannedLaunches, OpError> {
     let args = Met { mark: &mark.of, turn: mark.turn.cast_signed() };
     let shape = Launch::new([1, 1, 1], 32, 0);
-    launch(device, meet_source, (shape, args.into()), &[&mark.of])
+    launch(device, wait_source, (shape, args.into()), &[&mark.of])
 }
 
 /// Plans the conversion of `count` values, a multiple of 8, from f32 to bf16.
