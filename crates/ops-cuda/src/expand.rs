@@ -72,7 +72,7 @@ impl Expand<'_> {
             factor_bits: self.factor_bits,
         };
         let blocks = elements.div_ceil(OF_BLOCK) as u32;
-        planner.launch_ahead(kernel, Launch::new([blocks, 1, 1], 256, 0), args);
+        planner.launch_auxiliary(kernel, Launch::new([blocks, 1, 1], 256, 0), args);
         Ok(o)
     }
 }

@@ -368,7 +368,7 @@ impl<'a> Planner<'a> {
     /// kernel. The variant is responsible for that.
     pub fn launch(&mut self, kernel: Kernel, launch: Launch, args: impl Into<Args>) {
         if self.steps.iter().any(|step| step.name == self.kernel) {
-            self.launch_ahead(kernel, launch, args);
+            self.launch_auxiliary(kernel, launch, args);
         } else {
             let (name, args) = (self.kernel.to_owned(), args.into());
             self.steps.push(Step { name, kernel, launch, args });
@@ -377,7 +377,7 @@ impl<'a> Planner<'a> {
 
     /// Adds a prologue or epilogue launch. Its counter has the function's name appended, so that the variant's own
     /// name counts only its main kernel. Otherwise as [`Planner::launch`].
-    pub fn launch_ahead(&mut self, kernel: Kernel, launch: Launch, args: impl Into<Args>) {
+    pub fn launch_auxiliary(&mut self, kernel: Kernel, launch: Launch, args: impl Into<Args>) {
         let (name, args) = (format!("{}.{}", self.kernel, kernel.name()), args.into());
         self.steps.push(Step { name, kernel, launch, args });
     }

@@ -365,7 +365,7 @@ fn plan(problem: &LinearProblem, planner: &mut Planner<'_>) -> Result<(), Device
             let sharing = if normed { 1 } else { segments.div_ceil(warps) };
             let launch = Launch::new([tokens as u32, sharing as u32, 1], 32 * warps as u32, 0);
             let launch = planner.overlapping(launch);
-            planner.launch_ahead(kernel, launch, args);
+            planner.launch_auxiliary(kernel, launch, args);
         }
         let args = LinearDirect {
             x: ready.as_deref().unwrap_or(&x),

@@ -207,7 +207,7 @@ pub(super) fn in_storage(
         let kernel = planner.kernel(&source.define("DTYPE", problem.dtype))?;
         let args = LinearRound { x: &x, o: &ready, count: elements as i64 };
         let blocks = elements.div_ceil(ROUNDED) as u32;
-        planner.launch_ahead(kernel, Launch::new([blocks, 1, 1], 256, 0), args);
+        planner.launch_auxiliary(kernel, Launch::new([blocks, 1, 1], 256, 0), args);
     }
     Ok(ready)
 }

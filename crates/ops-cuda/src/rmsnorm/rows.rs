@@ -217,7 +217,7 @@ pub(crate) fn plan_ahead(
 ) -> Result<(), DeviceError> {
     let kernel = planner.kernel(&source(form, planner.arch()))?;
     let launch = planner.overlapping(form.launch(rows.count));
-    planner.launch_ahead(kernel, launch, rows.args(form.channels, o)?);
+    planner.launch_auxiliary(kernel, launch, rows.args(form.channels, o)?);
     Ok(())
 }
 
