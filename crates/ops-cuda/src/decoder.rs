@@ -89,11 +89,11 @@ fn launch(
 ) -> Result<PlannedLaunches, OpError> {
     // Each of these kernels waits for the preceding one (`wait_for_previous`).
     let overlaps = matches!(gpu(device), Ok((.., true)));
-    launch_apart(device, source, (Launch { overlaps, ..shape }, args), held)
+    launch_without_pdl(device, source, (Launch { overlaps, ..shape }, args), held)
 }
 
 /// Plans one launch without PDL, for use after kernels of another library, which do not trigger dependent launches.
-fn launch_apart(
+fn launch_without_pdl(
     device: &Device,
     source: impl FnOnce(GpuArch) -> KernelSource,
     (shape, args): (Launch, Args),

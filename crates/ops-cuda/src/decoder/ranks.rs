@@ -1,7 +1,7 @@
 //! Kernels around the all-reduces of tensor parallelism: RMSNorm over sharded rows, all-reduce fused with the residual add, and the
 //! gather of logits. The contracts are in `spread.cu`, `join.cu`, `join_peers.cu`, `join_many.cu` and `gather.cu`.
 
-use super::{NAME, THREADS, holds, int, launch, launch_apart};
+use super::{NAME, THREADS, holds, int, launch, launch_without_pdl};
 use crate::{PlannedLaunches, arguments, source};
 use device::Device;
 use device::cuda::{Buffer, DeviceError, GpuArch, KernelSource, Launch, Part};
@@ -176,7 +176,7 @@ pub fn join(device: &Device, call: &ResidualSum<'_>) -> Result<PlannedLaunches, 
     multiple(call.hidden, 4)?;
     let squares = call.squares().map(|of| &**of);
     let args = Joined { added: call.added, squares, x: call.x, onto: call.onto(DType::F32)? };
-    launch_apart(device, join_source, (call.grid(), args.into()), &call.held())
+    launch_without_pdl(device, join_source, (call.grid(), args.into()), &call.held())
 }
 
 /// Maximum number of ranks that write to each other's memory.
@@ -396,7 +396,12 @@ pub fn gather(
     let most = whole.div_ceil(ranks);
     let args = Gathered { from, to, room: int(room)?, whole: int(whole)? };
     let grid = [rows as u32, ranks as u32, most.div_ceil(BLOCK) as u32];
-    launch_apart(device, gather_source, (Launch::new(grid, THREADS, 0), args.into()), &[from, to])
+    launch_without_pdl(
+        device,
+        gather_source,
+        (Launch::new(grid, THREADS, 0), args.into()),
+        &[from, to],
+    )
 }
 
 fn multiple(width: usize, of: usize) -> Result<(), OpError> {
