@@ -112,7 +112,7 @@ impl PersistentStage {
         if let Some(weights) = self.requirements.kernel_of_weights() {
             planner.kernel(&weights.source(planner.arch()))?;
         }
-        Ok(Self { held: planner.into_held(), ..self })
+        Ok(Self { held: planner.into_operands(), ..self })
     }
 
     /// Whether one kernel can run this stage and all of the others.

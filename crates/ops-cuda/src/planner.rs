@@ -388,7 +388,7 @@ impl<'a> Planner<'a> {
     }
 
     /// Every input and output, for records that point to them.
-    pub(crate) fn into_held(mut self) -> Vec<Arc<Buffer>> {
+    pub(crate) fn into_operands(mut self) -> Vec<Arc<Buffer>> {
         let outputs = std::mem::take(&mut self.outputs);
         self.inputs().into_iter().chain(outputs.into_iter().map(|output| output.buffer)).collect()
     }
