@@ -2,7 +2,7 @@
 //! such models use, and by NCCL.
 
 use super::collectives::{Ranks, of_all};
-use super::values::{piled, small, sum};
+use super::values::{accumulated, small, sum};
 use super::{FabricPlan, Gpu, SAMPLES, left, median, millis};
 use crate::PlannedLaunches;
 use crate::decoder::{Inboxes, PEERS, ResidualSum, join_peers};
@@ -88,7 +88,7 @@ pub(super) fn by_kernel(
     let millis = replayed(cudas.zip(graphs.iter().map(|(graph, ..)| graph)))?;
     let times = SUMS * (1 + SAMPLES);
     // Each run adds to the previous result, so all of them count.
-    let wanted = |at: usize| piled(times, count, at).to_bits();
+    let wanted = |at: usize| accumulated(times, count, at).to_bits();
     let mut wrong = 0;
     for (gpu, own) in gpus.iter().zip(&sums) {
         let mut got = vec![0xff; BYTES as usize];

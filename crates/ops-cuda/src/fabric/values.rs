@@ -31,7 +31,7 @@ pub(super) fn small(rank: usize, at: usize) -> f32 {
 }
 
 /// The result of accumulating `times` sums over all ranks.
-pub(super) fn piled(times: usize, ranks: usize, at: usize) -> f32 {
+pub(super) fn accumulated(times: usize, ranks: usize, at: usize) -> f32 {
     ((at % SMALL_PERIOD + 1) * times * ranks * (ranks + 1) / 2) as f32
 }
 
@@ -84,7 +84,7 @@ mod tests {
             }
         }
         let added: f64 = (0..8).map(|rank| 1200.0 * f64::from(small(rank, 30))).sum();
-        assert_eq!(added, f64::from(piled(1200, 8, 30)));
+        assert_eq!(added, f64::from(accumulated(1200, 8, 30)));
         assert!(added < f64::from(1 << 24));
         assert!((0..100_000).all(|at| !f32::from_bits(word(7, at)).is_nan()));
         // Data from a wrong offset, by a power of two, is detected.
