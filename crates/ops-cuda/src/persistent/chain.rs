@@ -125,7 +125,8 @@ fn linked(stages: &[PersistentStage], packets: impl Fn(usize) -> u64) -> Vec<Vec
     let mut launches: Vec<Launched> = Vec::new();
     for PersistentStage { records, .. } in stages {
         let count = launches.last().map_or(0, Launched::count);
-        let joins = |last: &mut Launched| last.takes_in(records) || last.takes(records, &packets);
+        let joins =
+            |last: &mut Launched| last.fuse_router(records) || last.takes(records, &packets);
         if !launches.last_mut().is_some_and(joins) {
             launches.push(Launched::new(records, count, &packets));
         }

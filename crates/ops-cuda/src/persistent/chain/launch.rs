@@ -59,10 +59,10 @@ impl Launched {
     }
 
     /// Fuses a router into the preceding norm; returns whether that is possible.
-    pub(super) fn takes_in(&mut self, records: &[Record]) -> bool {
+    pub(super) fn fuse_router(&mut self, records: &[Record]) -> bool {
         let [router] = records else { return false };
         self.is_clear(router, self.read)
-            && self.records.last_mut().is_some_and(|norm| norm.takes_in(router))
+            && self.records.last_mut().is_some_and(|norm| norm.fuse_router(router))
     }
 
     /// Appends these records; returns whether that is possible.

@@ -168,7 +168,7 @@ impl Record {
     }
 
     /// Fuses a router into the norm that computes its x; returns whether that is possible.
-    pub(super) fn takes_in(&mut self, router: &Self) -> bool {
+    pub(super) fn fuse_router(&mut self, router: &Self) -> bool {
         let both = [&*self, router].iter().all(|of| of.kind == Kind::Norm);
         let fits = both
             && self.normalises()
