@@ -116,7 +116,7 @@ impl PersistentStage {
     }
 
     /// Whether one kernel can run this stage and all of the others.
-    pub fn goes_with(&self, others: &[Self]) -> bool {
+    pub fn can_share_kernel(&self, others: &[Self]) -> bool {
         KernelRequirements::of_all(others.iter().chain([self]).map(|stage| stage.requirements))
             .is_some()
     }

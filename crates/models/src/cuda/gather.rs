@@ -45,7 +45,7 @@ impl StepLaunches {
         let Some(stage) = stage else {
             return self.push(Piece::Alone(planned), (device, stream));
         };
-        if !stage.goes_with(&self.stages) {
+        if !stage.can_share_kernel(&self.stages) {
             self.close((device, stream))?;
         }
         self.stages.push(stage);

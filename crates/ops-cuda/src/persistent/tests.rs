@@ -173,19 +173,19 @@ fn a_kernel_runs_stages_of_one_weight_type_and_stages_without_weights() {
         (&tiny, &linear(of(DType::E4m3), 3), true),
         (&e4m3, &linear(of(DType::E4m3), 2), true),
     ] {
-        assert_eq!(one.goes_with(std::slice::from_ref(other)), expect, "{one:?} {other:?}");
-        assert_eq!(other.goes_with(std::slice::from_ref(one)), expect);
+        assert_eq!(one.can_share_kernel(std::slice::from_ref(other)), expect, "{one:?} {other:?}");
+        assert_eq!(other.can_share_kernel(std::slice::from_ref(one)), expect);
     }
     // Each runs with the scan, but two of them do not run together.
     let wide = linear(of(DType::E4m3), 2);
-    assert!(wide.goes_with(&[scan.clone(), e4m3.clone()]));
-    assert!(!wide.goes_with(&[scan.clone(), e4m3, tiny]));
-    assert!(scan.goes_with(&[]));
+    assert!(wide.can_share_kernel(&[scan.clone(), e4m3.clone()]));
+    assert!(!wide.can_share_kernel(&[scan.clone(), e4m3, tiny]));
+    assert!(scan.can_share_kernel(&[]));
     // Only kernels with experts have norms, and experts have one type of weights.
     let kimi = experts(six(of(DType::E4m3)), Some(Experts::of_stream(2304)));
-    assert!(kimi.goes_with(&[stream(2304)]));
-    assert!(!kimi.goes_with(&[stream(1536)]));
-    assert!(!kimi.goes_with(&[linear(six(of(DType::E4m3)), 0)]));
-    assert!(!stream(2304).goes_with(&[linear(six(of(DType::E4m3)), 0)]));
-    assert!(stream(1536).goes_with(&[linear(six(of(DType::E4m3)), 0)]));
+    assert!(kimi.can_share_kernel(&[stream(2304)]));
+    assert!(!kimi.can_share_kernel(&[stream(1536)]));
+    assert!(!kimi.can_share_kernel(&[linear(six(of(DType::E4m3)), 0)]));
+    assert!(!stream(2304).can_share_kernel(&[linear(six(of(DType::E4m3)), 0)]));
+    assert!(stream(1536).can_share_kernel(&[linear(six(of(DType::E4m3)), 0)]));
 }
