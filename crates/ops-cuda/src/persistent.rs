@@ -61,7 +61,7 @@ pub struct StagePlanner<P: 'static> {
     /// Plans the stage of a call that has one.
     pub(crate) plan: fn(&P, &mut Planner<'_>) -> Result<PersistentStage, DeviceError>,
     /// Outputs that the stage does not write: a call with a tensor for one has no stage.
-    pub(crate) leaves_out: &'static [&'static str],
+    pub(crate) skipped_outputs: &'static [&'static str],
 }
 
 /// A call as a stage of a persistent kernel, over the tensors it was planned for.

@@ -34,7 +34,7 @@ pub fn plan_stage<C: Typed>(
     }
     let wanted = problem.outputs();
     for name in wanted.iter().map(|spec| spec.name) {
-        match (given.outputs.get(name).is_some(), of.leaves_out().contains(&name)) {
+        match (given.outputs.get(name).is_some(), of.skipped_outputs().contains(&name)) {
             (false, false) => return Ok(Err(format!("needs a tensor that `{name}` goes to"))),
             (true, true) => return Ok(Err(format!("makes no `{name}`"))),
             _ => {}

@@ -59,7 +59,7 @@ pub(crate) trait PlanStage {
         planner: &mut Planner<'_>,
     ) -> Result<PersistentStage, DeviceError>;
     /// Outputs that a stage does not write.
-    fn leaves_out(&self) -> &'static [&'static str];
+    fn skipped_outputs(&self) -> &'static [&'static str];
 }
 
 impl<P: Problem> PlanStage for StagePlanner<P> {
@@ -75,8 +75,8 @@ impl<P: Problem> PlanStage for StagePlanner<P> {
         (self.plan)(problem_of(problem), planner)
     }
 
-    fn leaves_out(&self) -> &'static [&'static str] {
-        self.leaves_out
+    fn skipped_outputs(&self) -> &'static [&'static str] {
+        self.skipped_outputs
     }
 }
 

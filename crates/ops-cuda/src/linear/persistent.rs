@@ -19,7 +19,7 @@ pub(super) const VARIANT: CudaVariant<LinearProblem> =
     CudaVariant { name: "persistent", why_not, plan };
 
 pub(super) const STAGE_PLANNER: StagePlanner<LinearProblem> =
-    StagePlanner { why_not, plan: plan_stage, leaves_out: &[] };
+    StagePlanner { why_not, plan: plan_stage, skipped_outputs: &[] };
 
 /// The kernels for such weights and such an x.
 fn weights(problem: &LinearProblem) -> Option<Weights> {

@@ -15,7 +15,7 @@ pub(super) const VARIANT: CudaVariant<MoeProblem> =
     CudaVariant { name: "persistent", why_not, plan };
 
 pub(super) const STAGE_PLANNER: StagePlanner<MoeProblem> =
-    StagePlanner { why_not, plan: plan_stage, leaves_out: &["chosen", "weights"] };
+    StagePlanner { why_not, plan: plan_stage, skipped_outputs: &["chosen", "weights"] };
 
 /// Pairs of a tile of the list that the router launch writes; no kernel reads that list.
 const TILE: usize = 8;

@@ -11,7 +11,7 @@ pub(super) const VARIANT: CudaVariant<RmsNormProblem> =
     CudaVariant { name: "persistent", why_not, plan };
 
 pub(super) const STAGE_PLANNER: StagePlanner<RmsNormProblem> =
-    StagePlanner { why_not, plan: plan_stage, leaves_out: &[] };
+    StagePlanner { why_not, plan: plan_stage, skipped_outputs: &[] };
 
 fn why_not(problem: &RmsNormProblem, here: &CudaCapabilities) -> Option<String> {
     if let Some(reason) = persistent::unfit(here) {

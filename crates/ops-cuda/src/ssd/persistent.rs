@@ -14,7 +14,7 @@ pub(super) const VARIANT: CudaVariant<SsdProblem> =
     CudaVariant { name: "persistent", why_not, plan };
 
 pub(super) const STAGE_PLANNER: StagePlanner<SsdProblem> =
-    StagePlanner { why_not, plan: plan_stage, leaves_out: &[] };
+    StagePlanner { why_not, plan: plan_stage, skipped_outputs: &[] };
 
 /// Rows of a state that a warp takes at once.
 const ROWS: usize = 4;
