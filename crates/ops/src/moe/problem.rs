@@ -415,13 +415,13 @@ impl MoeProblem {
             experts_read: 0,
             pairs_held: 0,
         };
-        (problem.experts_read, problem.pairs_held) = held_and_read(&problem, inputs);
+        (problem.experts_read, problem.pairs_held) = count_held_and_read(&problem, inputs);
         Ok(problem)
     }
 }
 
 /// [`MoeProblem::experts_read`] and [`MoeProblem::pairs_held`].
-fn held_and_read(problem: &MoeProblem, inputs: Inputs<'_>) -> (usize, usize) {
+fn count_held_and_read(problem: &MoeProblem, inputs: Inputs<'_>) -> (usize, usize) {
     if inputs.tensor("logits").buffer().is_some() {
         let pairs = problem.tokens * problem.of_token().min(problem.held);
         return (problem.held.min(pairs), pairs);
