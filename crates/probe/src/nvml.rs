@@ -10,7 +10,7 @@ mod health;
 #[cfg(target_os = "linux")]
 mod watch;
 #[cfg(target_os = "linux")]
-pub use ask::{tell, tell_moment};
+pub use ask::{tell, write_moment};
 pub use health::{GpuPair, Health};
 #[cfg(target_os = "linux")]
 pub use watch::watch;
@@ -21,7 +21,7 @@ pub fn tell(_source: &crate::Source, _out: &mut impl std::io::Write) {}
 
 /// As [`tell`].
 #[cfg(not(target_os = "linux"))]
-pub fn tell_moment(_source: &crate::Source, _out: &mut impl std::io::Write) {}
+pub fn write_moment(_source: &crate::Source, _out: &mut impl std::io::Write) {}
 
 /// As [`tell`].
 #[cfg(not(target_os = "linux"))]

@@ -104,7 +104,7 @@ impl Source {
     }
 
     /// Queries NVML through a program that calls [`nvml::tell`], or with the additional argument `--moment`
-    /// [`nvml::tell_moment`]: a call that hangs or crashes then affects only that program. Without it NVML is called in
+    /// [`nvml::write_moment`]: a call that hangs or crashes then affects only that program. Without it NVML is called in
     /// this process, without a time limit.
     #[must_use]
     pub fn with_nvml_helper(mut self, program: PathBuf, arguments: &[&str]) -> Self {
@@ -323,9 +323,9 @@ impl Source {
         self.asked_nvml(nvml::tell, None)
     }
 
-    /// NVML's current state ([`nvml::tell_moment`]).
+    /// NVML's current state ([`nvml::write_moment`]).
     pub(crate) fn ask_nvml_moment(&self) -> Nvml {
-        self.asked_nvml(nvml::tell_moment, Some(MOMENT))
+        self.asked_nvml(nvml::write_moment, Some(MOMENT))
     }
 
     fn asked_nvml(&self, tell: fn(&Self, &mut Vec<u8>), more: Option<&str>) -> Nvml {

@@ -17,7 +17,7 @@ const EVERY: Duration = Duration::from_millis(500);
 pub(super) fn run(arguments: &AskNvml) -> anyhow::Result<Outcome> {
     match arguments.every {
         None if arguments.moment => {
-            nvml::tell_moment(&Source::live(), &mut std::io::stdout().lock());
+            nvml::write_moment(&Source::live(), &mut std::io::stdout().lock());
         }
         None => nvml::tell(&Source::live(), &mut std::io::stdout().lock()),
         // If writing fails, the reader has closed the pipe.

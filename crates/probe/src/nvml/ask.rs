@@ -22,7 +22,7 @@ pub fn tell(source: &Source, out: &mut impl Write) {
 
 /// As [`tell`], only for values that change while programs run: each GPU's processes, clocks and temperature. Links,
 /// memory errors and pairs need many calls, and every process of a check queries NVML.
-pub fn tell_moment(source: &Source, out: &mut impl Write) {
+pub fn write_moment(source: &Source, out: &mut impl Write) {
     NvmlWriter { out }.tell(source, |teller, nvml| {
         teller.devices(nvml, |teller, device, of| {
             teller.processes(device, of);
