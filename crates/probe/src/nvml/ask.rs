@@ -32,7 +32,7 @@ pub fn write_moment(source: &Source, out: &mut impl Write) {
 }
 
 /// NVML's names of the reasons for reduced clocks; idleness is not counted.
-pub(super) fn held_down(reasons: ThrottleReasons) -> Vec<String> {
+pub(super) fn throttle_reasons(reasons: ThrottleReasons) -> Vec<String> {
     let names = (reasons - ThrottleReasons::GPU_IDLE).iter_names();
     names.map(|(name, _)| name.to_owned()).collect()
 }
@@ -151,7 +151,7 @@ impl<W: Write> NvmlWriter<'_, W> {
         self.fact("celsius", device.temperature(TemperatureSensor::Gpu).ok());
         self.key("asking", &format!("nvmlDeviceGetCurrentClocksThrottleReasons{of}"));
         let reasons = device.current_throttle_reasons().ok();
-        self.fact("held_down_by", reasons.map(|reasons| held_down(reasons).join(" ")));
+        self.fact("held_down_by", reasons.map(|reasons| throttle_reasons(reasons).join(" ")));
     }
 
     /// Compute and graphics processes; one that is both is in both lists and counts its memory once.

@@ -1,6 +1,6 @@
 //! Samples the state of GPUs under load.
 
-use super::ask::held_down;
+use super::ask::throttle_reasons;
 use crate::Source;
 use facts::LoadState;
 use nvml_wrapper::enum_wrappers::device::{Clock, TemperatureSensor};
@@ -30,7 +30,7 @@ pub fn watch(source: &Source, every: Duration, mut told: impl FnMut(&[(u32, Load
                 watts: device.power_usage().ok().map(|milliwatts| f64::from(milliwatts) / 1e3),
                 sm_mhz: device.clock_info(Clock::SM).ok(),
                 celsius: device.temperature(TemperatureSensor::Gpu).ok(),
-                held_down_by: reasons.map(held_down).unwrap_or_default(),
+                held_down_by: reasons.map(throttle_reasons).unwrap_or_default(),
             };
             (*index, state)
         };
