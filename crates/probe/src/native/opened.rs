@@ -223,7 +223,7 @@ fn is_caught(text: &str, at: usize) -> bool {
 /// Whether an offset assigns to a variable (`path = find_library()`) that later lines first pass to a function within a
 /// `try` that catches everything (as onnxruntime registers its CUDA provider): the function found a library, and
 /// opening it may fail.
-fn is_used_with_care(text: &str, at: usize) -> bool {
+fn is_checked_before_use(text: &str, at: usize) -> bool {
     let begin = text[..at].rfind('\n').map_or(0, |end| end + 1);
     let Some(variable) = text[begin..at].trim().strip_suffix('=').map(str::trim_end) else {
         return false;
@@ -286,7 +286,7 @@ fn is_called<'a>(texts: &'a [String], function: &'a str, seen: &mut BTreeSet<&'a
                 && !defines
                 && text[at + function.len()..].starts_with('(')
                 && !is_caught(text, *at)
-                && !is_used_with_care(text, *at)
+                && !is_checked_before_use(text, *at)
         });
         let outer: Vec<Option<&str>> = calls.map(|at| function_around(text, at)).collect();
         outer.into_iter().any(|outer| outer.is_none_or(|outer| is_called(texts, outer, seen)))
