@@ -70,7 +70,7 @@ pub(super) fn run(
         let file = files.file(line);
         let how = file.compare(line, verify || alike(line)).or_else(|| {
             let written = lists[list].written.filter(|_| !verify)?;
-            file.spoiled(line, written, &read)
+            file.python_damage(line, written, &read)
         })?;
         let agrees = |rival: &Line<'_>| {
             rival.digest != line.digest && file.compare(rival, verify || alike(rival)).is_none()
@@ -192,7 +192,12 @@ impl File<'_> {
     }
 
     /// The damage in a Python file of the right size, if there is a reason to read it.
-    fn spoiled(&self, line: &Line<'_>, written: i64, read: &AtomicUsize) -> Option<Alteration> {
+    fn python_damage(
+        &self,
+        line: &Line<'_>,
+        written: i64,
+        read: &AtomicUsize,
+    ) -> Option<Alteration> {
         if !line.path.ends_with(".py") || line.bytes.is_none_or(|bytes| bytes == 0) {
             return None;
         }
