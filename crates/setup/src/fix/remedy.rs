@@ -67,7 +67,7 @@ impl Remedy {
         for required_changes in wishes {
             let title =
                 |by: usize| format!("it is checked again after `{}` is fixed", findings[by].rule);
-            match torch_by.or_else(|| remedy.rival(&required_changes)) {
+            match torch_by.or_else(|| remedy.conflicting_finding(&required_changes)) {
                 Some(by) => remedy.left.push((required_changes.finding, title(by))),
                 None => {
                     torch_by = required_changes.changes_torch.then_some(required_changes.finding);
@@ -87,7 +87,7 @@ impl Remedy {
     }
 
     /// The finding that requires the same package in another version or from another source.
-    fn rival(&self, required_changes: &RequiredChanges) -> Option<usize> {
+    fn conflicting_finding(&self, required_changes: &RequiredChanges) -> Option<usize> {
         required_changes.installs.iter().find_map(|(install, _)| {
             self.sets.iter().find_map(|set| {
                 let differs = install.specs.iter().any(|spec| {
