@@ -105,7 +105,7 @@ pub fn apply(
     };
     let mut steps = Steps::new(progress);
     let made = match applied(&places, &work.plan_sha256, options.repair) {
-        Some(packages) => work.look_at(packages, &mut journal, &mut steps),
+        Some(packages) => work.verify_files(packages, &mut journal, &mut steps),
         None if options.repair => Err(repair::not_ours(&places.venv)),
         None => work.mend(&mut steps).and_then(|()| work.replace(&mut journal, &mut steps)),
     };
@@ -182,7 +182,7 @@ impl Work<'_> {
     }
 
     /// Verifies the files of an environment whose names and versions match the plan.
-    fn look_at(
+    fn verify_files(
         &self,
         packages: Vec<AppliedPackage>,
         journal: &mut Journal,
