@@ -150,7 +150,7 @@ pub fn is_applied(plan: &InstallPlan, venv: &Path) -> bool {
 fn applied(places: &ApplyPaths, plan_sha256: &str, some: bool) -> Option<Vec<AppliedPackage>> {
     let report = switch::record(&places.venv)?.report;
     let holds = match some {
-        true => environment::holds_no_other(&places.venv, &report.packages),
+        true => environment::has_only(&places.venv, &report.packages),
         false => environment::holds(&places.venv, &report.packages),
     };
     let whole = report.plan_sha256 == plan_sha256
