@@ -18,11 +18,11 @@ pub(crate) type KnownReferences = Vec<(Vec<Tensor>, Reference)>;
 
 impl<'a> References<'a> {
     pub(crate) fn of(call: &'a Call<'a>) -> Self {
-        Self::knowing(call, Vec::new())
+        Self::with_known(call, Vec::new())
     }
 
     /// References of a call, some of which are known already.
-    pub(crate) fn knowing(call: &'a Call<'a>, known: KnownReferences) -> Self {
+    pub(crate) fn with_known(call: &'a Call<'a>, known: KnownReferences) -> Self {
         Self { call, known }
     }
 

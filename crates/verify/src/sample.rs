@@ -122,7 +122,7 @@ impl<'a> SampledCall<'a> {
         let part = op
             .bind(part_inputs, settings)
             .map_err(|error| format!("the sample does not bind: {error}"))?;
-        let mut references = References::knowing(&part, known);
+        let mut references = References::with_known(&part, known);
         let reference = references.given(&part_outputs);
         let known = references.into_known();
         let judgement = reference.map(|wanted| against_only(&part, &part_outputs, &wanted, only));
