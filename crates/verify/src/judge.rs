@@ -139,7 +139,7 @@ pub(crate) fn judge_with<'a>(
         Err(error) => return (Judgement::fail(error.to_string(), 0, 0.0), None),
     };
     let ran = run(execution.as_mut(), device);
-    if let Some(judgement) = unbelievable(&ran, execution.kernel()) {
+    if let Some(judgement) = implausible_run(&ran, execution.kernel()) {
         return (judgement, None);
     }
     let judgement = match execution.outputs() {
@@ -159,7 +159,7 @@ pub(crate) fn judge_with<'a>(
 }
 
 /// The failure of a run whose outputs need not be compared.
-pub(crate) fn unbelievable(ran: &RunResult, kernel: &str) -> Option<Judgement> {
+pub(crate) fn implausible_run(ran: &RunResult, kernel: &str) -> Option<Judgement> {
     let reason = match &ran.broke {
         Some(how) => format!("the kernel broke: {how}"),
         None if ran.launches == 0 => format!("no launch of {kernel} was counted"),

@@ -1,6 +1,6 @@
 //! Properties of several runs: identical bits, and continuation from a returned state.
 
-use crate::judge::{Judgement, against, run, unbelievable};
+use crate::judge::{Judgement, against, implausible_run, run};
 use crate::layout::{Axis, layout};
 use crate::references::References;
 use crate::{Property, bits};
@@ -61,7 +61,7 @@ impl Runs {
         let ran = run(execution.as_mut(), device);
         self.launches += ran.launches;
         self.millis += ran.millis;
-        match unbelievable(&ran, execution.kernel()) {
+        match implausible_run(&ran, execution.kernel()) {
             Some(judgement) => Err(Box::new(judgement)),
             None => match execution.outputs() {
                 Ok(outputs) => Ok(outputs.clone()),

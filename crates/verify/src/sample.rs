@@ -4,7 +4,7 @@
 //! the variant runs on the whole inputs, and one random (sequence, head) part of its outputs is compared with the
 //! reference of that part. Attention rows are independent too: there only the last query tokens are recomputed.
 
-use crate::judge::{Judgement, against_only, run, unbelievable};
+use crate::judge::{Judgement, against_only, implausible_run, run};
 use crate::layout::{Axis, Layout, layout};
 use crate::references::{KnownReferences, References};
 use crate::{TensorRng, Verified};
@@ -155,7 +155,7 @@ pub(crate) fn admit<'a>(
     drawn.part()?;
     let mut execution = call.prepare(device, variant).map_err(|error| error.to_string())?;
     let ran = run(execution.as_mut(), device);
-    if let Some(judgement) = unbelievable(&ran, execution.kernel()) {
+    if let Some(judgement) = implausible_run(&ran, execution.kernel()) {
         return Err(judgement.reason);
     }
     let outputs = execution.outputs().map_err(|error| error.to_string())?;
