@@ -39,7 +39,7 @@ impl Place {
     }
 
     /// Empties uv's cache if the disk has too little space for another environment; fails if that is not enough.
-    pub(super) fn make_space(&self) -> anyhow::Result<()> {
+    pub(super) fn free_space(&self) -> anyhow::Result<()> {
         let free = || -> anyhow::Result<u64> {
             let text = output(
                 Command::new("df")
