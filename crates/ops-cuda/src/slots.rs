@@ -29,7 +29,7 @@ pub(super) fn bundled() -> Vec<KernelSource> {
 ///
 /// # Errors
 /// As [`Planner::kernel`].
-pub(crate) fn hand_on(
+pub(crate) fn plan_unused_slots(
     planner: &mut Planner<'_>,
     slots: &StateSlots,
     sequences: usize,

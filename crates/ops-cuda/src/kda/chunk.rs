@@ -197,7 +197,7 @@ fn plan(problem: &KdaProblem, planner: &mut Planner<'_>) -> Result<(), DeviceErr
     let launch = Launch::new(walk_grid, threads, bytes);
     let launch = if kind.overlaps { planner.overlapping(launch) } else { launch };
     planner.launch(walk_kernel, launch, args);
-    slots::hand_on(
+    slots::plan_unused_slots(
         planner,
         &problem.slots,
         problem.sequences.count(),

@@ -196,7 +196,7 @@ fn plan(problem: &KdaProblem, planner: &mut Planner<'_>) -> Result<(), DeviceErr
     };
     let launch = planner.overlapping(Launch::new(grid, tile.threads as u32, 0));
     planner.launch(kernel, launch, args);
-    slots::hand_on(
+    slots::plan_unused_slots(
         planner,
         &problem.slots,
         problem.sequences.count(),

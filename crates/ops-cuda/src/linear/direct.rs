@@ -416,7 +416,7 @@ fn plan(problem: &LinearProblem, planner: &mut Planner<'_>) -> Result<(), Device
         planner.launch(kernel, launch, args);
     }
     let Some(of) = convolution else { return Ok(()) };
-    slots::hand_on(planner, &of.slots, problem.tokens, of.channels * (of.width - 1))
+    slots::plan_unused_slots(planner, &of.slots, problem.tokens, of.channels * (of.width - 1))
 }
 
 #[cfg(test)]

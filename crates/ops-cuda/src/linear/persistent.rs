@@ -210,7 +210,7 @@ fn plan(problem: &LinearProblem, planner: &mut Planner<'_>) -> Result<(), Device
     let args = PersistentChain { phases: None, count: 1, launches: None, of };
     planner.launch(kernel, weights.launch(planner.here()), args);
     let Some(of) = &problem.convolution else { return Ok(()) };
-    slots::hand_on(planner, &of.slots, problem.tokens, of.channels * (of.width - 1))
+    slots::plan_unused_slots(planner, &of.slots, problem.tokens, of.channels * (of.width - 1))
 }
 
 #[cfg(test)]

@@ -333,7 +333,7 @@ fn plan(problem: &LinearProblem, planner: &mut Planner<'_>) -> Result<(), Device
     launch.overlaps = planner.here().compute >= ComputeCapability::new(9, 0);
     planner.launch(kernel, launch, args);
     let Some(of) = convolution else { return Ok(()) };
-    slots::hand_on(planner, &of.slots, problem.tokens, of.channels * (of.width - 1))
+    slots::plan_unused_slots(planner, &of.slots, problem.tokens, of.channels * (of.width - 1))
 }
 
 #[cfg(test)]

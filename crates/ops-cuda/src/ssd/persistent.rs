@@ -97,5 +97,5 @@ fn plan(problem: &SsdProblem, planner: &mut Planner<'_>) -> Result<(), DeviceErr
     let args = SsdPersistent { of: record(problem, &operands)? };
     planner.launch(kernel, scan_launch(planner.here()), args);
     let states = problem.heads * problem.state_len();
-    slots::hand_on(planner, &problem.slots, problem.sequences.count(), states)
+    slots::plan_unused_slots(planner, &problem.slots, problem.sequences.count(), states)
 }
