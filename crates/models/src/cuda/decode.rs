@@ -132,7 +132,7 @@ impl DecodeGraph {
         let chosen = Tensor::allocate(stream, &[rows], DType::I32).map_err(failed)?;
         chosen.clear(stream).map_err(failed)?;
         Self::plan_choice(&run, [&logits, &chosen], counts).map_err(failed)?;
-        let launches = run.into_kept().map_err(failed)?;
+        let launches = run.into_recorded().map_err(failed)?;
         let (step, layers) = (None, None);
         // Other tensors are transient and shared by all steps; a persistent kernel needs few.
         let stream_of_rows = rows * engine.architecture.hidden * size_of::<f32>();

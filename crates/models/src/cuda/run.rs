@@ -198,7 +198,7 @@ impl<'a> Run<'a> {
     }
 
     /// The recorded pieces.
-    pub(super) fn into_kept(self) -> Result<Vec<Piece>, OpError> {
+    pub(super) fn into_recorded(self) -> Result<Vec<Piece>, OpError> {
         let on = (self.device, self.stream);
         self.kept.map_or(Ok(Vec::new()), |kept| kept.into_inner().into_pieces(on))
     }
