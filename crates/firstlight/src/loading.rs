@@ -38,20 +38,22 @@ pub(crate) fn open(
 /// As [`open`], with all ranks of a split model, of which `model` is this rank's part; without other ranks, the whole
 /// model.
 pub(crate) fn open_on(
-    (crew, folder): (Option<&RankProcesses>, &Path),
+    (rank_processes, folder): (Option<&RankProcesses>, &Path),
     model: Model,
     device: Device,
     storage: Storage,
     (capacity, step): (Capacity, LargestStep),
 ) -> anyhow::Result<Loaded> {
-    let Some(crew) = crew else { return open(model, device, storage, capacity, step) };
+    let Some(rank_processes) = rank_processes else {
+        return open(model, device, storage, capacity, step);
+    };
     let source = ModelSource::Folder(folder.to_owned());
     let layers = model.architecture.stage.ranks > 1;
     open_with(model, device, storage, (capacity, step), |model, device, storage, capacity| {
         let backend = device.capabilities().backend;
         let opening = OpenRequest::new(&source, backend, storage, (capacity, step));
         let opening = if layers { opening.by_layers() } else { opening };
-        crew.ranks.open(model, device, &opening)
+        rank_processes.ranks.open(model, device, &opening)
     })
 }
 

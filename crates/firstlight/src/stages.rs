@@ -58,7 +58,10 @@ impl Team {
     }
 
     /// The other processes, which are started unless a launcher has done so.
-    pub(crate) fn crew(&self, backend: BackendKind) -> anyhow::Result<Option<RankProcesses>> {
+    pub(crate) fn rank_processes(
+        &self,
+        backend: BackendKind,
+    ) -> anyhow::Result<Option<RankProcesses>> {
         match &self.launched {
             Some(rank) => RankProcesses::launched(rank).map(Some),
             None => RankProcesses::start(self.place.ranks, backend),

@@ -67,8 +67,8 @@ pub(super) fn run(arguments: &Chat, output: &Output) -> anyhow::Result<Outcome> 
     let OpenedDevice { device, told, .. } = choice.end(fit)?;
     told.notice(output);
     let step = step_of(&device)?;
-    let crew = RankProcesses::start(place.ranks, told.backend())?;
-    let split = (crew.as_ref(), &*folder);
+    let rank_processes = RankProcesses::start(place.ranks, told.backend())?;
+    let split = (rank_processes.as_ref(), &*folder);
     let Loaded { mut engine, .. } =
         loading::open_on(split, model, device, dtype, (capacity, step))?;
     let best = engine.budget();

@@ -37,8 +37,8 @@ pub(super) fn run(arguments: &Logits, output: &Output) -> anyhow::Result<Outcome
     };
     let OpenedDevice { device, told, .. } = choice.end(fit)?;
     let backend = told.backend();
-    let crew = team.crew(backend)?;
-    let split = (crew.as_ref(), &*folder);
+    let rank_processes = team.rank_processes(backend)?;
+    let split = (rank_processes.as_ref(), &*folder);
     let mut engine = loading::open_on(split, model, device, dtype, (capacity, step))?.engine;
     let mut logits = Vec::with_capacity(tokens * vocabulary);
     for ids in arguments.ids.chunks(chunk) {

@@ -86,8 +86,8 @@ pub(super) fn run(arguments: &Run, output: &Output) -> anyhow::Result<Outcome> {
     phases.done("waiting for the device to open");
     told.notice(output);
     let chunk = chunk_of(&device)?;
-    let crew = team.crew(told.backend())?;
-    let split = (crew.as_ref(), &*folder);
+    let rank_processes = team.rank_processes(told.backend())?;
+    let split = (rank_processes.as_ref(), &*folder);
     let Loaded { mut engine, predicted_bytes, read_bytes } =
         loading::open_on(split, model, device, dtype, (capacity, step_of(chunk)))?;
     let load_seconds = phases.done("loading the weights").as_secs_f64();

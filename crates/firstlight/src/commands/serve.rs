@@ -86,8 +86,8 @@ pub(super) fn run(arguments: &Serve, output: &Output) -> anyhow::Result<Outcome>
     };
     let EngineSizes { capacity, step, .. } = room;
     // The other ranks exit with this command, whatever the engine's thread does.
-    let crew = RankProcesses::start(place.ranks, told.backend())?.map(Arc::new);
-    let own = crew.clone();
+    let rank_processes = RankProcesses::start(place.ranks, told.backend())?.map(Arc::new);
+    let own = rank_processes.clone();
     let build: EngineBuilder = Box::new(move || {
         let split = (own.as_deref(), &*folder);
         let loaded = loading::open_on(split, model, device, storage, (capacity, step));

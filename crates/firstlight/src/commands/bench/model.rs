@@ -49,10 +49,15 @@ pub(super) fn run(arguments: &BenchModel, output: &Output) -> anyhow::Result<Out
     let progress = Progress::start("bench model");
     let backend = told.backend();
     let mut contest = PeerComparison::start(arguments, backend, &mut source)?;
-    let crew = RankProcesses::start(arguments.split.tp, backend)?;
-    let crew = crew.as_ref();
-    let subject =
-        Subject { source: &source, architecture: &architecture, backend, crew, tests: &tests };
+    let rank_processes = RankProcesses::start(arguments.split.tp, backend)?;
+    let rank_processes = rank_processes.as_ref();
+    let subject = Subject {
+        source: &source,
+        architecture: &architecture,
+        backend,
+        rank_processes,
+        tests: &tests,
+    };
     let mut report = timed(arguments, &subject, contest.as_mut(), &progress)?;
     // The engine and its memory have been freed.
     if let Some(contest) = contest.filter(|_| !report.speeds.is_empty()) {
@@ -83,7 +88,7 @@ struct Subject<'a> {
     architecture: &'a Architecture,
     backend: BackendKind,
     /// The ranks of a tensor-parallel model.
-    crew: Option<&'a RankProcesses>,
+    rank_processes: Option<&'a RankProcesses>,
     tests: &'a [SpeedTest],
 }
 
@@ -182,7 +187,7 @@ fn timed(
     contest: Option<&mut PeerComparison>,
     progress: &Progress,
 ) -> anyhow::Result<ModelSpeedReport> {
-    let Subject { source, architecture, backend, crew, tests } = *subject;
+    let Subject { source, architecture, backend, rank_processes, tests } = *subject;
     let storage = Storage::from(arguments.dtype);
     let sequences = arguments.sequences as usize;
     let name = arguments.model.file_name().unwrap_or(arguments.model.as_os_str());
@@ -191,7 +196,7 @@ fn timed(
     let mut lengths: Vec<usize> = tests.iter().map(|test| test.prompt()).collect();
     lengths.compact_sort();
     lengths.dedup();
-    let ranks = crew.map(|crew| &crew.ranks);
+    let ranks = rank_processes.map(|rank_processes| &rank_processes.ranks);
     let types = (storage, arguments.states.held());
     let found = models::verify(&name, source, backend, types, sequences, &lengths, ranks)?;
     let mut report = ModelSpeedReport {
@@ -245,7 +250,7 @@ fn time(
     let device = backends::open(report.backend)?;
     let model = subject.source.open()?.with_scan_states(arguments.states.held())?;
     let room = room(arguments, subject.tests, &device)?;
-    let mut engine = match subject.crew {
+    let mut engine = match subject.rank_processes {
         Some(RankProcesses { ranks, .. }) => {
             let opening = OpenRequest::new(subject.source, report.backend, storage, room);
             ranks.open(model.part(ranks.place())?, device, &opening)?
