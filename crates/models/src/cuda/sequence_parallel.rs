@@ -252,7 +252,7 @@ impl Run<'_> {
         };
         let owners = &owned.owners;
         let mark = owners.mark((CopyKind::Norms, *turn), owners.here().nth(rank))?;
-        self.push(decoder::meet(self.device, &mark)?)
+        self.push(decoder::wait_for_mark(self.device, &mark)?)
     }
 
     /// Marks all rows as arrived. Later work in the stream may reuse the memory of the partial sums.
