@@ -310,7 +310,7 @@ pub struct Rule {
     pub check_fleet: Option<fn(&FleetReport) -> Vec<Finding>>,
     /// Looks for what is no fault until someone saw the words (no nvcc matters to a build alone); `None` as its answer
     /// when it cannot tell here.
-    pub look: Option<fn(&PastedError) -> Option<Observation>>,
+    pub observe: Option<fn(&PastedError) -> Option<Observation>>,
     /// Machines and environments the rule must find something in, or must not.
     #[cfg(test)]
     pub(crate) cases: fn() -> Vec<crate::test_support::Case>,
@@ -351,7 +351,7 @@ impl Rule {
         check: None,
         check_gpus: None,
         check_fleet: None,
-        look: None,
+        observe: None,
         #[cfg(test)]
         cases: Vec::new,
     };

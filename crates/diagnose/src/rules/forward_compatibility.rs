@@ -36,7 +36,7 @@ Take the compat folder off the library path, or bring the driver to the CUDA rel
     check: Some(check),
     check_gpus: None,
     check_fleet: None,
-    look: Some(look),
+    observe: Some(observe),
     #[cfg(test)]
     cases: tests::cases,
 };
@@ -104,7 +104,7 @@ fn judge(machine: &Machine) -> Option<Finding> {
 
 /// GeForce cards take no forward compatibility whatever its version; about others the GPU's name tells nothing. Where
 /// the libcuda that programs get is known, that one tells.
-fn look(seen: &PastedError) -> Option<Observation> {
+fn observe(seen: &PastedError) -> Option<Observation> {
     let gpu = gpu::nvidia(seen.machine()).next()?;
     let known = seen.context.driver().is_some_and(|driver| driver.cuda_library.is_some());
     (!known && gpu::all_geforce(seen.machine()))

@@ -31,7 +31,7 @@ package, or install a torch that is among its builds.",
         }
         lines
     },
-    look: Some(look),
+    observe: Some(observe),
     ..Rule::BLANK
 };
 
@@ -48,7 +48,7 @@ fn variant(machine: &Machine, env: &PyEnv) -> Option<String> {
 }
 
 /// Where the message lists the variants there are, the one for this torch is among them or not.
-fn look(seen: &PastedError) -> Option<Observation> {
+fn observe(seen: &PastedError) -> Option<Observation> {
     let env = seen.env()?;
     let wanted = variant(seen.machine(), env)?;
     let torch = env.torch.as_ref()?;

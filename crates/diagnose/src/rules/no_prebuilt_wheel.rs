@@ -31,12 +31,12 @@ the wheel.",
         }
         lines
     },
-    look: Some(look),
+    observe: Some(observe),
     ..Rule::BLANK
 };
 
 /// The label a fitting wheel has tells whether the address the setup guessed was for the torch here.
-fn look(seen: &PastedError) -> Option<Observation> {
+fn observe(seen: &PastedError) -> Option<Observation> {
     let env = seen.env()?;
     let label = crate::extension::wheel_label(seen.machine(), env)?;
     let torch = env.torch.as_ref()?;

@@ -45,12 +45,12 @@ CUDA kernel errors might be asynchronously reported at some other API call"),
             "export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True".into(),
         ],
     },
-    look: Some(look),
+    observe: Some(observe),
     ..Rule::BLANK
 };
 
 /// A GPU that is nearly full while the words are looked up confirms them; a free one only says that it has passed.
-fn look(seen: &PastedError) -> Option<Observation> {
+fn observe(seen: &PastedError) -> Option<Observation> {
     if oom::first_in(seen.text) != Some(OutOfMemory::Cuda) {
         return None;
     }
