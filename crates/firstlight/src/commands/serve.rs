@@ -73,7 +73,7 @@ pub(super) fn run(arguments: &Serve, output: &Output) -> anyhow::Result<Outcome>
     };
     let address = socket.local_addr()?;
     let lines = Lines::new(output);
-    let (keys, states) = (&arguments.api_key, arguments.states.told());
+    let (keys, states) = (&arguments.api_key, arguments.states.chosen());
     lines.first(&told, &Listening::new(address, &names, &room, limits.queued, keys, states))?;
     let settings = serving::ServiceSettings {
         limits,

@@ -210,7 +210,7 @@ fn timed(
         backend,
         device: device_name(backend),
         dtype: storage.as_str().to_owned(),
-        states: arguments.states.told().map(str::to_owned),
+        states: arguments.states.chosen().map(str::to_owned),
         sequences: sequences as u64,
         load_seconds: None,
         checks: found.rows.clone(),
