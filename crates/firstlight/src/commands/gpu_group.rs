@@ -83,7 +83,7 @@ impl Group<'_> {
     pub(super) fn between(&self, largest: u64, time: Duration) -> FabricReport {
         let progress = Progress::start("between the GPUs");
         let mut done = FabricReport::default();
-        let broke = self.hear(time, "--fabric", largest, |told| {
+        let broke = self.receive_messages(time, "--fabric", largest, |told| {
             if let GroupMessage::Fabric(report) = told {
                 let (copies, sums) = (report.copies.len(), report.collectives.len());
                 progress.say(format!("{copies} copies, {sums} collectives"));
@@ -103,7 +103,7 @@ impl Group<'_> {
             SustainedReport { seconds: time.as_secs_f64(), ..SustainedReport::default() };
         let mut watched: Option<(f64, MessageReader<GpuStates>)> = None;
         let mut begun = Instant::now();
-        let broke = self.hear(time, "--sustain", 0, |told| match told {
+        let broke = self.receive_messages(time, "--sustain", 0, |told| match told {
             GroupMessage::Load => {
                 begun = Instant::now();
                 // The load also runs without samples of the GPU's state.
@@ -123,7 +123,7 @@ impl Group<'_> {
     }
 
     /// Starts a process and receives its messages until it exits; returns why it failed.
-    fn hear(
+    fn receive_messages(
         &self,
         time: Duration,
         what: &str,
