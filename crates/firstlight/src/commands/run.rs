@@ -105,7 +105,7 @@ pub(super) fn run(arguments: &Run, output: &Output) -> anyhow::Result<Outcome> {
             phases.done("first step, to the first token");
             kernels = loaded_kernels.as_ref().map(|count| count());
         }
-        listener.hear(chosen)
+        listener.receive(chosen)
     })?;
     let mut heard = listener.finish()?;
     let first_token = start + Duration::from_secs_f64(heard.first_seconds);
