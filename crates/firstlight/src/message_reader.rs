@@ -54,7 +54,7 @@ impl<T: DeserializeOwned + Send + 'static> MessageReader<T> {
     }
 
     /// Its next message, if one arrives by the deadline.
-    pub(crate) fn hears(&self, until: Instant) -> Received<T> {
+    pub(crate) fn receive(&self, until: Instant) -> Received<T> {
         match self.told.recv_timeout(until.saturating_duration_since(Instant::now())) {
             Ok(word) => Received::Word(word),
             Err(RecvTimeoutError::Timeout) => Received::Nothing,

@@ -151,7 +151,7 @@ impl Group<'_> {
             Err(error) => return Some(format!("its process could not be started: {error}")),
         };
         loop {
-            match process.hears(until) {
+            match process.receive(until) {
                 Received::Word(word) => told(word),
                 Received::Nothing => {
                     return Some("its process did not answer and was ended".to_owned());
@@ -164,7 +164,7 @@ impl Group<'_> {
 
 /// Adds the samples of the GPUs under load; the first sample was this many seconds late.
 fn add_states(report: &mut SustainedReport, watch: &MessageReader<GpuStates>, late: f64) {
-    while let Received::Word(seen) = watch.hears(Instant::now()) {
+    while let Received::Word(seen) = watch.receive(Instant::now()) {
         for (index, mut state) in seen {
             state.seconds += late;
             if let Some(load) = report.gpus.iter_mut().find(|load| load.gpu == index)
