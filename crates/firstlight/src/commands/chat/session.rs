@@ -158,7 +158,7 @@ impl<'a, 'e> Session<'a, 'e> {
                 match event {
                     SchedulerEvent::Token { token, .. } => {
                         answer.count_token(token);
-                        if voice.say(token)? {
+                        if voice.print_token(token)? {
                             answer.ended = FinishReason::StopString;
                             self.scheduler.cancel(id);
                             return Ok(());
@@ -198,7 +198,7 @@ impl AnswerPrinter {
     }
 
     /// Prints a token; returns whether a stop string was found.
-    fn say(&mut self, token: u32) -> anyhow::Result<bool> {
+    fn print_token(&mut self, token: u32) -> anyhow::Result<bool> {
         let Some(stream) = &mut self.stream else { return Ok(true) };
         let (text, stopped) = self.stops.push(&stream.push(token)?);
         self.show(&text)?;
