@@ -47,7 +47,7 @@ pub(super) fn run(own: &RankSettings) -> anyhow::Result<Outcome> {
         seal = folder::seal(&run)?;
     }
     let proof = of_done(&own.rank.job, &challenge, &seal);
-    link.say(Kind::Done, &Done { code, broke, proof });
+    link.send_record(Kind::Done, &Done { code, broke, proof });
     let verdict: Verdict = match wait(own, &link, || None::<()>)? {
         FirstMessage::Frame(Kind::Verdict, content) => {
             record(&content).map_err(|why| lost(own, &why))?

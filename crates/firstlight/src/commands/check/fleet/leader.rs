@@ -133,7 +133,7 @@ impl Fleet<'_> {
                     let rank = far.hello.rank;
                     if self.far.contains_key(&rank) {
                         let why = format!("two processes claim to be rank {rank}");
-                        far.say(super::wire::Kind::Ends, &Ends { why: why.clone() });
+                        far.send_record(super::wire::Kind::Ends, &Ends { why: why.clone() });
                         return Err(StopReason(why));
                     }
                     self.known[rank as usize].part.host.clone_from(&far.hello.host);
@@ -173,7 +173,7 @@ impl Fleet<'_> {
         let millis = left.map(|left| u64::try_from(left.as_millis()).unwrap_or(u64::MAX));
         for (far, gpus) in self.far.values().zip(shares.iter().skip(1)) {
             let proof = of_start(&self.own.rank.job, &far.hello);
-            far.say(super::wire::Kind::Start, &Start { gpus: gpus.clone(), millis, proof });
+            far.send_record(super::wire::Kind::Start, &Start { gpus: gpus.clone(), millis, proof });
         }
         let began = Instant::now();
         let gpus = shares.first().and_then(Option::as_deref);
@@ -196,7 +196,7 @@ impl Fleet<'_> {
                 Ok(Event::Lost(rank, why)) => return Err(self.lost(rank, &why)),
                 Ok(Event::Joined(far)) => {
                     let why = format!("there is a rank {} already", far.hello.rank);
-                    far.say(super::wire::Kind::Ends, &Ends { why });
+                    far.send_record(super::wire::Kind::Ends, &Ends { why });
                 }
                 Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
             }
@@ -232,7 +232,7 @@ impl Fleet<'_> {
     }
 
     fn tell(&self, kind: super::wire::Kind, record: &impl Serialize) {
-        self.far.values().for_each(|far| far.say(kind, record));
+        self.far.values().for_each(|far| far.send_record(kind, record));
     }
 
     /// Waits a moment for the last messages to be sent.

@@ -33,7 +33,7 @@ pub(super) struct RemoteRank {
 }
 
 impl RemoteRank {
-    pub(super) fn say(&self, kind: Kind, record: &impl Serialize) {
+    pub(super) fn send_record(&self, kind: Kind, record: &impl Serialize) {
         let _ = self.out.send((kind, serde_json::to_vec(record).unwrap_or_default()));
     }
 }
@@ -77,7 +77,7 @@ fn serve(mut stream: TcpStream, known: &FleetIdentity, send: &Sender<Event>) {
     let Some(hello) = authenticated(&mut stream, &challenge, known) else { return };
     let Ok(link) = Link::over(stream) else { return };
     if let Some(why) = refused(&hello, known) {
-        return link.say(Kind::Ends, &Ends { why });
+        return link.send_record(Kind::Ends, &Ends { why });
     }
     let Some(out) = link.frame_sender() else { return };
     let rank = hello.rank;
