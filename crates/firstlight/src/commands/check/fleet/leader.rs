@@ -78,7 +78,7 @@ pub(super) fn run(own: RankSettings, out: &Path, output: &Output) -> anyhow::Res
     });
     if let Err(StopReason(why)) = &ended {
         // The others are stopped first; the report may take a moment.
-        fleet.tell(super::wire::Kind::Ends, &Ends { why: why.clone() });
+        fleet.send_to_all(super::wire::Kind::Ends, &Ends { why: why.clone() });
     }
     let because = ended.as_ref().err().map(|StopReason(why)| why.as_str());
     let compared = compare::of(launcher, out, fleet.known.iter_mut(), because);
@@ -100,7 +100,7 @@ pub(super) fn run(own: RankSettings, out: &Path, output: &Output) -> anyhow::Res
     });
     // Last, because launchers kill all ranks as soon as one has exited with findings.
     if ended.is_ok() {
-        fleet.tell(super::wire::Kind::Verdict, &Verdict { code });
+        fleet.send_to_all(super::wire::Kind::Verdict, &Verdict { code });
     }
     fleet.flush_messages();
     said?;
@@ -231,7 +231,7 @@ impl Fleet<'_> {
         StopReason(why)
     }
 
-    fn tell(&self, kind: super::wire::Kind, record: &impl Serialize) {
+    fn send_to_all(&self, kind: super::wire::Kind, record: &impl Serialize) {
         self.far.values().for_each(|far| far.send_record(kind, record));
     }
 
