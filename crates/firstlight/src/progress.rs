@@ -65,7 +65,7 @@ impl Progress {
     }
 
     /// Sets the text of the current step.
-    pub(crate) fn say(&self, what: String) {
+    pub(crate) fn set_step(&self, what: String) {
         self.tell(0, what);
     }
 

@@ -311,7 +311,7 @@ pub(super) fn measure(
     mut each: impl FnMut(&BenchReport, &str),
 ) -> anyhow::Result<BenchReport> {
     let progress = Progress::counted(&format!("bench {}", plan.backend), ::bench::count(plan));
-    progress.say("ceilings".to_owned());
+    progress.set_step("ceilings".to_owned());
     let mut at = String::new();
     let (on_gpu, began) = (plan.backend == BackendKind::Cuda, Instant::now());
     // A new source each time: the time limit of one source for a driver would be over before the last kernel is timed.
@@ -326,9 +326,9 @@ pub(super) fn measure(
             let left = left.map_or_else(String::new, |left| {
                 format!(", {:.0} s remain for installed kernels of this op", left.as_secs_f64())
             });
-            progress.say(format!("{case}: {peer}{left}"));
+            progress.set_step(format!("{case}: {peer}{left}"));
         }
-        Step::Ceilings => progress.say("the ceilings, measured again".to_owned()),
+        Step::Ceilings => progress.set_step("the ceilings, measured again".to_owned()),
         Step::Done(report) => each(report, &at),
     })?;
     let seconds = began.elapsed().as_secs_f64();

@@ -86,7 +86,7 @@ impl Group<'_> {
         let broke = self.receive_messages(time, "--fabric", largest, |told| {
             if let GroupMessage::Fabric(report) = told {
                 let (copies, sums) = (report.copies.len(), report.collectives.len());
-                progress.say(format!("{copies} copies, {sums} collectives"));
+                progress.set_step(format!("{copies} copies, {sums} collectives"));
                 done = report;
             }
         });
