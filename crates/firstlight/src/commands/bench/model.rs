@@ -32,7 +32,7 @@ use std::path::Path;
 use std::time::Instant;
 
 pub(super) fn run(arguments: &BenchModel, output: &Output) -> anyhow::Result<Outcome> {
-    arguments.output.as_deref().map(run_folder::look).transpose()?;
+    arguments.output.as_deref().map(run_folder::check_creatable).transpose()?;
     let place = first_of(arguments.split, arguments.backend)?;
     let mut source = source(arguments)?;
     let architecture = source.open()?.with_scan_states(arguments.states.held())?.architecture;

@@ -45,7 +45,7 @@ struct Fleet<'a> {
 struct StopReason(String);
 
 pub(super) fn run(own: RankSettings, out: &Path, output: &Output) -> anyhow::Result<Outcome> {
-    run_folder::look(out)?;
+    run_folder::check_creatable(out)?;
     let listener = listen(own.rank.port)?;
     let mut folder = RunFolder::create(Some(out), &own.hello.host, Redaction::from_environment())?;
     let (send, events) = channel();
