@@ -31,7 +31,7 @@ pub(super) struct RemoteRun {
 }
 
 /// The run folders there, and whether they exist in `output`.
-pub(super) fn look(machine: &Survey, output: &Path) -> Vec<RemoteRun> {
+pub(super) fn list_runs(machine: &Survey, output: &Path) -> Vec<RemoteRun> {
     let run = |manifest: &Hashed| {
         let name =
             manifest.path.strip_prefix(RUNS)?.strip_prefix('/')?.strip_suffix(MANIFEST_FILE)?;

@@ -11,7 +11,7 @@ use crate::output::Output;
 
 pub(super) fn run(arguments: &Remote, ssh: &Ssh, output: &Output) -> anyhow::Result<Outcome> {
     let machine = Survey::ask(ssh, &arguments.at, &[])?;
-    let mut runs = fetch::look(&machine, &arguments.output);
+    let mut runs = fetch::list_runs(&machine, &arguments.output);
     let mut account = RemoteReport::new(&machine);
     if arguments.fetch && !arguments.dry_run {
         for run in runs.iter_mut().filter(|run| !run.is_here) {
