@@ -53,7 +53,7 @@ impl CopiedFile {
     }
 
     /// Checks whether it exists there; another file under its name is not touched.
-    pub(super) fn look(&mut self, machine: &Survey) -> anyhow::Result<()> {
+    pub(super) fn check_remote(&mut self, machine: &Survey) -> anyhow::Result<()> {
         match machine.hash_of(&self.path) {
             None if machine.entries.contains(&self.path) => {}
             None => return Ok(()),

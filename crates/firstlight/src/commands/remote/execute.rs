@@ -26,7 +26,7 @@ pub(super) fn run(arguments: &Remote, ssh: &Ssh, output: &Output) -> anyhow::Res
     let machine = Survey::ask(ssh, &arguments.at, &paths)?;
     binary::fits(&files[0], &machine)?;
     for file in &mut files {
-        file.look(&machine)?;
+        file.check_remote(&machine)?;
     }
     has_room(&files, &machine)?;
     let mut account = RemoteReport::new(&machine);
@@ -55,7 +55,7 @@ pub(super) fn run(arguments: &Remote, ssh: &Ssh, output: &Output) -> anyhow::Res
         (Err(_), Err(_)) => return result,
         (after, _) => after?,
     };
-    let mut runs = fetch::look(&after, &arguments.output);
+    let mut runs = fetch::list_runs(&after, &arguments.output);
     for run in runs.iter_mut().filter(|run| !run.is_here && !machine.runs.contains(&run.manifest)) {
         run.fetch(ssh, &after)?;
         account.fetched.push(run.path.display().to_string());
