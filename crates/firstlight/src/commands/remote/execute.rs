@@ -28,7 +28,7 @@ pub(super) fn run(arguments: &Remote, ssh: &Ssh, output: &Output) -> anyhow::Res
     for file in &mut files {
         file.check_remote(&machine)?;
     }
-    has_room(&files, &machine)?;
+    check_free_space(&files, &machine)?;
     let mut account = RemoteReport::new(&machine);
     (account.files, account.command) = (files, arguments.command.clone());
     if arguments.dry_run {
@@ -69,7 +69,7 @@ pub(super) fn run(arguments: &Remote, ssh: &Ssh, output: &Output) -> anyhow::Res
 }
 
 /// Checks that the copies fit on the disk.
-fn has_room(files: &[CopiedFile], machine: &Survey) -> anyhow::Result<()> {
+fn check_free_space(files: &[CopiedFile], machine: &Survey) -> anyhow::Result<()> {
     let bytes: usize = files.iter().filter(|file| !file.is_there).map(|file| file.bytes).sum();
     match bytes as u64 <= machine.free_bytes {
         true => Ok(()),
