@@ -182,7 +182,7 @@ impl RunningCheck {
     /// The result, once the check has ended or was killed.
     fn ended(&mut self) -> Option<(Option<i32>, Option<String>)> {
         if let Some(status) = self.part.ended() {
-            return Some((status.code(), self.part.broke(status)));
+            return Some((status.code(), self.part.failure(status)));
         }
         self.last
             .filter(|last| Instant::now() >= *last)

@@ -69,7 +69,7 @@ impl Part {
     }
 
     /// Why it did not finish, in one sentence; `None` if it did, with or without findings.
-    pub(super) fn broke(&mut self, status: ExitStatus) -> Option<String> {
+    pub(super) fn failure(&mut self, status: ExitStatus) -> Option<String> {
         if status.code().is_some_and(|code| code != 2) && status.code() != Some(101) {
             return None;
         }
