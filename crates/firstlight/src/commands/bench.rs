@@ -69,7 +69,7 @@ pub(super) fn run(arguments: &Bench, output: &Output) -> anyhow::Result<Outcome>
     if python.as_ref().is_some_and(|python| !python.has_kernels_of(&ops)) {
         return Err(super::verify::no_kernels(&plan.names));
     }
-    say(&device, output)?;
+    print_device(&device, output)?;
     let peers = python.as_mut().map(python::Environment::peers_to_time);
     // Getting the name opens the device, so it is done only for output files that are named after it.
     let folder = arguments.output.as_deref().map(|folder| (folder, device_name(backend)));
@@ -102,7 +102,7 @@ pub(super) fn run(arguments: &Bench, output: &Output) -> anyhow::Result<Outcome>
 }
 
 /// Prints the device.
-fn say(device: &DeviceNotice, output: &Output) -> anyhow::Result<()> {
+fn print_device(device: &DeviceNotice, output: &Output) -> anyhow::Result<()> {
     if output.json { Ok(()) } else { output.text(&device.text(output)) }
 }
 
@@ -158,7 +158,7 @@ pub(super) fn conditions_json(report: &BenchReport) -> anyhow::Result<String> {
 /// Times NSA's decoding by branch.
 fn branches(arguments: &Bench, output: &Output) -> anyhow::Result<Outcome> {
     let device = backend::choose(arguments.backend)?.told;
-    say(&device, output)?;
+    print_device(&device, output)?;
     let report = ::bench::branches(device.backend(), size(arguments))?;
     if let Some(folder) = &arguments.output {
         std::fs::create_dir_all(folder)
