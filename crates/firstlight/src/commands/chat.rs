@@ -118,7 +118,7 @@ fn converse(
             InputEvent::Interrupted if was_interrupted => return Ok(outcome),
             InputEvent::Interrupted => {
                 was_interrupted = true;
-                say(
+                print_reply(
                     output,
                     "Ctrl-C again, Ctrl-D or /exit quits, /reset starts a new conversation",
                 );
@@ -131,21 +131,21 @@ fn converse(
             ChatLine::Nothing => Ok(()),
             ChatLine::Exit => return Ok(outcome),
             ChatLine::Help => {
-                say(output, HELP);
+                print_reply(output, HELP);
                 Ok(())
             }
             ChatLine::Reset => {
                 session.reset();
-                say(output, "started a new conversation");
+                print_reply(output, "started a new conversation");
                 Ok(())
             }
             ChatLine::System(text) => {
                 session.set_system(Some(text));
-                say(output, "the system message is set");
+                print_reply(output, "the system message is set");
                 Ok(())
             }
             ChatLine::ShowSystem => {
-                say(output, session.system().unwrap_or("there is no system message"));
+                print_reply(output, session.system().unwrap_or("there is no system message"));
                 Ok(())
             }
             ChatLine::Unknown(word) => {
@@ -178,7 +178,7 @@ fn converse(
 }
 
 /// Prints a chat command's reply, with or without --quiet; with `--json` only answers of the model are printed.
-fn say(output: &Output, text: &str) {
+fn print_reply(output: &Output, text: &str) {
     if !output.json {
         eprintln!("{}", text.trim_end());
     }
