@@ -11,7 +11,7 @@ mod leader;
 mod shares;
 mod wire;
 
-use super::part::{Part, kept};
+use super::part::{Part, reserved_time};
 use crate::Outcome;
 use crate::cli::Check;
 use crate::commands::gpu_group::chosen;
@@ -169,7 +169,7 @@ impl RunningCheck {
     ) -> anyhow::Result<Self> {
         /// Time limit of a check without a budget.
         const LONGEST: Duration = Duration::from_secs(7 * 24 * 3600);
-        let kept = limit.map(kept).unwrap_or_default();
+        let kept = limit.map(reserved_time).unwrap_or_default();
         let now = Instant::now();
         let until = now + left.unwrap_or(LONGEST).saturating_sub(kept);
         // The reserved time is for the end of the check, the transfer to rank 0, and the report of all.
