@@ -132,7 +132,7 @@ impl<'a, 'w> Weights<'a, 'w> {
         let groups = float8_groups(&scales, width);
         let count = rows.iter().map(|rows| rows.count).sum();
         let factors = float8_factors(rows, &scales, groups, 0);
-        let factors = self.give(Tensor::new(&[groups, count], factors))?;
+        let factors = self.transfer(Tensor::new(&[groups, count], factors))?;
         let to = self.allocate(&[count, width], DType::E4m3)?;
         self.float8_into(rows, &Columns::all(width), &to)?;
         Ok(Some(CudaProjection { w_scale: Some(factors), ..CudaProjection::wide(to) }))
@@ -223,7 +223,7 @@ impl Loader<Cuda> for Weights<'_, '_> {
         self.checkpoint.param(param)?.read(0, param.len())
     }
 
-    fn give(&self, values: Tensor) -> Result<Tensor, ModelError> {
+    fn transfer(&self, values: Tensor) -> Result<Tensor, ModelError> {
         let to = self.allocate(values.shape(), values.dtype())?;
         self.stream.write(to.on().map_err(failed)?, values.bytes())?;
         Ok(to)
