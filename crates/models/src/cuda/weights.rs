@@ -73,7 +73,7 @@ impl<'a, 'w> Weights<'a, 'w> {
             let start = (first - rows.start) * own.len();
             let part = to.on().map_err(failed)?.part(start, some.len() * own.len())?;
             let (own, fill) = (own.clone(), fill.clone());
-            self.uploads.give(part, move |into| {
+            self.uploads.submit(part, move |into| {
                 if own.len() == whole {
                     return fill(some, into);
                 }
