@@ -181,7 +181,7 @@ impl Ranks {
         let frame = match star.next.take() {
             Some(frame) => frame,
             None => loop {
-                let Ok(frame) = star.lines[0].read() else { return Err(star.gone(0)) };
+                let Ok(frame) = star.lines[0].read() else { return Err(star.connection_lost(0)) };
                 match frame.kind {
                     Kind::Order => break frame,
                     // Belongs to a step that this rank abandoned.
@@ -236,7 +236,7 @@ impl Star {
     /// Sends values to one rank, through rank 0.
     fn tell(&mut self, rank: usize, bytes: &[u8]) -> Result<(), ModelError> {
         let (order, at) = (self.order, rank - 1);
-        self.lines[at].write(Kind::Values, order, bytes).map_err(|_| self.gone(at))
+        self.lines[at].write(Kind::Values, order, bytes).map_err(|_| self.connection_lost(at))
     }
 
     /// Sends a frame on all connections.
@@ -244,14 +244,14 @@ impl Star {
         let order = self.order;
         let sent = |line: &mut Line| line.write(kind, order, bytes);
         let failed = self.lines.iter_mut().map(sent).position(|sent| sent.is_err());
-        failed.map_or(Ok(()), |at| Err(self.gone(at)))
+        failed.map_or(Ok(()), |at| Err(self.connection_lost(at)))
     }
 
     /// A rank's contribution to a sum.
     fn part(&mut self, rank: usize) -> Result<Vec<u8>, ModelError> {
         let at = rank - 1;
         loop {
-            let Ok(frame) = self.lines[at].read() else { return Err(self.gone(at)) };
+            let Ok(frame) = self.lines[at].read() else { return Err(self.connection_lost(at)) };
             if frame.order != self.order {
                 continue;
             }
@@ -268,7 +268,7 @@ impl Star {
 
     /// The sum from rank 0.
     fn answer(&mut self) -> Result<Vec<u8>, ModelError> {
-        let Ok(frame) = self.lines[0].read() else { return Err(self.gone(0)) };
+        let Ok(frame) = self.lines[0].read() else { return Err(self.connection_lost(0)) };
         match frame.kind {
             Kind::Values => Ok(frame.bytes),
             Kind::Fault => Err(reported_fault(&frame)),
@@ -280,7 +280,7 @@ impl Star {
     }
 
     /// The error of a broken connection; the other ranks are informed.
-    fn gone(&mut self, at: usize) -> ModelError {
+    fn connection_lost(&mut self, at: usize) -> ModelError {
         let rank = if self.rank == 0 { at + 1 } else { 0 };
         let why = (self.ended)(rank, ENDING).map(|why| format!(": {why}")).unwrap_or_default();
         let error = ModelError::rank(rank, format!("has ended{why}"));
