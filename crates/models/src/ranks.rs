@@ -151,7 +151,7 @@ impl Ranks {
     ///
     /// # Errors
     /// This rank's own, or [`ModelError::Call`] of another rank's.
-    fn alike<T>(&self, done: Result<T, ModelError>) -> Result<T, ModelError> {
+    fn agreed_result<T>(&self, done: Result<T, ModelError>) -> Result<T, ModelError> {
         let mut all = [if done.is_ok() { 1.0 } else { 0.0 }];
         self.sum(&mut all)?;
         match done {

@@ -183,7 +183,7 @@ impl Engine for LeaderEngine {
         let copy = self.copies;
         self.copies += 1;
         self.ranks.order(&Order::Save { sequence, copy })?;
-        let own = self.ranks.alike(self.engine.save(sequence))?;
+        let own = self.ranks.agreed_result(self.engine.save(sequence))?;
         let (tokens, bytes) = (own.tokens(), own.bytes() * self.count());
         let dropped = Arc::clone(&self.dropped);
         Ok(SavedSequence::new(tokens, bytes, SequenceCopy { own, copy, dropped }))
@@ -192,7 +192,7 @@ impl Engine for LeaderEngine {
     fn restore(&mut self, saved: &SavedSequence, to: usize) -> Result<(), ModelError> {
         let SequenceCopy { own, copy, .. } = saved.copy()?;
         self.ranks.order(&Order::Restore { copy: *copy, to })?;
-        self.ranks.alike(self.engine.restore(own, to))
+        self.ranks.agreed_result(self.engine.restore(own, to))
     }
 }
 
@@ -280,7 +280,7 @@ pub fn follow<E: From<ModelError>>(
             }
             (Order::Save { sequence, copy }, Some(engine)) => {
                 // If saving fails on some rank, all ranks continue without the copy.
-                if let Ok(saved) = ranks.alike(engine.save(sequence)) {
+                if let Ok(saved) = ranks.agreed_result(engine.save(sequence)) {
                     copies.insert(copy, saved);
                 }
                 Ok(())
@@ -289,7 +289,7 @@ pub fn follow<E: From<ModelError>>(
                 let gone = || Err(ModelError::rank(0, "wants a copy that is not there"));
                 let restored = copies.get(&copy).map_or_else(gone, |own| engine.restore(own, to));
                 // On failure rank 0 resets the slot by its next order.
-                let _ = ranks.alike(restored);
+                let _ = ranks.agreed_result(restored);
                 Ok(())
             }
             (Order::Forget(dropped), Some(_)) => {
