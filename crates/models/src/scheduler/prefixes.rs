@@ -67,7 +67,7 @@ impl Prefixes {
 
     /// Minimum number of tokens that justify a snapshot near the end of a prompt, or waiting for another request's
     /// snapshot.
-    pub(super) fn worth(&self) -> usize {
+    pub(super) fn min_snapshot_tokens(&self) -> usize {
         (self.first / 4).max(BLOCK)
     }
 
@@ -155,7 +155,7 @@ impl Prefixes {
         marks.sort_unstable();
         marks.dedup();
         let before = marks.last().copied().unwrap_or(read);
-        if last >= self.first && last.saturating_sub(before) >= self.worth() {
+        if last >= self.first && last.saturating_sub(before) >= self.min_snapshot_tokens() {
             marks.push(last);
         }
         live.start_after(read, marks);
