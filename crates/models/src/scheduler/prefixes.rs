@@ -72,7 +72,7 @@ impl Prefixes {
     }
 
     /// Whether the cache is enabled.
-    pub(super) fn keeps(&self) -> bool {
+    pub(super) fn is_enabled(&self) -> bool {
         self.most > 0
     }
 
@@ -199,7 +199,7 @@ impl Prefixes {
     /// The hash of all tokens that a request has read, unless there is a snapshot with it.
     pub(super) fn turn(&self, live: &ActiveRequest) -> Option<u64> {
         let tokens: Vec<u32> = live.known().collect();
-        let end = if self.keeps() { self.names(&tokens).last() } else { None };
+        let end = if self.is_enabled() { self.names(&tokens).last() } else { None };
         end.filter(|end| !self.has(*end))
     }
 
