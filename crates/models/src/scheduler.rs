@@ -421,7 +421,7 @@ impl<'e> Scheduler<'e> {
     fn ahead(&self, who: &[usize]) -> usize {
         let waits = !self.waiting.is_empty() || !self.embeddings.is_empty();
         let others = waits || who.len() < self.running.len();
-        if others || who.iter().any(|at| self.running[*at].keeps()) {
+        if others || who.iter().any(|at| self.running[*at].keeps_sequence()) {
             return 1;
         }
         let least = who.iter().map(|at| self.running[*at].ahead()).min().unwrap_or(1);
