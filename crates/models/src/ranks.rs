@@ -234,7 +234,7 @@ impl Ranks {
 
 impl Star {
     /// Sends values to one rank, through rank 0.
-    fn tell(&mut self, rank: usize, bytes: &[u8]) -> Result<(), ModelError> {
+    fn send_to(&mut self, rank: usize, bytes: &[u8]) -> Result<(), ModelError> {
         let (order, at) = (self.order, rank - 1);
         self.lines[at].write(Kind::Values, order, bytes).map_err(|_| self.connection_lost(at))
     }

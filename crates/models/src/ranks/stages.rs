@@ -29,7 +29,7 @@ impl Ranks {
             0 => {
                 let mut rows = bytes_of(own);
                 for next in 1..self.place.ranks {
-                    star.tell(next, &rows)?;
+                    star.send_to(next, &rows)?;
                     rows = star.part(next)?;
                 }
                 star.send_all(Kind::Values, &rows)?;
