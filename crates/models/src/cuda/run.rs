@@ -193,7 +193,7 @@ impl<'a> Run<'a> {
     }
 
     /// Number of recorded pieces so far.
-    pub(super) fn kept(&self) -> Result<usize, OpError> {
+    pub(super) fn recorded_count(&self) -> Result<usize, OpError> {
         self.kept.as_ref().map_or(Ok(0), |kept| kept.borrow_mut().count(self.on()))
     }
 
