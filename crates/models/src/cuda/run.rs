@@ -148,7 +148,7 @@ impl<'a> Run<'a> {
     }
 
     /// Launches or records a collective.
-    pub(super) fn together(&self, share: &Share, call: Collective) -> Result<(), OpError> {
+    pub(super) fn run_collective(&self, share: &Share, call: Collective) -> Result<(), OpError> {
         let piece = Piece::Collective(call, Arc::clone(&share.together.communicator));
         match &self.kept {
             Some(kept) => kept.borrow_mut().push(piece, self.on()),
