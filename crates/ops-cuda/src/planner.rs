@@ -309,7 +309,7 @@ impl<'a> Planner<'a> {
     ///
     /// # Errors
     /// [`DeviceError::Refused`] for a plan that is launched over the caller's memory.
-    pub(crate) fn kept(&mut self, bytes: &[u8]) -> Result<Arc<Buffer>, DeviceError> {
+    pub(crate) fn persistent_memory(&mut self, bytes: &[u8]) -> Result<Arc<Buffer>, DeviceError> {
         if self.pieces != Pieces::Allocated {
             let what = format!("`{}` keeps memory from one run to the next", self.kernel);
             return Err(DeviceError::Refused { what });
