@@ -227,7 +227,7 @@ impl<'a> Planner<'a> {
 
     /// Sizes and strides of an input in elements; both empty without the input. A variant that requests them must
     /// honor them.
-    pub(crate) fn laid(&mut self, name: &'static str) -> (&[usize], &[usize]) {
+    pub(crate) fn sizes_and_strides(&mut self, name: &'static str) -> (&[usize], &[usize]) {
         let (Some(place), Some(tensor)) = (self.inputs.slots().place(name), self.inputs.get(name))
         else {
             return (&[], &[]);
