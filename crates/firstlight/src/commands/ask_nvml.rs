@@ -19,7 +19,7 @@ pub(super) fn run(arguments: &AskNvml) -> anyhow::Result<Outcome> {
         None if arguments.moment => {
             nvml::write_moment(&Source::live(), &mut std::io::stdout().lock());
         }
-        None => nvml::tell(&Source::live(), &mut std::io::stdout().lock()),
+        None => nvml::write_record(&Source::live(), &mut std::io::stdout().lock()),
         // If writing fails, the reader has closed the pipe.
         Some(millis) => {
             let every = Duration::from_millis(millis);
