@@ -107,7 +107,9 @@ pub fn apply(
     let made = match applied(&places, &work.plan_sha256, options.repair) {
         Some(packages) => work.verify_files(packages, &mut journal, &mut steps),
         None if options.repair => Err(repair::not_ours(&places.venv)),
-        None => work.mend(&mut steps).and_then(|()| work.replace(&mut journal, &mut steps)),
+        None => work
+            .report_missing_interpreter(&mut steps)
+            .and_then(|()| work.replace(&mut journal, &mut steps)),
     };
     let mut report = match made {
         // Nothing was started, so there is nothing to keep for the next apply.
@@ -171,7 +173,7 @@ struct Work<'a> {
 
 impl Work<'_> {
     /// Reports why an environment that lacks only its interpreter is created again.
-    fn mend(&self, steps: &mut Steps) -> Result<(), ApplyError> {
+    fn report_missing_interpreter(&self, steps: &mut Steps) -> Result<(), ApplyError> {
         let venv = &self.places.venv;
         match environment::lost_python(venv).filter(|_| venv.join("pyvenv.cfg").exists()) {
             Some(lost) => steps.run("look", None, |_| {
