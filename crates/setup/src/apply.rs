@@ -271,7 +271,7 @@ impl Work<'_> {
             Ok(((ready, fetch), 0, words))
         })?;
         journal.begin(&self.plan_sha256)?;
-        let made = places.made();
+        let made = places.staging();
         let writeback = Writeback::start(&made)?;
         let (fetched, mut layout) = steps.run("download", Some(ready.to_fetch), |progress| {
             download::run(&ready.files, options.cache, fetch, (&made, &plan.python), progress)

@@ -29,7 +29,7 @@ pub(super) fn run(
         None => made(work, (package, recipe), ready, journal)?,
     };
     let places = work.places;
-    let environment = places.made();
+    let environment = places.staging();
     let opened = wheel::unpack(&path, &environment, &work.plan.python)?;
     let version = opened.name.version.clone();
     layout.add(vec![opened])?;
@@ -73,7 +73,7 @@ fn made(
         package: &package.name,
         recipe,
         source,
-        env: &places.made(),
+        env: &places.staging(),
         python: &plan.python,
         gpus: &plan.target.gpus,
         cuda_home: ready.building.cuda_home.as_deref(),
