@@ -47,7 +47,7 @@ pub struct Peers<'a> {
 
 impl Peers<'_> {
     /// A shorter borrow of the same peers.
-    pub fn again(&mut self) -> Peers<'_> {
+    pub fn reborrow(&mut self) -> Peers<'_> {
         Peers {
             session: self.session,
             peers: self.peers,
