@@ -38,7 +38,7 @@ impl PeerRun {
     }
 
     /// Turns the result into a fallback if the package itself reports one, although some of its kernels ran.
-    pub(super) fn believed(mut self) -> Self {
+    pub(super) fn or_fallback(mut self) -> Self {
         if self.judgement.status == Status::Pass && !self.said.is_empty() {
             self.judgement.status = Status::Fallback;
             self.judgement.reason = format!("it says: {}", self.said);
