@@ -17,7 +17,7 @@ pub(super) fn build(run: &Run<'_>) -> Vec<Block> {
         .file(PARITY_FILE)
         .text("). Ready means that a profiler saw kernels of its own in every call that it took, and that all of them were right; what other kernels computed is FALLBACK, however right it is.");
     let mut blocks = vec![Block::Paragraph(intro), Block::Table(by_kernel(&kernels))];
-    blocks.extend(run.bench.and_then(beside).map(Block::Table));
+    blocks.extend(run.bench.and_then(peer_times).map(Block::Table));
     blocks
 }
 
@@ -66,7 +66,7 @@ fn details(kernel: &Installed<'_>) -> Prose {
 }
 
 /// Times of installed kernels beside firstlight's own of the same call; `None` where none was timed.
-fn beside(bench: &BenchReport) -> Option<Table> {
+fn peer_times(bench: &BenchReport) -> Option<Table> {
     let caption = "Times of one call, interleaved in this run; the last column is the installed kernel's time divided by firstlight's, from ";
     let mut table = Table::new(
         Prose::new().text(caption).file(BENCH_FILE).text("."),
