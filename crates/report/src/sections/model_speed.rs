@@ -31,7 +31,7 @@ pub(super) fn build(run: &Run<'_>) -> Vec<Block> {
         blocks.push(Block::Table(table));
         blocks.push(Block::Paragraph(Prose::from(limits(model))));
         blocks.push(Block::Paragraph(Prose::from(ran(model))));
-        let beside = beside(model).into_iter().map(Prose::from).collect::<Vec<_>>();
+        let beside = peer_comparison(model).into_iter().map(Prose::from).collect::<Vec<_>>();
         blocks.extend(beside.into_iter().map(Block::Paragraph));
     }
     let not_timed = model.not_timed.iter().map(|why| {
@@ -121,7 +121,7 @@ fn status(model: &ModelSpeedReport, speed: &ModelSpeed) -> Status {
 
 /// How the engine's speeds stand to those of installed packages, one sentence a test; what ran without its own kernels is
 /// shown, and compared with nothing.
-pub(crate) fn beside(model: &ModelSpeedReport) -> Vec<String> {
+pub(crate) fn peer_comparison(model: &ModelSpeedReport) -> Vec<String> {
     let of_peers = model.speeds.iter().filter_map(|speed| Some((speed.peer.as_ref()?, speed)));
     of_peers
         .filter_map(|(peer, speed)| {
