@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 /// Where the surroundings differ; what neither run recorded is no difference.
 pub(super) fn differences(base: &ComparedRun<'_>, run: &ComparedRun<'_>) -> Vec<Difference> {
-    let (before, after) = (told(base), told(run));
+    let (before, after) = (named_facts(base), named_facts(run));
     let mut names: Vec<&String> = before.keys().chain(after.keys()).collect();
     names.compact_sort();
     names.dedup();
@@ -23,7 +23,7 @@ pub(super) fn differences(base: &ComparedRun<'_>, run: &ComparedRun<'_>) -> Vec<
 }
 
 /// Facts by name, as a reader would name them.
-fn told(recorded: &ComparedRun<'_>) -> BTreeMap<String, String> {
+fn named_facts(recorded: &ComparedRun<'_>) -> BTreeMap<String, String> {
     let mut facts = BTreeMap::new();
     let mut tell = |what: &str, value: Option<String>| {
         if let Some(value) = value {
