@@ -103,7 +103,7 @@ impl<T> Drop for MessageReader<T> {
 }
 
 /// Sends a message to the parent process.
-pub(crate) fn tell(word: &impl serde::Serialize) -> anyhow::Result<()> {
+pub(crate) fn send_message(word: &impl serde::Serialize) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     serde_json::to_writer(&mut out, word)?;
     writeln!(out)?;

@@ -2,7 +2,7 @@
 
 use crate::Outcome;
 use crate::cli::{AskNvml, DriverTimeout};
-use crate::message_reader::{MessageReader, tell};
+use crate::message_reader::{MessageReader, send_message};
 use crate::own_program::own_program;
 use facts::LoadState;
 use probe::{Source, nvml};
@@ -23,7 +23,7 @@ pub(super) fn run(arguments: &AskNvml) -> anyhow::Result<Outcome> {
         // If writing fails, the reader has closed the pipe.
         Some(millis) => {
             let every = Duration::from_millis(millis);
-            nvml::watch(&Source::live(), every, |seen| tell(&seen).is_ok());
+            nvml::watch(&Source::live(), every, |seen| send_message(&seen).is_ok());
         }
     }
     Ok(Outcome::Good)

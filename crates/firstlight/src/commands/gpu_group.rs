@@ -10,7 +10,7 @@ use self::chosen::{VISIBLE, WorkingGpu};
 use super::ask_nvml::{self, GpuStates};
 use crate::Outcome;
 use crate::cli::GroupArguments;
-use crate::message_reader::{MessageReader, Received, tell};
+use crate::message_reader::{MessageReader, Received, send_message};
 use crate::progress::Progress;
 use ::bench::sustained;
 use facts::{FabricReport, Machine, SustainedReport};
@@ -46,18 +46,18 @@ pub(super) fn run(arguments: &GroupArguments) -> anyhow::Result<Outcome> {
         let mut lost = Ok(());
         let report = fabric(&plan, &mut |report| {
             if lost.is_ok() {
-                lost = tell(&GroupMessage::Fabric(report.clone()));
+                lost = send_message(&GroupMessage::Fabric(report.clone()));
             }
         })?;
         lost?;
-        tell(&GroupMessage::Fabric(report))?;
+        send_message(&GroupMessage::Fabric(report))?;
     }
     if let Some(seconds) = arguments.sustain {
         let mut begun = Ok(());
         let time = Duration::from_secs(seconds);
-        let report = sustained(gpus, time, &mut || begun = tell(&GroupMessage::Load))?;
+        let report = sustained(gpus, time, &mut || begun = send_message(&GroupMessage::Load))?;
         begun?;
-        tell(&GroupMessage::Sustained(report))?;
+        send_message(&GroupMessage::Sustained(report))?;
     }
     Ok(Outcome::Good)
 }
