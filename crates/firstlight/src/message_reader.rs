@@ -63,7 +63,7 @@ impl<T: DeserializeOwned + Send + 'static> MessageReader<T> {
     }
 
     /// Sends it a message. A process that has exited is detected by reading.
-    pub(crate) fn tell(&mut self, word: &str) {
+    pub(crate) fn send(&mut self, word: &str) {
         if let Some(input) = &mut self.child.stdin {
             let _ = writeln!(input, "{word}").and_then(|()| input.flush());
         }

@@ -67,7 +67,7 @@ impl Sibling {
     /// Lets it start timing.
     pub(super) fn time(&mut self) {
         if let Some(process) = &mut self.process {
-            process.tell(TIME);
+            process.send(TIME);
         }
     }
 
