@@ -26,7 +26,7 @@ pub(super) fn run(
     let when = if kept.is_some() { "was built before" } else { "was built" };
     let (path, sha256, build) = match kept {
         Some(kept) => kept,
-        None => made(work, (package, recipe), ready, journal)?,
+        None => build_wheel(work, (package, recipe), ready, journal)?,
     };
     let places = work.places;
     let environment = places.staging();
@@ -53,7 +53,7 @@ pub(super) fn run(
     Ok((applied, 0, words))
 }
 
-fn made(
+fn build_wheel(
     work: &Work,
     (package, recipe): (&PlannedPackage, &BuildRecipe),
     ready: &PreconditionResults,
