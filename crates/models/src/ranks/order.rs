@@ -78,10 +78,10 @@ pub struct OpenRequest {
     #[serde(with = "StateTypeMessage")]
     pub(super) states: StateType,
     /// Number of sequences and tokens.
-    #[serde(with = "Room")]
+    #[serde(with = "SerializableCapacity")]
     pub capacity: Capacity,
     /// The largest step to allocate memory for.
-    #[serde(with = "Most")]
+    #[serde(with = "SerializableStep")]
     pub step: LargestStep,
 }
 
@@ -94,7 +94,7 @@ enum Source {
 /// Serializable copy of [`Capacity`]; its crate does not depend on serde.
 #[derive(Serialize, Deserialize)]
 #[serde(remote = "Capacity")]
-struct Room {
+struct SerializableCapacity {
     sequences: usize,
     tokens: usize,
 }
@@ -110,7 +110,7 @@ enum StateTypeMessage {
 /// Serializable copy of [`LargestStep`].
 #[derive(Serialize, Deserialize)]
 #[serde(remote = "LargestStep")]
-struct Most {
+struct SerializableStep {
     tokens: usize,
     logits: usize,
 }
