@@ -84,7 +84,7 @@ impl DeviceNotice {
 /// The chosen device.
 pub(crate) struct OpenedDevice {
     pub(crate) device: Device,
-    pub(crate) told: DeviceNotice,
+    pub(crate) device_notice: DeviceNotice,
     /// Seconds that opening the GPU took, including concurrent work.
     pub(crate) open_seconds: f64,
 }
@@ -130,7 +130,7 @@ impl Choice {
             (Some(Ok(device)), asked) => match can(&device) {
                 Ok(()) => {
                     return Ok(OpenedDevice {
-                        told: DeviceNotice::new(&device),
+                        device_notice: DeviceNotice::new(&device),
                         device,
                         open_seconds,
                     });
@@ -145,12 +145,13 @@ impl Choice {
             },
         };
         let device = backends::open(BackendKind::Cpu)?;
-        let told = DeviceNotice { why: Some(why), unused_gpu, ..DeviceNotice::new(&device) };
-        can(&device).map_err(|error| match &told.unused_gpu {
-            Some(_) => error.context(told.line()),
+        let device_notice =
+            DeviceNotice { why: Some(why), unused_gpu, ..DeviceNotice::new(&device) };
+        can(&device).map_err(|error| match &device_notice.unused_gpu {
+            Some(_) => error.context(device_notice.line()),
             None => error,
         })?;
-        Ok(OpenedDevice { device, told, open_seconds })
+        Ok(OpenedDevice { device, device_notice, open_seconds })
     }
 }
 
@@ -162,7 +163,7 @@ pub(crate) fn every(asked: BackendArg) -> anyhow::Result<Vec<DeviceNotice>> {
 /// As [`every`], for a device that is already being opened.
 pub(crate) fn every_of(choice: Choice) -> anyhow::Result<Vec<DeviceNotice>> {
     let asked = choice.asked;
-    let best = choice.end(|_| Ok(()))?.told;
+    let best = choice.end(|_| Ok(()))?.device_notice;
     Ok(match (asked, best.backend) {
         (BackendArg::Auto, BackendKind::Cuda) => {
             vec![best, DeviceNotice::new(&backends::open(BackendKind::Cpu)?)]
@@ -173,7 +174,7 @@ pub(crate) fn every_of(choice: Choice) -> anyhow::Result<Vec<DeviceNotice>> {
 
 /// The notices about all devices.
 pub(crate) fn lines(all: &[DeviceNotice], output: &Output) -> String {
-    all.iter().map(|told| told.text(output)).collect()
+    all.iter().map(|device_notice| device_notice.text(output)).collect()
 }
 
 /// The GPUs of this machine, working or not.

@@ -44,7 +44,7 @@ pub(super) fn run(arguments: &Bench, output: &Output) -> anyhow::Result<Outcome>
         return branches(arguments, output);
     }
     let name = |name: &String| if name == "conv" { "conv1d".to_owned() } else { name.clone() };
-    let device = backend::choose(arguments.backend)?.told;
+    let device = backend::choose(arguments.backend)?.device_notice;
     let backend = device.backend();
     let mut plan = BenchPlan {
         names: arguments.names.iter().map(name).collect(),
@@ -157,7 +157,7 @@ pub(super) fn conditions_json(report: &BenchReport) -> anyhow::Result<String> {
 
 /// Times NSA's decoding by branch.
 fn branches(arguments: &Bench, output: &Output) -> anyhow::Result<Outcome> {
-    let device = backend::choose(arguments.backend)?.told;
+    let device = backend::choose(arguments.backend)?.device_notice;
     print_device(&device, output)?;
     let report = ::bench::branches(device.backend(), size(arguments))?;
     if let Some(folder) = &arguments.output {

@@ -64,10 +64,10 @@ pub(super) fn run(arguments: &Chat, output: &Output) -> anyhow::Result<Outcome> 
         let step = step_of(device)?;
         loading::fit(&model.architecture, device, dtype, (capacity, step)).map(|_| ())
     };
-    let OpenedDevice { device, told, .. } = choice.end(fit)?;
-    told.notice(output);
+    let OpenedDevice { device, device_notice, .. } = choice.end(fit)?;
+    device_notice.notice(output);
     let step = step_of(&device)?;
-    let rank_processes = RankProcesses::start(place.ranks, told.backend())?;
+    let rank_processes = RankProcesses::start(place.ranks, device_notice.backend())?;
     let split = (rank_processes.as_ref(), &*folder);
     let Loaded { mut engine, .. } =
         loading::open_on(split, model, device, dtype, (capacity, step))?;
@@ -80,7 +80,7 @@ pub(super) fn run(arguments: &Chat, output: &Output) -> anyhow::Result<Outcome> 
         stopping::on_interrupt(&interrupted)?;
     }
     if output.json {
-        let first = json!({ "schema": SCHEMA, "device": told, "family": family, "context_tokens": context });
+        let first = json!({ "schema": SCHEMA, "device": device_notice, "family": family, "context_tokens": context });
         output.text(&first.to_string())?;
     } else {
         output.notice(|_| {
