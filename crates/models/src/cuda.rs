@@ -5,6 +5,7 @@ mod attend;
 mod bandwidth;
 mod calls;
 mod choose;
+mod copy_lists;
 mod decode;
 mod device_decoding;
 mod experts;
@@ -15,7 +16,6 @@ mod lru_map;
 #[cfg(target_os = "linux")]
 #[path = "../../verify/tests/stand_in/machine.rs"]
 mod machine;
-mod moves;
 mod pass;
 mod run;
 mod save;

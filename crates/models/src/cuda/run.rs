@@ -1,9 +1,9 @@
 //! The work of one step on the GPU, in order: launched while planned, or recorded for capture.
 
 use super::Memory;
+use super::copy_lists::CopyLists;
 use super::gather::StepLaunches;
 use super::group::Group;
-use super::moves::CopyLists;
 use super::pass::Pass;
 use super::share::{Collective, ConnectedGpus, Share};
 use super::states::Part;
