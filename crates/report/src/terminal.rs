@@ -6,7 +6,6 @@
 mod apply;
 mod baseline;
 mod bench;
-mod beside;
 mod branches;
 mod brief;
 mod compare;
@@ -18,6 +17,7 @@ mod matrix;
 mod model;
 mod model_speed;
 mod parity;
+mod peer_table;
 mod plan;
 mod processes;
 mod summary;

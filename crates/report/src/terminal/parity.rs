@@ -1,6 +1,6 @@
 use super::Style;
-use super::beside::beside;
 use super::layout::{Cell, Column, cell, paragraph, plain, render, table, tagged};
+use super::peer_table::beside;
 use crate::counts::{
     Counts, ExcludedRows, Group, by_reason, count_columns, groups, left_out, not_passed, ops,
     status,
