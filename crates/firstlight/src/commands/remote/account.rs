@@ -3,8 +3,8 @@
 //! Invariant: the machine is named by its host name; the address that was used to reach it is in neither output.
 
 use super::copy::CopiedFile;
-use super::fate::FileSystem;
 use super::fetch::{RUNS, RemoteRun};
+use super::file_system::FileSystem;
 use super::survey::Survey;
 use facts::SCHEMA;
 use serde::Serialize;

@@ -1,6 +1,6 @@
 //! Reads the other machine's facts and files in one call that changes nothing.
 
-use super::fate::FileSystem;
+use super::file_system::FileSystem;
 use super::ssh::Ssh;
 use crate::failure::Failure;
 
