@@ -1,8 +1,8 @@
 use super::{Context, Need, Rule, Text};
+use crate::dist_requirements::wants;
 use crate::remedy::Installer;
 use crate::requirement::{self, Requirement};
 use crate::torch_build::live_dist;
-use crate::wants::wants;
 use facts::CompactSort;
 use facts::{Confidence, Dist, Finding, Machine, PyEnv, Severity};
 use knowledge::Version;

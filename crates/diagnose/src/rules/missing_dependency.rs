@@ -1,8 +1,8 @@
 use super::{Context, Need, Rule, Text};
 use crate::data::undeclared::{self, UNDECLARED};
+use crate::dist_requirements::{DistRequirement, wants};
 use crate::remedy::Installer;
 use crate::torch_build::{by_conda, live_dist};
-use crate::wants::{DistRequirement, wants};
 use facts::{Confidence, Dist, EnvKind, Finding, Machine, PyEnv, Severity, UnmetImport};
 
 pub(super) const RULE: Rule = Rule {

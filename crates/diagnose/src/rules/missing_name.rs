@@ -1,7 +1,7 @@
 use super::{Context, Need, Rule};
+use crate::dist_requirements::wants;
 use crate::remedy::Installer;
 use crate::torch_build::live_dist;
-use crate::wants::wants;
 use facts::{
     Confidence, Dist, Finding, Machine, MissingKind, MissingName, PyEnv, RemedyStep, Severity,
 };

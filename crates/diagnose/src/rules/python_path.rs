@@ -1,7 +1,7 @@
 use super::other_python::{dotted, own_release};
 use super::{Context, Need, Rule};
+use crate::dist_requirements::{DistRequirement, wants};
 use crate::torch_build::live_dist;
-use crate::wants::{DistRequirement, wants};
 use facts::CompactSort;
 use facts::{Confidence, Dist, Finding, Machine, PathFolder, PathModule, PyEnv, Severity};
 use knowledge::Version;

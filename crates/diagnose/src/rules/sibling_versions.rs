@@ -1,8 +1,8 @@
 use super::{Context, Need, Rule};
+use crate::dist_requirements::{DistRequirement, wants};
 use crate::remedy::Installer;
 use crate::requirement::{self, Requirement};
 use crate::torch_build::{is_leftover, live_dist};
-use crate::wants::{DistRequirement, wants};
 use facts::{Confidence, Dist, Finding, PyEnv, Severity};
 use knowledge::Version;
 
