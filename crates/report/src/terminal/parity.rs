@@ -1,6 +1,6 @@
 use super::Style;
 use super::layout::{Cell, Column, cell, paragraph, plain, render, table, tagged};
-use super::peer_table::beside;
+use super::peer_table::peer_table;
 use crate::counts::{
     Counts, ExcludedRows, Group, by_reason, count_columns, groups, left_out, not_passed, ops,
     status,
@@ -21,7 +21,7 @@ pub fn parity(report: &ParityReport, style: Style) -> String {
         out.push('\n');
         out.push_str(&paragraph(style, &words));
         let of_op: Vec<&ParityRow> = report.rows.iter().filter(|row| row.op == op).collect();
-        out.push_str(&beside(&of_op, style));
+        out.push_str(&peer_table(&of_op, style));
         let ran = |group: &&Group<'_>| group.rows.iter().any(|row| has_result(row));
         for group in groups.iter().filter(|group| group.op == op).filter(ran) {
             out.push('\n');

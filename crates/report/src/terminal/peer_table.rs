@@ -11,7 +11,7 @@ use facts::{ParityRow, Status};
 const HEADS: [&str; 12] = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"];
 
 /// The table of one op; empty where no installed package was run.
-pub(super) fn beside(rows: &[&ParityRow], style: Style) -> String {
+pub(super) fn peer_table(rows: &[&ParityRow], style: Style) -> String {
     let peers = installed(rows.iter().copied());
     if peers.is_empty() || peers.len() > HEADS.len() {
         return String::new();
