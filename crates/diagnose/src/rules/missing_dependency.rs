@@ -1,6 +1,6 @@
 use super::{Context, Need, Rule, Text};
 use crate::data::undeclared::{self, UNDECLARED};
-use crate::dist_requirements::{DistRequirement, wants};
+use crate::dist_requirements::{DistRequirement, applicable_requirements};
 use crate::remedy::Installer;
 use crate::torch_build::{by_conda, live_dist};
 use facts::{Confidence, Dist, EnvKind, Finding, Machine, PyEnv, Severity, UnmetImport};
@@ -113,7 +113,7 @@ pub fn unmet(machine: &Machine, envs: &[PyEnv]) -> Vec<UnmetRequirement> {
 }
 
 fn missing<'a>(machine: &Machine, env: &'a PyEnv) -> Vec<DistRequirement<'a>> {
-    let mut all = wants(machine, env);
+    let mut all = applicable_requirements(machine, env);
     // conda and a system's own tool have names of their own for what METADATA requires.
     all.retain(|want| {
         let by_pip = matches!(want.dist.installer.as_deref().map(str::trim), Some("pip" | "uv"));

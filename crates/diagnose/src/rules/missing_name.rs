@@ -1,5 +1,5 @@
 use super::{Context, Need, Rule};
-use crate::dist_requirements::wants;
+use crate::dist_requirements::applicable_requirements;
 use crate::remedy::Installer;
 use crate::torch_build::live_dist;
 use facts::{
@@ -143,7 +143,7 @@ fn remedy(machine: &Machine, env: &PyEnv, missing: &MissingName, same: bool) -> 
 fn unmet(machine: &Machine, env: &PyEnv, dist: &Dist, other: &Dist) -> Option<String> {
     let name = Dist::normalise(&other.name);
     let version = Version::parse(&other.version)?;
-    wants(machine, env)
+    applicable_requirements(machine, env)
         .into_iter()
         .filter(|want| want.dist.path == dist.path && want.wanted.name == name)
         .find(|want| want.wanted.allows(&version) == Some(false))
