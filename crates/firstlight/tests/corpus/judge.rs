@@ -11,7 +11,7 @@ pub(crate) struct Pair {
     /// The rule that finds it.
     pub(crate) rule: &'static str,
     /// How it is found.
-    pub(crate) found: Found,
+    pub(crate) found: Detection,
     /// The words it shows as, by which `explain` leads to the rule; empty where nothing is said.
     pub(crate) says: &'static str,
     /// Files of site-packages that this system's loader opens in this order: the last one fails with those words in
@@ -46,7 +46,7 @@ impl Twin {
 }
 
 /// How a pair is found.
-pub(crate) enum Found {
+pub(crate) enum Detection {
     /// In the files: a finding of this severity, of which one piece of evidence names this.
     Files(Severity, &'static str),
     /// By its words, which what `explain` looks at in the environment confirms.
@@ -57,7 +57,7 @@ pub(crate) enum Found {
 pub(crate) const PAIR: Pair = Pair {
     name: "",
     rule: "",
-    found: Found::Words,
+    found: Detection::Words,
     says: "",
     opens: &[],
     also: &[],
@@ -80,7 +80,7 @@ fn broken(pair: &Pair, problem: &mut dyn FnMut(String)) {
             problem(format!("{rule} is an error as well: {:?}", titles(&report, rule)));
         }
     }
-    if let Found::Files(severity, evidence) = pair.found {
+    if let Detection::Files(severity, evidence) = pair.found {
         let own = report.findings.iter().filter(|finding| finding.rule == pair.rule);
         let shows = |finding: &facts::Finding| {
             finding.severity == severity
@@ -122,7 +122,7 @@ fn healthy(pair: &Pair, problem: &mut dyn FnMut(String)) {
         problem(format!("{rule} is an error: {:?}", titles(&report, rule)));
     }
     // Nor may the rule find it, as bad as it is or worse.
-    if let Found::Files(severity, _) = pair.found {
+    if let Detection::Files(severity, _) = pair.found {
         let own = report.findings.iter().filter(|finding| finding.rule == pair.rule);
         for finding in own.filter(|finding| finding.severity <= severity) {
             problem(format!("{:?}: {}", finding.severity, finding.title));

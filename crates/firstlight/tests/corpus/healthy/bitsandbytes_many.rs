@@ -1,7 +1,7 @@
 //! bitsandbytes has a library for each CUDA release, all but one of which want libraries that are not here; spoilt by an
 //! extension that has no other build.
 
-use crate::judge::{Found, PAIR as BLANK, Pair};
+use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::library::Library;
 use crate::world::World;
 use facts::Severity;
@@ -9,7 +9,7 @@ use facts::Severity;
 pub(super) const PAIR: Pair = Pair {
     name: "bitsandbytes_many",
     rule: "missing-cuda-library",
-    found: Found::Files(Severity::Error, "own_ops/_C.abi3.so"),
+    found: Detection::Files(Severity::Error, "own_ops/_C.abi3.so"),
     build: |twin| {
         let wants = |name: &str| Library::new().linked_with(&Library::named(name));
         let builds =

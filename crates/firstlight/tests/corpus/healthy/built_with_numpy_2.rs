@@ -1,6 +1,6 @@
 //! A module built with NumPy 2's headers beside NumPy 2; spoilt by NumPy 1's headers, whose messages are in it instead.
 
-use crate::judge::{Found, PAIR as BLANK, Pair};
+use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::library::Library;
 use crate::world::World;
 use facts::Severity;
@@ -10,7 +10,7 @@ const OPS: &str = "own_ops/_C.abi3.so";
 pub(super) const PAIR: Pair = Pair {
     name: "built_with_numpy_2",
     rule: "numpy-abi",
-    found: Found::Files(Severity::Error, OPS),
+    found: Detection::Files(Severity::Error, OPS),
     says: "A module that was compiled using NumPy 1.x cannot be run in\nNumPy 2.3.5 as it may crash.",
     opens: &[],
     build: |twin| {

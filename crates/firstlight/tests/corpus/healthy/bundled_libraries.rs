@@ -1,6 +1,6 @@
 //! A manylinux wheel with its libraries in a `.libs` folder beside it; spoilt by an auditwheel that left CUDA's out.
 
-use crate::judge::{Found, PAIR as BLANK, Pair};
+use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::library::Library;
 use crate::world::World;
 use facts::Severity;
@@ -10,7 +10,7 @@ const OPS: &str = "own_ops/_C.abi3.so";
 pub(super) const PAIR: Pair = Pair {
     name: "bundled_libraries",
     rule: "missing-cuda-library",
-    found: Found::Files(Severity::Error, OPS),
+    found: Detection::Files(Severity::Error, OPS),
     says: "libcurand.so.10: cannot open shared object file",
     opens: &[OPS],
     build: |twin| {

@@ -1,6 +1,6 @@
 //! conda's own libstdc++ is newer than the system's, and is what conda's extension asks for; spoilt by an older one.
 
-use crate::judge::{Found, PAIR as BLANK, Pair};
+use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::library::Library;
 use crate::world::World;
 use facts::Severity;
@@ -10,7 +10,7 @@ const OPS: &str = "own_ops/_C.abi3.so";
 pub(super) const PAIR: Pair = Pair {
     name: "conda_newer_libstdcxx",
     rule: "libstdcxx-too-old",
-    found: Found::Files(Severity::Error, OPS),
+    found: Detection::Files(Severity::Error, OPS),
     says: "version `GLIBCXX_3.4.99' not found",
     opens: &[OPS],
     build: |twin| {

@@ -1,7 +1,7 @@
 //! conda-forge's torch, whose version has no label and which PyTorch's table of builds says nothing about, on a V100;
 //! spoilt by the code it would have on PyPI.
 
-use crate::judge::{Found, PAIR as BLANK, Pair};
+use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::library::Library;
 use crate::world::World;
 use facts::Severity;
@@ -9,7 +9,7 @@ use facts::Severity;
 pub(super) const PAIR: Pair = Pair {
     name: "conda_torch",
     rule: "gpu-too-old",
-    found: Found::Files(Severity::Error, "torch/lib/libtorch_cuda.so"),
+    found: Detection::Files(Severity::Error, "torch/lib/libtorch_cuda.so"),
     build: |twin| {
         let images: &[&str] = twin.pick(
             &["sm_75", "sm_80", "sm_90", "sm_120"],

@@ -1,7 +1,7 @@
 //! A library of NVIDIA's that finds another by its path; spoilt by removing that one while Triton's copy of it stays, which
 //! nothing looks for.
 
-use crate::judge::{Found, PAIR as BLANK, Pair};
+use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::library::Library;
 use crate::world::World;
 use facts::Severity;
@@ -14,7 +14,7 @@ const COPY: &str = "triton/backends/nvidia/lib/libnvJitLink.so.12";
 pub(super) const PAIR: Pair = Pair {
     name: "copy_where_torch_looks",
     rule: "missing-cuda-library",
-    found: Found::Files(Severity::Error, CUSPARSE),
+    found: Detection::Files(Severity::Error, CUSPARSE),
     says: "libnvJitLink.so.12: cannot open shared object file: No such file or directory",
     opens: &[OPS],
     build: |twin| {

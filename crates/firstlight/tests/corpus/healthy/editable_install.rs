@@ -1,6 +1,6 @@
 //! causal-conv1d installed in editable mode, whose compiled file lies in its source folder; spoilt by one never built.
 
-use crate::judge::{Found, PAIR as BLANK, Pair};
+use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::library::Library;
 use crate::rows::kernels;
 use crate::world::World;
@@ -9,7 +9,7 @@ use facts::Severity;
 pub(super) const PAIR: Pair = Pair {
     name: "editable_install",
     rule: "conv-extension-missing",
-    found: Found::Files(Severity::Error, "causal_conv1d-1.5.3.dist-info/RECORD"),
+    found: Detection::Files(Severity::Error, "causal_conv1d-1.5.3.dist-info/RECORD"),
     build: |twin| {
         let world = World::on("a10").torch("2.9.1+cu128", &[], &["sm_80", "sm_86"]);
         let world = kernels(world, "mamba_ssm", "2.2.6.post3", "selective_scan_cuda", &["sm_80"])

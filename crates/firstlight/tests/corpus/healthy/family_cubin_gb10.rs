@@ -1,6 +1,6 @@
 //! Code for the family of 12.0 on a GB10 (12.1), whose torch warns of the capability; spoilt by code for 12.0 exactly.
 
-use crate::judge::{Found, PAIR as BLANK, Pair};
+use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::rows::kernels;
 use crate::world::World;
 use facts::Severity;
@@ -8,7 +8,7 @@ use facts::Severity;
 pub(super) const PAIR: Pair = Pair {
     name: "family_cubin_gb10",
     rule: "no-kernel-image",
-    found: Found::Files(Severity::Error, "sageattention"),
+    found: Detection::Files(Severity::Error, "sageattention"),
     build: |twin| {
         let world = World::on("gb10").uv().torch(
             "2.10.0+cu130",

@@ -1,6 +1,6 @@
 //! The CUDA wheels for server Arm on a GH200; spoilt by one extension for x86-64 among them.
 
-use crate::judge::{Found, PAIR as BLANK, Pair};
+use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::library::Library;
 use crate::rows::kernels;
 use crate::world::World;
@@ -11,7 +11,7 @@ const FOREIGN: &str = "causal_conv1d_cuda.cpython-312-x86_64-linux-gnu.so";
 pub(super) const PAIR: Pair = Pair {
     name: "gh200_arm_wheels",
     rule: "wrong-architecture",
-    found: Found::Files(Severity::Error, FOREIGN),
+    found: Detection::Files(Severity::Error, FOREIGN),
     build: |twin| {
         let world = World::on("gh200").uv().torch(
             "2.11.0+cu128",

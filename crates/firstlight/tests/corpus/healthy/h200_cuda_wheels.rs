@@ -1,6 +1,6 @@
 //! PyPI's torch on an H200 with all its CUDA packages, found by RUNPATH; spoilt by leaving cuBLAS out.
 
-use crate::judge::{Found, PAIR as BLANK, Pair};
+use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::library::Library;
 use crate::world::World;
 use facts::Severity;
@@ -10,7 +10,7 @@ const CUBLAS: &str = "nvidia/cublas/lib/libcublas.so.12";
 pub(super) const PAIR: Pair = Pair {
     name: "h200_cuda_wheels",
     rule: "missing-cuda-library",
-    found: Found::Files(Severity::Error, "torch/lib/libtorch_cuda_linalg.so"),
+    found: Detection::Files(Severity::Error, "torch/lib/libtorch_cuda_linalg.so"),
     says: "libcublas.so.12: cannot open shared object file",
     opens: &["torch/lib/libtorch_cuda_linalg.so"],
     build: |twin| {

@@ -1,6 +1,6 @@
 //! NVIDIA's wheel of torch in a Jetson's system Python, of a version that is no release; spoilt by server code in it.
 
-use crate::judge::{Found, PAIR as BLANK, Pair};
+use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::library::Library;
 use crate::world::World;
 use facts::Severity;
@@ -8,7 +8,7 @@ use facts::Severity;
 pub(super) const PAIR: Pair = Pair {
     name: "jetson_nvidia_wheel",
     rule: "jetson-server-wheel",
-    found: Found::Files(Severity::Error, "torch/lib/libtorch_cuda.so"),
+    found: Detection::Files(Severity::Error, "torch/lib/libtorch_cuda.so"),
     build: |twin| {
         let version = "2.5.0a0+872d972e41.nv24.08";
         World::on("jetson-orin")

@@ -1,6 +1,6 @@
 //! `lib64` is a link to `lib`, as venv makes it on some systems: nothing is there twice; spoilt by a second version.
 
-use crate::judge::{Found, PAIR as BLANK, Pair};
+use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::rows::kernels;
 use crate::world::World;
 use facts::Severity;
@@ -8,7 +8,7 @@ use facts::Severity;
 pub(super) const PAIR: Pair = Pair {
     name: "lib64_link",
     rule: "duplicate-dist",
-    found: Found::Files(Severity::Warning, "flash_attn-2.7.4.dist-info"),
+    found: Detection::Files(Severity::Warning, "flash_attn-2.7.4.dist-info"),
     build: |twin| {
         let world = World::on("a10")
             .torch("2.9.1+cu128", &[], &["sm_80", "sm_86"])

@@ -1,7 +1,7 @@
 //! A library that Python code opens when its package is imported, as torchtext and torchaudio do, built for the torch here;
 //! spoilt by one that was built for another.
 
-use crate::judge::{Found, PAIR as BLANK, Pair};
+use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::library::Library;
 use crate::rows::{NEW, TORCH};
 use crate::world::World;
@@ -13,7 +13,7 @@ const GONE: &str = "_ZN3c1021throwNullDataPtrErrorEv";
 pub(super) const PAIR: Pair = Pair {
     name: "library_named_by_import",
     rule: "extension-other-torch",
-    found: Found::Files(Severity::Error, LIBRARY),
+    found: Detection::Files(Severity::Error, LIBRARY),
     says: "undefined symbol: _ZN3c1021throwNullDataPtrErrorEv",
     opens: &[TORCH, LIBRARY],
     build: |twin| {

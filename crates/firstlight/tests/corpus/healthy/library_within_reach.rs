@@ -1,7 +1,7 @@
 //! An extension that finds the wheel's library by its own path; spoilt by a path that leads past it: the library lies in the
 //! environment, but out of the loader's reach.
 
-use crate::judge::{Found, PAIR as BLANK, Pair};
+use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::library::Library;
 use crate::world::World;
 use facts::Severity;
@@ -12,7 +12,7 @@ const CUFFT: &str = "nvidia/cufft/lib/libcufft.so.11";
 pub(super) const PAIR: Pair = Pair {
     name: "library_within_reach",
     rule: "missing-cuda-library",
-    found: Found::Files(Severity::Info, OPS),
+    found: Detection::Files(Severity::Info, OPS),
     says: "libcufft.so.11: cannot open shared object file",
     opens: &[OPS],
     build: |twin| {

@@ -1,6 +1,6 @@
 //! Two distributions in one namespace package (`nvidia`), each owning its part; spoilt by the second being for CUDA 13.
 
-use crate::judge::{Found, PAIR as BLANK, Pair};
+use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::library::Library;
 use crate::world::World;
 use facts::Severity;
@@ -8,7 +8,7 @@ use facts::Severity;
 pub(super) const PAIR: Pair = Pair {
     name: "namespace_package",
     rule: "mixed-cuda-majors",
-    found: Found::Files(Severity::Warning, "nvidia_nvjitlink-13.0.88.dist-info"),
+    found: Detection::Files(Severity::Warning, "nvidia_nvjitlink-13.0.88.dist-info"),
     build: |twin| {
         let cublas = "nvidia/cublas/lib/libcublas.so.12";
         let world = World::on("a10")

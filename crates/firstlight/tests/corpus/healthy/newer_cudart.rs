@@ -1,7 +1,7 @@
 //! An extension beside a newer libcudart of the same major version than it was built with, which serves it; spoilt by an
 //! older one, which lacks what it calls.
 
-use crate::judge::{Found, PAIR as BLANK, Pair};
+use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::library::Library;
 use crate::world::World;
 use facts::Severity;
@@ -12,7 +12,7 @@ const GEMM: &str = "deep_gemm_cpp.abi3.so";
 pub(super) const PAIR: Pair = Pair {
     name: "newer_cudart",
     rule: "cuda-library-too-old",
-    found: Found::Files(Severity::Error, CUDART),
+    found: Detection::Files(Severity::Error, CUDART),
     says: "undefined symbol: cudaLibraryGetKernel, version libcudart.so.12",
     opens: &[GEMM],
     build: |twin| {

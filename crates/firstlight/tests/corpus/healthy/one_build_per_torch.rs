@@ -1,6 +1,6 @@
 //! A package with a build for each torch, of which it takes the one that fits; spoilt by leaving that one out.
 
-use crate::judge::{Found, PAIR as BLANK, Pair};
+use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::library::Library;
 use crate::world::World;
 use facts::Severity;
@@ -8,7 +8,7 @@ use facts::Severity;
 pub(super) const PAIR: Pair = Pair {
     name: "one_build_per_torch",
     rule: "extension-other-torch",
-    found: Found::Files(Severity::Error, "deep_gemm/_C_28.so"),
+    found: Detection::Files(Severity::Error, "deep_gemm/_C_28.so"),
     build: |twin| {
         let symbol = |torch: &str| format!("_ZN2at6detail{torch}Ev");
         let build = |torch: &str| {

@@ -1,7 +1,7 @@
 //! A library that finds its own by the RPATH of the extension that loads it, and serves the extension what it calls; spoilt
 //! by one that has not what it calls.
 
-use crate::judge::{Found, PAIR as BLANK, Pair};
+use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::library::Library;
 use crate::world::World;
 use facts::Severity;
@@ -12,7 +12,7 @@ const SYMBOL: &str = "_ZN2at6detail5chainEv";
 pub(super) const PAIR: Pair = Pair {
     name: "origin_chain",
     rule: "extension-other-torch",
-    found: Found::Files(Severity::Error, OPS),
+    found: Detection::Files(Severity::Error, OPS),
     says: "undefined symbol: _ZN2at6detail5chainEv",
     opens: &[OPS],
     build: |twin| {

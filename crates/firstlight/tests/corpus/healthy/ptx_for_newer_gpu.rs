@@ -1,6 +1,6 @@
 //! PTX for 9.0 on an RTX 5090 (12.0), which its driver compiles; spoilt by PTX with an `a`, which serves 9.0 alone.
 
-use crate::judge::{Found, PAIR as BLANK, Pair};
+use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::rows::kernels;
 use crate::world::World;
 use facts::Severity;
@@ -8,7 +8,7 @@ use facts::Severity;
 pub(super) const PAIR: Pair = Pair {
     name: "ptx_for_newer_gpu",
     rule: "no-kernel-image",
-    found: Found::Files(Severity::Error, "flashinfer"),
+    found: Detection::Files(Severity::Error, "flashinfer"),
     build: |twin| {
         let world = World::with_gpu("NVIDIA GeForce RTX 5090", "12.0", "575.57.08", "12.9")
             .python("3.11")

@@ -1,13 +1,13 @@
 //! A torch for AMD's GPUs beside an NVIDIA card that drives a screen: it has no CUDA because its user wanted none.
 
-use crate::judge::{Found, PAIR as BLANK, Pair};
+use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::world::World;
 use facts::Severity;
 
 pub(super) const PAIR: Pair = Pair {
     name: "rocm_torch",
     rule: "cpu-only-torch",
-    found: Found::Files(Severity::Error, "cuda = None"),
+    found: Detection::Files(Severity::Error, "cuda = None"),
     build: |twin| {
         let hip = twin.pick("", "hip: Optional[str] = '6.4.43484'\n");
         World::on("rtx4090").dist("torch", "2.9.1", &[]).in_site(

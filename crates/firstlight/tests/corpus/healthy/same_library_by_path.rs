@@ -1,6 +1,6 @@
 //! LD_LIBRARY_PATH leads to the very file that the wheel would find by itself; spoilt by another copy there.
 
-use crate::judge::{Found, PAIR as BLANK, Pair};
+use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::library::Library;
 use crate::world::World;
 use facts::Severity;
@@ -11,7 +11,7 @@ const OPS: &str = "own_ops/_C.abi3.so";
 pub(super) const PAIR: Pair = Pair {
     name: "same_library_by_path",
     rule: "library-path-shadows",
-    found: Found::Files(Severity::Error, OPS),
+    found: Detection::Files(Severity::Error, OPS),
     opens: &[OPS],
     says: "undefined symbol: cudaMallocAsync, version libcudart.so.12",
     build: |twin| {

@@ -1,7 +1,7 @@
 //! An extension for the stable ABI (abi3, aoti_torch_*), which goes with every torch that exports those; spoilt by a torch
 //! that has not the one it wants.
 
-use crate::judge::{Found, PAIR as BLANK, Pair};
+use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::library::Library;
 use crate::world::World;
 use facts::Severity;
@@ -11,7 +11,7 @@ const FLASH: &str = "flash_attn_3/_C.abi3.so";
 pub(super) const PAIR: Pair = Pair {
     name: "stable_abi",
     rule: "extension-other-torch",
-    found: Found::Files(Severity::Error, FLASH),
+    found: Detection::Files(Severity::Error, FLASH),
     says: "",
     build: |twin| {
         let c10 = Library::named("libc10.so");

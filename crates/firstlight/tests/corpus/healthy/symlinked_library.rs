@@ -1,7 +1,7 @@
 //! uv's link mode: every file of site-packages is a link into a cache, and `$ORIGIN` is where the link lies; spoilt by a
 //! cache that was cleaned.
 
-use crate::judge::{Found, PAIR as BLANK, Pair};
+use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::library::Library;
 use crate::world::World;
 use facts::Severity;
@@ -13,7 +13,7 @@ const OPS: &str = "own_ops/_C.abi3.so";
 pub(super) const PAIR: Pair = Pair {
     name: "symlinked_library",
     rule: "missing-cuda-library",
-    found: Found::Files(Severity::Error, OPS),
+    found: Detection::Files(Severity::Error, OPS),
     says: "libcudart.so.12: cannot open shared object file",
     opens: &[OPS],
     build: |twin| {

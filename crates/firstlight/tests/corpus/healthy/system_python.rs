@@ -1,14 +1,14 @@
 //! Ubuntu's own Python found on PATH, with packages of pip; spoilt by a shell in which an environment is called active
 //! that is not first on PATH.
 
-use crate::judge::{Found, PAIR as BLANK, Pair};
+use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::world::World;
 use facts::Severity;
 
 pub(super) const PAIR: Pair = Pair {
     name: "system_python",
     rule: "python-outside-venv",
-    found: Found::Files(Severity::Error, "VIRTUAL_ENV"),
+    found: Detection::Files(Severity::Error, "VIRTUAL_ENV"),
     build: |twin| {
         let world =
             World::on("a10").system_python("3.10").torch("2.9.1+cu128", &[], &["sm_80", "sm_86"]);

@@ -1,7 +1,7 @@
 //! torch with the NCCL it was built with; spoilt by the package for CUDA 11, which brings an older file of the same name
 //! into the same folder.
 
-use crate::judge::{Found, PAIR as BLANK, Pair};
+use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::library::Library;
 use crate::world::World;
 use facts::Severity;
@@ -12,7 +12,7 @@ const TORCH: &str = "torch/lib/libtorch_cuda.so";
 pub(super) const PAIR: Pair = Pair {
     name: "torch_s_own_nccl",
     rule: "cuda-library-too-old",
-    found: Found::Files(Severity::Error, NCCL),
+    found: Detection::Files(Severity::Error, NCCL),
     says: "undefined symbol: ncclAlltoAll",
     opens: &[TORCH],
     build: |twin| {

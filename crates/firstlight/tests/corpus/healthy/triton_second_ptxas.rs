@@ -1,6 +1,6 @@
 //! Triton 3.6 on a B300: its first ptxas is too old for it, and its second, for Blackwell, is not; spoilt by only the first.
 
-use crate::judge::{Found, PAIR as BLANK, Pair};
+use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::library::Library;
 use crate::world::World;
 use facts::Severity;
@@ -8,7 +8,7 @@ use facts::Severity;
 pub(super) const PAIR: Pair = Pair {
     name: "triton_second_ptxas",
     rule: "triton-ptxas-too-old",
-    found: Found::Files(Severity::Error, "triton/backends/nvidia/bin/ptxas"),
+    found: Detection::Files(Severity::Error, "triton/backends/nvidia/bin/ptxas"),
     build: |twin| {
         let ptxas = |release: &str| {
             Library::program(&format!("Cuda compilation tools, release {release}\n"))

@@ -1,7 +1,7 @@
 //! A package whose module needs two libraries with names that differ in one word, and a newer NCCL; spoilt by an older NCCL,
 //! which the clean library beside the other must not excuse.
 
-use crate::judge::{Found, PAIR as BLANK, Pair};
+use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::library::Library;
 use crate::world::World;
 use facts::Severity;
@@ -14,7 +14,7 @@ const NCCL: &str = "nvidia/nccl/lib/libnccl.so.2";
 pub(super) const PAIR: Pair = Pair {
     name: "two_libraries_of_one_package",
     rule: "cuda-library-too-old",
-    found: Found::Files(Severity::Error, CUDA),
+    found: Detection::Files(Severity::Error, CUDA),
     says: "undefined symbol: ncclCommWindowRegister",
     opens: &[OPS],
     build: |twin| {

@@ -1,6 +1,6 @@
 //! An extension that is whole; spoilt by a copy that stopped after the first bytes.
 
-use crate::judge::{Found, PAIR as BLANK, Pair};
+use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::library::Library;
 use crate::world::World;
 use facts::Severity;
@@ -10,7 +10,7 @@ const OPS: &str = "own_ops/_C.abi3.so";
 pub(super) const PAIR: Pair = Pair {
     name: "whole_library",
     rule: "damaged-files",
-    found: Found::Files(Severity::Error, OPS),
+    found: Detection::Files(Severity::Error, OPS),
     says: "",
     opens: &[OPS],
     build: |twin| {

@@ -1,13 +1,13 @@
 //! vLLM's worker in a container, whose process 1 is its own server; spoilt by a worker whose server is gone.
 
-use crate::judge::{Found, PAIR as BLANK, Pair};
+use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::world::World;
 use facts::Severity;
 
 pub(super) const PAIR: Pair = Pair {
     name: "worker_in_container",
     rule: "stale-process",
-    found: Found::Files(Severity::Warning, "VLLM::EngineCore"),
+    found: Detection::Files(Severity::Warning, "VLLM::EngineCore"),
     build: |twin| {
         let comm = twin.pick("tini\n", "vllm\n");
         World::on("rtx4090")

@@ -1,13 +1,13 @@
 //! Two workers that one torchrun started on one GPU are one run; spoilt by each having been started from its own shell.
 
-use crate::judge::{Found, PAIR as BLANK, Pair};
+use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::world::World;
 use facts::Severity;
 
 pub(super) const PAIR: Pair = Pair {
     name: "workers_of_one_run",
     rule: "duplicate-processes",
-    found: Found::Files(Severity::Warning, "process 5002: 6144 MiB"),
+    found: Detection::Files(Severity::Warning, "process 5002: 6144 MiB"),
     build: |twin| {
         let worker = |world: World, pid: u32, parent: u32| {
             let stat = format!(

@@ -1,14 +1,14 @@
 //! An environment in `./.venv` that nobody named or activated, made by uv, whose users run `uv run`; spoilt by the
 //! interpreter it links to being gone.
 
-use crate::judge::{Found, PAIR as BLANK, Pair};
+use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::world::World;
 use facts::Severity;
 
 pub(super) const PAIR: Pair = Pair {
     name: "working_folder",
     rule: "python-outside-venv",
-    found: Found::Files(Severity::Error, ".venv/bin"),
+    found: Detection::Files(Severity::Error, ".venv/bin"),
     build: |twin| {
         let world = World::on("a10")
             .python("3.14")

@@ -1,13 +1,13 @@
 //! Row 3: flash-attn for the torch that had SetDevice(signed char), beside one that has SetDevice(signed char, bool).
 
 use super::{FLASH, TORCH, extension};
-use crate::judge::{Found, PAIR as BLANK, Pair};
+use crate::judge::{Detection, PAIR as BLANK, Pair};
 use facts::Severity;
 
 pub(super) const PAIR: Pair = Pair {
     name: "row_03_set_device",
     rule: "torch-minor-drift",
-    found: Found::Files(Severity::Error, FLASH),
+    found: Detection::Files(Severity::Error, FLASH),
     says: "undefined symbol: _ZN3c104cuda9SetDeviceEa",
     opens: &[TORCH, FLASH],
     build: |twin| {

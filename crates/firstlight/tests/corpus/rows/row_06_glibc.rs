@@ -1,7 +1,7 @@
 //! Row 6: flash-attn compiled on a newer distribution than Ubuntu 22.04, whose C library ends at 2.35.
 
 use super::{FLASH, OLD, TORCH, linked_with};
-use crate::judge::{Found, PAIR as BLANK, Pair};
+use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::library::Library;
 use crate::world::World;
 use facts::Severity;
@@ -9,7 +9,7 @@ use facts::Severity;
 pub(super) const PAIR: Pair = Pair {
     name: "row_06_glibc",
     rule: "glibc-too-old",
-    found: Found::Files(Severity::Error, FLASH),
+    found: Detection::Files(Severity::Error, FLASH),
     says: "version `GLIBC_2.99' not found (required by",
     opens: &[TORCH, FLASH],
     build: |twin| {

@@ -1,7 +1,7 @@
 //! Row 6 for C++: conda's libstdc++ lies in front of the system's by LD_LIBRARY_PATH and is older than flash-attn asks for.
 
 use super::{FLASH, OLD, TORCH, linked_with};
-use crate::judge::{Found, PAIR as BLANK, Pair};
+use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::library::Library;
 use crate::world::World;
 use facts::Severity;
@@ -9,7 +9,7 @@ use facts::Severity;
 pub(super) const PAIR: Pair = Pair {
     name: "row_06_libstdcxx",
     rule: "libstdcxx-too-old",
-    found: Found::Files(Severity::Error, FLASH),
+    found: Detection::Files(Severity::Error, FLASH),
     says: "version `GLIBCXX_3.4.99' not found",
     opens: &[TORCH, FLASH],
     build: |twin| {

@@ -1,14 +1,14 @@
 //! Row 8 for an extension (field row R3-02): FFPA built without its Hopper switch on an H200.
 
 use super::kernels;
-use crate::judge::{Found, PAIR as BLANK, Pair};
+use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::world::World;
 use facts::Severity;
 
 pub(super) const PAIR: Pair = Pair {
     name: "row_08_extension",
     rule: "no-kernel-image",
-    found: Found::Files(Severity::Error, "pyffpa_cuda"),
+    found: Detection::Files(Severity::Error, "pyffpa_cuda"),
     says: "CUDA error: no kernel image is available for execution on the device",
     build: |twin| {
         let world =

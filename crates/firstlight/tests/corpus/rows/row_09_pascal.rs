@@ -1,13 +1,13 @@
 //! Row 9: a P100 beside a cu128 build, which begins at Volta, and beside a cu126 build, which has Pascal.
 
-use crate::judge::{Found, PAIR as BLANK, Pair};
+use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::world::World;
 use facts::Severity;
 
 pub(super) const PAIR: Pair = Pair {
     name: "row_09_pascal",
     rule: "gpu-too-old",
-    found: Found::Files(Severity::Error, "torch/lib/libtorch_cuda.so"),
+    found: Detection::Files(Severity::Error, "torch/lib/libtorch_cuda.so"),
     says: "PyTorch no longer supports this GPU because it is too old. The minimum cuda capability supported by this \
            library is 7.5.",
     build: |twin| {

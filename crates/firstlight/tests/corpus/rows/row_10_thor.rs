@@ -1,13 +1,13 @@
 //! Row 10: a Jetson Thor beside a cu128 build, which has nothing for 11.0, and beside a cu130 build, which has.
 
-use crate::judge::{Found, PAIR as BLANK, Pair};
+use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::world::World;
 use facts::Severity;
 
 pub(super) const PAIR: Pair = Pair {
     name: "row_10_thor",
     rule: "gpu-too-new",
-    found: Found::Files(Severity::Error, "torch/lib/libtorch_cuda.so"),
+    found: Detection::Files(Severity::Error, "torch/lib/libtorch_cuda.so"),
     says: "NVIDIA Thor with CUDA capability sm_110 is not compatible with the current PyTorch installation",
     build: |twin| {
         let world = World::on("jetson-orin")

@@ -1,13 +1,13 @@
 //! Row 11: the wheel for Arm servers on a Jetson Orin, and NVIDIA's own wheel for it.
 
-use crate::judge::{Found, PAIR as BLANK, Pair};
+use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::world::World;
 use facts::Severity;
 
 pub(super) const PAIR: Pair = Pair {
     name: "row_11_orin",
     rule: "jetson-server-wheel",
-    found: Found::Files(Severity::Error, "torch/lib/libtorch_cuda.so"),
+    found: Detection::Files(Severity::Error, "torch/lib/libtorch_cuda.so"),
     says: "Orin with CUDA capability sm_87 is not compatible with the current PyTorch installation",
     build: |twin| {
         let world = World::on("jetson-orin").python("3.10");

@@ -1,6 +1,6 @@
 //! Row 13: Triton's own ptxas on a GB10, of CUDA 12.8, which does not know sm_121a, and of 12.9, which does.
 
-use crate::judge::{Found, PAIR as BLANK, Pair};
+use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::library::Library;
 use crate::world::World;
 use facts::Severity;
@@ -8,7 +8,7 @@ use facts::Severity;
 pub(super) const PAIR: Pair = Pair {
     name: "row_13_ptxas",
     rule: "triton-ptxas-too-old",
-    found: Found::Files(Severity::Error, "triton/backends/nvidia/bin/ptxas"),
+    found: Detection::Files(Severity::Error, "triton/backends/nvidia/bin/ptxas"),
     says: "ptxas fatal   : Value 'sm_121a' is not defined for option 'gpu-name'",
     build: |twin| {
         let release = twin.pick("12.8, V12.8.93", "12.9, V12.9.86");

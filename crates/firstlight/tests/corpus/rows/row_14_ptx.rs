@@ -1,14 +1,14 @@
 //! Row 14: vLLM with PTX of CUDA 12.8 alone on a driver of CUDA 12.4, and the same with machine code beside it.
 
 use super::kernels;
-use crate::judge::{Found, PAIR as BLANK, Pair};
+use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::world::World;
 use facts::Severity;
 
 pub(super) const PAIR: Pair = Pair {
     name: "row_14_ptx",
     rule: "ptx-newer-than-driver",
-    found: Found::Files(Severity::Error, "vllm/_C"),
+    found: Detection::Files(Severity::Error, "vllm/_C"),
     says: "the provided PTX was compiled with an unsupported toolchain.",
     build: |twin| {
         let world =

@@ -1,7 +1,7 @@
 //! Row 15: flash-attn for CUDA 12 beside a torch for CUDA 13, which brings no libcudart.so.12, and with that library.
 
 use super::{FLASH, NEW, TORCH};
-use crate::judge::{Found, PAIR as BLANK, Pair};
+use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::library::Library;
 use crate::world::World;
 use facts::Severity;
@@ -9,7 +9,7 @@ use facts::Severity;
 pub(super) const PAIR: Pair = Pair {
     name: "row_15_missing_library",
     rule: "missing-cuda-library",
-    found: Found::Files(Severity::Error, FLASH),
+    found: Detection::Files(Severity::Error, FLASH),
     says: "libcudart.so.12: cannot open shared object file: No such file or directory",
     opens: &[TORCH, FLASH],
     build: |twin| {

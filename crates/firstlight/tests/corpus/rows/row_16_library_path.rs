@@ -2,7 +2,7 @@
 //! with, or names a folder without it.
 
 use super::{OLD, TORCH};
-use crate::judge::{Found, PAIR as BLANK, Pair};
+use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::library::Library;
 use crate::world::World;
 use facts::Severity;
@@ -12,7 +12,7 @@ const CUSPARSE: &str = "nvidia/cusparse/lib/libcusparse.so.12";
 pub(super) const PAIR: Pair = Pair {
     name: "row_16_library_path",
     rule: "library-path-shadows",
-    found: Found::Files(Severity::Error, CUSPARSE),
+    found: Detection::Files(Severity::Error, CUSPARSE),
     says: "undefined symbol: __nvJitLinkComplete_12_4, version libnvJitLink.so.12",
     opens: &[TORCH, CUSPARSE],
     build: |twin| {

@@ -1,13 +1,13 @@
 //! Row 17: a torch for CUDA 13 on driver 550, and one for CUDA 12.8, which that driver runs.
 
-use crate::judge::{Found, PAIR as BLANK, Pair};
+use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::world::World;
 use facts::Severity;
 
 pub(super) const PAIR: Pair = Pair {
     name: "row_17_driver",
     rule: "driver-too-old",
-    found: Found::Files(Severity::Error, "torch/version.py"),
+    found: Detection::Files(Severity::Error, "torch/version.py"),
     says: "The NVIDIA driver on your system is too old (found version 12040).",
     build: |twin| {
         let version = twin.pick("2.10.0+cu130", "2.10.0+cu128");

@@ -1,13 +1,13 @@
 //! Row 18, error 802: a machine with NVSwitches on which the fabric manager does not run, and on which it does.
 
-use crate::judge::{Found, PAIR as BLANK, Pair};
+use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::world::World;
 use facts::Severity;
 
 pub(super) const PAIR: Pair = Pair {
     name: "row_18_fabric_manager",
     rule: "fabric-manager",
-    found: Found::Files(Severity::Error, "/proc/driver/nvidia-nvswitch/devices"),
+    found: Detection::Files(Severity::Error, "/proc/driver/nvidia-nvswitch/devices"),
     says: "Error 802: system not yet initialized",
     build: |twin| {
         let world = World::with_gpu("NVIDIA H100 80GB HBM3", "9.0", "570.148.08", "12.8")

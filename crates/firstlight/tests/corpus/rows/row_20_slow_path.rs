@@ -1,7 +1,7 @@
 //! Row 20: Granite 4.0-H asked about in an environment without causal-conv1d, and in one with it.
 
 use super::kernels;
-use crate::judge::{Found, PAIR as BLANK, Pair};
+use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::world::World;
 use facts::Severity;
 
@@ -18,7 +18,7 @@ const GRANITE: &str = r#"{
 pub(super) const PAIR: Pair = Pair {
     name: "row_20_slow_path",
     rule: "slow-hybrid-path",
-    found: Found::Files(Severity::Warning, "causal-conv1d"),
+    found: Detection::Files(Severity::Warning, "causal-conv1d"),
     says: "The fast path is not available because one of `(selective_state_update, causal_conv1d_fn, \
            causal_conv1d_update)` is None",
     build: |twin| {

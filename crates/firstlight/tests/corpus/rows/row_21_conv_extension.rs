@@ -1,14 +1,14 @@
 //! Row 21: mamba-ssm with a causal-conv1d whose compiled file was never built, and with one that has it.
 
 use super::kernels;
-use crate::judge::{Found, PAIR as BLANK, Pair};
+use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::world::World;
 use facts::Severity;
 
 pub(super) const PAIR: Pair = Pair {
     name: "row_21_conv_extension",
     rule: "conv-extension-missing",
-    found: Found::Files(Severity::Error, "causal_conv1d-1.5.3.post1.dist-info/RECORD"),
+    found: Detection::Files(Severity::Error, "causal_conv1d-1.5.3.post1.dist-info/RECORD"),
     says: "AttributeError: 'NoneType' object has no attribute 'causal_conv1d_fwd'",
     build: |twin| {
         let world = World::on("a10").torch("2.9.1+cu128", &[], &["sm_80", "sm_86", "sm_90"]);

@@ -1,13 +1,13 @@
 //! Row 23: the toolkit builds would take is of another CUDA major version than torch, and of the same.
 
-use crate::judge::{Found, PAIR as BLANK, Pair};
+use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::world::World;
 use facts::Severity;
 
 pub(super) const PAIR: Pair = Pair {
     name: "row_23_toolkit",
     rule: "cuda-versions",
-    found: Found::Files(Severity::Warning, "/opt/toolkit/version.json"),
+    found: Detection::Files(Severity::Warning, "/opt/toolkit/version.json"),
     says: "The detected CUDA version (12.3) mismatches the version that was used to compile PyTorch (11.8)",
     build: |twin| {
         World::on("a10")

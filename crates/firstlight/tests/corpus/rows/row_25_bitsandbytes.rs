@@ -1,6 +1,6 @@
 //! Row 25: bitsandbytes without a library for CUDA 12.9, and with it.
 
-use crate::judge::{Found, PAIR as BLANK, Pair};
+use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::library::Library;
 use crate::world::World;
 use facts::Severity;
@@ -8,7 +8,7 @@ use facts::Severity;
 pub(super) const PAIR: Pair = Pair {
     name: "row_25_bitsandbytes",
     rule: "bitsandbytes-library",
-    found: Found::Files(Severity::Error, "bitsandbytes-0.45.5.dist-info/RECORD"),
+    found: Detection::Files(Severity::Error, "bitsandbytes-0.45.5.dist-info/RECORD"),
     says: "RuntimeError: Configured CUDA binary not found at /v/bitsandbytes/libbitsandbytes_cuda129.so",
     build: |twin| {
         let files = ["cpu", "cuda126", "cuda128", twin.pick("cuda125", "cuda129")];

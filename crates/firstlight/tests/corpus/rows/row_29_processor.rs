@@ -1,6 +1,6 @@
 //! Row 29: mamba-ssm's compiled files for x86-64 on a GH200, and its own.
 
-use crate::judge::{Found, PAIR as BLANK, Pair};
+use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::library::Library;
 use crate::world::World;
 use facts::Severity;
@@ -8,7 +8,7 @@ use facts::Severity;
 pub(super) const PAIR: Pair = Pair {
     name: "row_29_processor",
     rule: "wrong-architecture",
-    found: Found::Files(Severity::Error, "selective_scan_cuda"),
+    found: Detection::Files(Severity::Error, "selective_scan_cuda"),
     build: |twin| {
         let world = World::on("gh200").torch("2.9.0+cu128", &[], &["sm_80", "sm_90"]);
         let file = "selective_scan_cuda.abi3.so";

@@ -1,13 +1,13 @@
 //! Row 30: vLLM's worker, which outlived its server and holds the GPU's memory, and one whose server is there.
 
-use crate::judge::{Found, PAIR as BLANK, Pair};
+use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::world::World;
 use facts::Severity;
 
 pub(super) const PAIR: Pair = Pair {
     name: "row_30_orphan",
     rule: "stale-process",
-    found: Found::Files(Severity::Warning, "parent 1 (systemd)"),
+    found: Detection::Files(Severity::Warning, "parent 1 (systemd)"),
     build: |twin| {
         let parent = twin.pick(1, 4000);
         World::on("a10")

@@ -1,14 +1,14 @@
 //! Row 31: flash-attn on a T4, and on an A10.
 
 use super::kernels;
-use crate::judge::{Found, PAIR as BLANK, Pair};
+use crate::judge::{Detection, PAIR as BLANK, Pair};
 use crate::world::World;
 use facts::Severity;
 
 pub(super) const PAIR: Pair = Pair {
     name: "row_31_turing",
     rule: "flash-attention-needs-ampere",
-    found: Found::Files(Severity::Error, "flash_attn-2.8.3.dist-info"),
+    found: Detection::Files(Severity::Error, "flash_attn-2.8.3.dist-info"),
     says: "RuntimeError: FlashAttention only supports Ampere GPUs or newer.",
     also: &["no-kernel-image"],
     build: |twin| {
