@@ -27,7 +27,7 @@ pub(crate) enum Fault {
 
 /// A request that came.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Asked {
+pub(crate) struct ReceivedRequest {
     pub(crate) path: String,
     /// Whether it was asked for no more than the head of the answer.
     pub(crate) head: bool,
@@ -40,7 +40,7 @@ struct Shared {
     /// Files by their path, with the hash that their page shows; a release page shows none.
     files: Mutex<BTreeMap<String, (File, bool)>>,
     faults: Mutex<HashMap<String, Vec<Fault>>>,
-    asked: Mutex<Vec<Asked>>,
+    asked: Mutex<Vec<ReceivedRequest>>,
     /// Bytes a second of each connection; 0 for as fast as it goes.
     pace: AtomicU64,
 }
@@ -98,7 +98,7 @@ impl Server {
     }
 
     /// The requests so far whose path ends so.
-    pub(crate) fn asked(&self, ending: &str) -> Vec<Asked> {
+    pub(crate) fn asked(&self, ending: &str) -> Vec<ReceivedRequest> {
         let asked = self.shared.asked.lock().unwrap();
         asked.iter().filter(|asked| asked.path.ends_with(ending)).cloned().collect()
     }
@@ -165,7 +165,7 @@ impl Shared {
         }
         let part = request.part(content.len()).filter(|_| found.is_some());
         let from = part.map(|(from, _)| from);
-        let asked = Asked { path: request.path.clone(), head: request.head, from };
+        let asked = ReceivedRequest { path: request.path.clone(), head: request.head, from };
         self.asked.lock().unwrap().push(asked);
         let (from, to) = part.unwrap_or((0, content.len()));
         let status = match (&found, part) {
