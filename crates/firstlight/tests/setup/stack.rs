@@ -75,7 +75,7 @@ pub(crate) fn flash_attn_with(tag: &str, file: &str, module: &Library, processor
 }
 
 /// A wheel whose labels promise what its bytes do not hold.
-pub(crate) struct Lie {
+pub(crate) struct MislabeledWheel {
     pub(crate) what: &'static str,
     pub(crate) wheel: Wheel,
     /// The rule that finds it.
@@ -85,7 +85,7 @@ pub(crate) struct Lie {
 }
 
 /// Wheels that an installer takes and that do not work: all their labels are right for this machine.
-pub(crate) fn lies() -> Vec<Lie> {
+pub(crate) fn lies() -> Vec<MislabeledWheel> {
     let fits = || kernels(NEW_ABI, &["sm_80", "sm_90"]);
     let other = if ARCH == "x86_64" { "aarch64" } else { "x86_64" };
     let module = extension("flash_attn_2_cuda");
@@ -97,7 +97,7 @@ pub(crate) fn lies() -> Vec<Lie> {
         .exports(&["PyInit_flash_attn_2_cuda"])
         .wants(&["newer"]);
     let manylinux = format!("{0}-{0}-manylinux_2_17_{ARCH}", cpython());
-    let lie = |what, wheel, rule, says| Lie { what, wheel, rule, says };
+    let lie = |what, wheel, rule, says| MislabeledWheel { what, wheel, rule, says };
     vec![
         lie(
             "abiTRUE in its name, the old C++ ABI in its symbols",
