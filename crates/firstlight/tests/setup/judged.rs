@@ -1,7 +1,7 @@
 //! Wheels that were opened and not installed, judged by what `firstlight doctor` is made of.
 #![allow(clippy::unwrap_used)] // Helpers of tests may unwrap as tests do.
 
-use crate::stack::{GPU, MislabeledWheel, NEW_ABI, flash_attn, kernels, lies, torch};
+use crate::stack::{GPU, MislabeledWheel, NEW_ABI, flash_attn, kernels, mislabeled_wheels, torch};
 use crate::support::fake_driver::with_driver;
 use crate::tools::python;
 use crate::wheel::{File, Wheel};
@@ -67,7 +67,7 @@ fn a_stack_that_fits_has_no_error() {
 #[test]
 fn r4_08_a_label_that_fits_does_not_help_a_wheel_whose_bytes_do_not() {
     let torch = torch("2.8.0+cu128").build();
-    for MislabeledWheel { what, wheel, rule, says } in lies() {
+    for MislabeledWheel { what, wheel, rule, says } in mislabeled_wheels() {
         let found = errors(&[torch.clone(), wheel.build()]);
         assert_eq!(
             found.iter().map(|(rule, _)| rule).collect::<Vec<_>>(),

@@ -85,7 +85,7 @@ pub(crate) struct MislabeledWheel {
 }
 
 /// Wheels that an installer takes and that do not work: all their labels are right for this machine.
-pub(crate) fn lies() -> Vec<MislabeledWheel> {
+pub(crate) fn mislabeled_wheels() -> Vec<MislabeledWheel> {
     let fits = || kernels(NEW_ABI, &["sm_80", "sm_90"]);
     let other = if ARCH == "x86_64" { "aarch64" } else { "x86_64" };
     let module = extension("flash_attn_2_cuda");

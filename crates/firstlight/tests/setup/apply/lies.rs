@@ -2,7 +2,7 @@
 //! is installed anywhere.
 
 use super::world::{World, contents, marker, said, version};
-use crate::stack::{GPU, MislabeledWheel, NEW_ABI, flash_attn, kernels, lies, torch};
+use crate::stack::{GPU, MislabeledWheel, NEW_ABI, flash_attn, kernels, mislabeled_wheels, torch};
 use crate::support::fake_driver::libcuda;
 use crate::wheel::File;
 use facts::InstallPlan;
@@ -21,7 +21,7 @@ fn apply(world: &World, plan: &InstallPlan) -> Output {
 fn r4_08_each_wheel_that_lies_is_refused_before_it_is_installed() {
     let world = World::new().with_old("1.0");
     let before = contents(&world.venv());
-    for MislabeledWheel { what, wheel, rule, says } in lies() {
+    for MislabeledWheel { what, wheel, rule, says } in mislabeled_wheels() {
         let files = [torch("2.8.0+cu128").build(), wheel.build(), marker("2.0").build()];
         let (out, err) = said(&apply(&world, &world.plan(&files)), 2);
         assert_eq!(out, "", "{what}");
