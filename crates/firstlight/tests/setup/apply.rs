@@ -5,7 +5,7 @@ mod built;
 mod faults;
 mod installed;
 mod interrupted;
-mod lies;
+mod mislabeled_wheels;
 mod overhead;
 mod preconditions;
 mod registry;
