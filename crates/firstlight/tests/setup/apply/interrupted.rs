@@ -90,7 +90,7 @@ fn killed_when(
         }
     }
     assert_eq!(version(&world.venv()), "2.0", "killed after {time:?}");
-    assert_eq!(world.beside(), [".venv", ".venv.firstlight-old"], "killed after {time:?}");
+    assert_eq!(world.apply_folders(), [".venv", ".venv.firstlight-old"], "killed after {time:?}");
     assert!(!switched || report["outcome"] == "unchanged", "killed after {time:?}: {report}");
     let old = contents(&world.path(".venv.firstlight-old"));
     assert_eq!(old.len(), before.len(), "killed after {time:?}");

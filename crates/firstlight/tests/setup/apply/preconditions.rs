@@ -60,7 +60,7 @@ fn r3_03_each_precondition_that_fails_is_a_sentence_and_nothing_is_made() {
             assert!(err.contains(words), "no `{words}` in {err}");
         }
         assert_eq!(contents(&world.venv()), before);
-        assert_eq!(world.beside(), [".venv", ".venv.firstlight-old"]);
+        assert_eq!(world.apply_folders(), [".venv", ".venv.firstlight-old"]);
         assert!(!world.path("cache/firstlight/files").exists());
     }
 }
@@ -71,7 +71,7 @@ fn a_dry_run_says_what_would_be_done_and_makes_nothing() {
     let plan = world.plan(&[marker("2.0").build()]);
     let (out, _) = world.apply(&plan, &["--dry-run"], 0);
     assert!(out.starts_with("all preconditions hold: 1 file, "), "{out}");
-    assert_eq!(world.beside(), [".venv"]);
+    assert_eq!(world.apply_folders(), [".venv"]);
     assert_eq!(version(&world.venv()), "1.0");
 }
 

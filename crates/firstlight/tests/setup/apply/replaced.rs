@@ -27,7 +27,7 @@ fn r0_08_an_environment_is_replaced_whole_and_the_old_one_kept_until_it_is_disca
         (old.join(path.strip_prefix(world.venv()).unwrap()), *bytes, *time)
     };
     assert_eq!(contents(&old), before.iter().map(moved).collect::<Vec<_>>());
-    assert_eq!(world.beside(), [".venv", ".venv.firstlight-old"]);
+    assert_eq!(world.apply_folders(), [".venv", ".venv.firstlight-old"]);
 
     // Once more: nothing is fetched, nothing is made.
     let after = contents(&world.venv());
@@ -39,7 +39,7 @@ fn r0_08_an_environment_is_replaced_whole_and_the_old_one_kept_until_it_is_disca
 
     let discarded = world.applied(&plan, &["--discard-old"]);
     assert_eq!(discarded["kept_old"], Value::Null);
-    assert_eq!(world.beside(), [".venv"]);
+    assert_eq!(world.apply_folders(), [".venv"]);
     assert_eq!(version(&world.venv()), "2.0");
 }
 
@@ -60,7 +60,7 @@ fn an_environment_that_was_changed_since_is_made_again_without_fetching() {
     );
     assert_eq!(version(&world.venv()), "2.0");
     assert_eq!(world.server.asked("").len(), asked);
-    assert_eq!(world.beside(), [".venv"]);
+    assert_eq!(world.apply_folders(), [".venv"]);
 }
 
 #[test]
@@ -171,7 +171,7 @@ fn names_and_versions_are_not_believed_and_a_repair_writes_only_what_is_harmed()
         assert_eq!(report["outcome"], "repaired", "{what}: {report:#}");
         assert_eq!(names(&contents(&world.venv())), names(&whole), "{what}");
         assert_eq!(version(&world.venv()), "2.0", "{what}");
-        assert_eq!(world.beside(), [".venv"], "{what}");
+        assert_eq!(world.apply_folders(), [".venv"], "{what}");
         assert_eq!(world.applied(&plan, &["--repair"])["outcome"], "unchanged", "{what}");
     }
     // Without a repair it is not "already so" either: the environment is made anew.

@@ -102,7 +102,7 @@ impl World {
     }
 
     /// The names beside the environment that an apply makes.
-    pub(crate) fn beside(&self) -> Vec<String> {
+    pub(crate) fn apply_folders(&self) -> Vec<String> {
         let entries = std::fs::read_dir(self.folder.path()).unwrap();
         let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
         let mut names: Vec<String> = names.filter(|name| name.starts_with(".venv")).collect();
