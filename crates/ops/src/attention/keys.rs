@@ -5,11 +5,11 @@ use std::ops::Range;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyLayout {
     lengths: Vec<usize>,
-    place: Place,
+    place: KeyRows,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Place {
+enum KeyRows {
     /// First row of each sequence.
     Contiguous { starts: Vec<usize> },
     /// Block numbers `[sequences, max_blocks]`; row `j` of a sequence is in its block `j / block_size`.
@@ -22,7 +22,7 @@ impl KeyLayout {
         let lengths = lengths.unwrap_or_else(|| rows.iter().map(|range| range.len()).collect());
         Self {
             lengths,
-            place: Place::Contiguous { starts: rows.iter().map(|range| range.start).collect() },
+            place: KeyRows::Contiguous { starts: rows.iter().map(|range| range.start).collect() },
         }
     }
 
@@ -33,7 +33,7 @@ impl KeyLayout {
         block_size: usize,
         lengths: Vec<usize>,
     ) -> Self {
-        Self { lengths, place: Place::Paged { table, max_blocks, block_size } }
+        Self { lengths, place: KeyRows::Paged { table, max_blocks, block_size } }
     }
 
     /// Number of sequences.
@@ -59,16 +59,16 @@ impl KeyLayout {
     /// Rows per block when the rows are paged.
     pub fn block_size(&self) -> Option<usize> {
         match &self.place {
-            Place::Contiguous { .. } => None,
-            Place::Paged { block_size, .. } => Some(*block_size),
+            KeyRows::Contiguous { .. } => None,
+            KeyRows::Paged { block_size, .. } => Some(*block_size),
         }
     }
 
     /// The row of key `j` of a sequence in the tensor seen as `[rows, Hkv, D]`.
     pub fn row(&self, sequence: usize, j: usize) -> usize {
         match &self.place {
-            Place::Contiguous { starts } => starts[sequence] + j,
-            Place::Paged { table, max_blocks, block_size } => {
+            KeyRows::Contiguous { starts } => starts[sequence] + j,
+            KeyRows::Paged { table, max_blocks, block_size } => {
                 table[sequence * max_blocks + j / block_size] * block_size + j % block_size
             }
         }
