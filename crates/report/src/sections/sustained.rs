@@ -13,8 +13,8 @@ pub(super) fn build(run: &Run<'_>) -> Vec<Block> {
 }
 
 /// What is drawn of each state: the picture's id, title and unit.
-type Drawn = ([&'static str; 3], fn(&LoadState) -> Option<f64>);
-const STATES: [Drawn; 3] = [
+type PlottedState = ([&'static str; 3], fn(&LoadState) -> Option<f64>);
+const STATES: [PlottedState; 3] = [
     (["load-power", "Power", "W"], |state| state.watts),
     (["load-clock", "Clock of the multiprocessors", "MHz"], |state| state.sm_mhz.map(f64::from)),
     (["load-temperature", "Temperature", "°C"], |state| state.celsius.map(f64::from)),
