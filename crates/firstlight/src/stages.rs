@@ -14,13 +14,13 @@ use std::net::ToSocketAddrs;
 use std::time::{Duration, Instant};
 
 /// The processes that run a model together, led by this one.
-pub(crate) struct Team {
+pub(crate) struct RankGroup {
     place: ShardRank,
     layers: bool,
     launched: Option<Rank>,
 }
 
-impl Team {
+impl RankGroup {
     /// The team that this process leads. A non-leading process of a launcher follows rank 0 to the end of the job, and
     /// then gets none.
     pub(crate) fn of(

@@ -5,7 +5,7 @@ use crate::cli::Logits;
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::run_folder::write_atomically;
-use crate::stages::Team;
+use crate::stages::RankGroup;
 use crate::{Outcome, destination, hub, loading, tensors};
 use device::Device;
 use facts::{CompactCollect, SCHEMA};
@@ -17,7 +17,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 pub(super) fn run(arguments: &Logits, output: &Output) -> anyhow::Result<Outcome> {
-    let team = Team::of(arguments.split, arguments.stages, arguments.backend)?;
+    let team = RankGroup::of(arguments.split, arguments.stages, arguments.backend)?;
     let Some(team) = team else { return Ok(Outcome::Good) };
     let choice = backend::begin(arguments.backend);
     destination::file(&arguments.output)?;

@@ -12,7 +12,7 @@ use crate::hub;
 use crate::loading::{self, Loaded};
 use crate::output::Output;
 use crate::phases::{self, Phases};
-use crate::stages::Team;
+use crate::stages::RankGroup;
 use device::Device;
 use listener::{GenerationRecord, Listener};
 use measured::{Recomputation, RunTimes, Started};
@@ -35,7 +35,7 @@ pub(super) fn run(arguments: &Run, output: &Output) -> anyhow::Result<Outcome> {
     }
     let output = &output.quiet(arguments.quiet);
     let asked = prompts::read(arguments)?;
-    let team = Team::of(arguments.split, arguments.stages, arguments.backend)?;
+    let team = RankGroup::of(arguments.split, arguments.stages, arguments.backend)?;
     let Some(team) = team else { return Ok(Outcome::Good) };
     let choice = backend::begin(arguments.backend);
     let folder = hub::locate(&arguments.named)?;
