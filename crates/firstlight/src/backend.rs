@@ -90,19 +90,19 @@ pub(crate) struct OpenedDevice {
 }
 
 /// A device that is being opened: a driver takes a while to start, and other work continues meanwhile.
-pub(crate) struct Choice {
+pub(crate) struct PendingDevice {
     asked: BackendArg,
     gpu: Option<JoinHandle<(Result<Device, Unavailable>, f64)>>,
 }
 
 /// Starts opening the best device that may be used.
-pub(crate) fn begin(asked: BackendArg) -> Choice {
+pub(crate) fn begin(asked: BackendArg) -> PendingDevice {
     let wanted = asked != BackendArg::Cpu;
     let open = || {
         let start = Instant::now();
         (backends::open(BackendKind::Cuda), start.elapsed().as_secs_f64())
     };
-    Choice { asked, gpu: wanted.then(|| std::thread::spawn(open)) }
+    PendingDevice { asked, gpu: wanted.then(|| std::thread::spawn(open)) }
 }
 
 /// The best device for a command that can run anywhere.
@@ -110,7 +110,7 @@ pub(crate) fn choose(asked: BackendArg) -> anyhow::Result<OpenedDevice> {
     begin(asked).end(|_| Ok(()))
 }
 
-impl Choice {
+impl PendingDevice {
     /// Returns the GPU if it works and `can` accepts it, and otherwise the processor, unless the GPU was requested by
     /// name.
     ///
@@ -161,7 +161,7 @@ pub(crate) fn every(asked: BackendArg) -> anyhow::Result<Vec<DeviceNotice>> {
 }
 
 /// As [`every`], for a device that is already being opened.
-pub(crate) fn every_of(choice: Choice) -> anyhow::Result<Vec<DeviceNotice>> {
+pub(crate) fn every_of(choice: PendingDevice) -> anyhow::Result<Vec<DeviceNotice>> {
     let asked = choice.asked;
     let best = choice.end(|_| Ok(()))?.device_notice;
     Ok(match (asked, best.backend) {
