@@ -8,16 +8,16 @@ use models::{
 };
 
 /// The tokens of a request, the number of cached prompt tokens, and how it ended.
-struct Answered {
+struct AnsweredRequest {
     tokens: Vec<u32>,
     reused: usize,
     ended: Option<FinishReason>,
 }
 
 /// Runs a request to its end, or for this many tokens.
-fn answered(scheduler: &mut Scheduler<'_>, request: Request, most: usize) -> Answered {
+fn answered(scheduler: &mut Scheduler<'_>, request: Request, most: usize) -> AnsweredRequest {
     let id = scheduler.submit(request).unwrap();
-    let mut answered = Answered { tokens: Vec::new(), reused: 0, ended: None };
+    let mut answered = AnsweredRequest { tokens: Vec::new(), reused: 0, ended: None };
     while answered.ended.is_none() && answered.tokens.len() < most {
         let events = scheduler.step().unwrap();
         answered.reused = scheduler.reused(id).unwrap_or(answered.reused);
