@@ -70,7 +70,7 @@ struct Done {
 
 /// Why all ranks have to stop.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-struct Ends {
+struct StopMessage {
     why: String,
 }
 

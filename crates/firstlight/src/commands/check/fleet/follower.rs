@@ -2,7 +2,7 @@
 
 use super::wire::{Kind, Link, read, record, same};
 use super::{
-    Done, Ends, LOOK, RankSettings, RunningCheck, Start, Verdict, folder, of_done, of_hello,
+    Done, LOOK, RankSettings, RunningCheck, Start, StopMessage, Verdict, folder, of_done, of_hello,
     of_start,
 };
 use crate::Outcome;
@@ -125,7 +125,7 @@ fn wait<T>(
     loop {
         match link.told.recv_timeout(LOOK) {
             Ok(Ok((Kind::Ends, content))) => {
-                let why = record::<Ends>(&content).map_or_else(|why| why, |ends| ends.why);
+                let why = record::<StopMessage>(&content).map_or_else(|why| why, |ends| ends.why);
                 let what = format!("{why}; rank {} ended with it", own.rank.rank);
                 return Err(Failure::hinted(what, "rank 0's folder has the results until then"));
             }

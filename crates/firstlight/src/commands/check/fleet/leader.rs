@@ -2,7 +2,9 @@
 
 mod connection;
 
-use super::{Ends, LOOK, RankSettings, RunningCheck, Start, Verdict, compare, of_start, shares};
+use super::{
+    LOOK, RankSettings, RunningCheck, Start, StopMessage, Verdict, compare, of_start, shares,
+};
 use crate::Outcome;
 use crate::failure::Failure;
 use crate::output::Output;
@@ -78,7 +80,7 @@ pub(super) fn run(own: RankSettings, out: &Path, output: &Output) -> anyhow::Res
     });
     if let Err(StopReason(why)) = &ended {
         // The others are stopped first; the report may take a moment.
-        fleet.send_to_all(super::wire::Kind::Ends, &Ends { why: why.clone() });
+        fleet.send_to_all(super::wire::Kind::Ends, &StopMessage { why: why.clone() });
     }
     let because = ended.as_ref().err().map(|StopReason(why)| why.as_str());
     let compared = compare::of(launcher, out, fleet.known.iter_mut(), because);
@@ -133,7 +135,7 @@ impl Fleet<'_> {
                     let rank = far.hello.rank;
                     if self.far.contains_key(&rank) {
                         let why = format!("two processes claim to be rank {rank}");
-                        far.send_record(super::wire::Kind::Ends, &Ends { why: why.clone() });
+                        far.send_record(super::wire::Kind::Ends, &StopMessage { why: why.clone() });
                         return Err(StopReason(why));
                     }
                     self.known[rank as usize].part.host.clone_from(&far.hello.host);
@@ -196,7 +198,7 @@ impl Fleet<'_> {
                 Ok(Event::Lost(rank, why)) => return Err(self.lost(rank, &why)),
                 Ok(Event::Joined(far)) => {
                     let why = format!("there is a rank {} already", far.hello.rank);
-                    far.send_record(super::wire::Kind::Ends, &Ends { why });
+                    far.send_record(super::wire::Kind::Ends, &StopMessage { why });
                 }
                 Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
             }

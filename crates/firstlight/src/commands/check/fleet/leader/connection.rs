@@ -5,7 +5,7 @@ use crate::commands::check::fleet::folder::{IncomingFolder, seal};
 use crate::commands::check::fleet::wire::{
     Frame, Kind, Link, SILENCE, drawn, read, record, same, write,
 };
-use crate::commands::check::fleet::{Done, Ends, Hello, RankSettings, of_done, of_hello};
+use crate::commands::check::fleet::{Done, Hello, RankSettings, StopMessage, of_done, of_hello};
 use serde::Serialize;
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
@@ -77,7 +77,7 @@ fn serve(mut stream: TcpStream, known: &FleetIdentity, send: &Sender<Event>) {
     let Some(hello) = authenticated(&mut stream, &challenge, known) else { return };
     let Ok(link) = Link::over(stream) else { return };
     if let Some(why) = refused(&hello, known) {
-        return link.send_record(Kind::Ends, &Ends { why });
+        return link.send_record(Kind::Ends, &StopMessage { why });
     }
     let Some(out) = link.frame_sender() else { return };
     let rank = hello.rank;
