@@ -59,7 +59,7 @@ struct Start {
 
 /// The result of a rank's check.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-struct Done {
+struct CheckResult {
     /// Exit status of the check.
     code: Option<i32>,
     /// Why it did not finish.

@@ -2,8 +2,8 @@
 
 use super::wire::{Kind, Link, read, record, same};
 use super::{
-    Done, LOOK, RankSettings, RunningCheck, Start, StopMessage, Verdict, folder, of_done, of_hello,
-    of_start,
+    CheckResult, LOOK, RankSettings, RunningCheck, Start, StopMessage, Verdict, folder, of_done,
+    of_hello, of_start,
 };
 use crate::Outcome;
 use crate::failure::Failure;
@@ -47,7 +47,7 @@ pub(super) fn run(own: &RankSettings) -> anyhow::Result<Outcome> {
         seal = folder::seal(&run)?;
     }
     let proof = of_done(&own.rank.job, &challenge, &seal);
-    link.send_record(Kind::Done, &Done { code, broke, proof });
+    link.send_record(Kind::Done, &CheckResult { code, broke, proof });
     let verdict: Verdict = match wait(own, &link, || None::<()>)? {
         FirstMessage::Frame(Kind::Verdict, content) => {
             record(&content).map_err(|why| lost(own, &why))?

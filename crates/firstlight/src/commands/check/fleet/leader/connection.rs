@@ -5,7 +5,9 @@ use crate::commands::check::fleet::folder::{IncomingFolder, seal};
 use crate::commands::check::fleet::wire::{
     Frame, Kind, Link, SILENCE, drawn, read, record, same, write,
 };
-use crate::commands::check::fleet::{Done, Hello, RankSettings, StopMessage, of_done, of_hello};
+use crate::commands::check::fleet::{
+    CheckResult, Hello, RankSettings, StopMessage, of_done, of_hello,
+};
 use serde::Serialize;
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
@@ -22,7 +24,7 @@ const STRAY: u32 = 32;
 pub(super) enum Event {
     Joined(RemoteRank),
     /// A rank's check has ended, and its run folder was received.
-    Done(u32, Done),
+    Done(u32, CheckResult),
     Lost(u32, String),
 }
 
@@ -134,7 +136,7 @@ fn arrives(
     link: &Link,
     challenge: &[u8],
     known: &FleetIdentity,
-) -> Result<Done, String> {
+) -> Result<CheckResult, String> {
     let place = known.out.join(format!(".rank-{rank}"));
     let mut arriving = IncomingFolder::into(place.clone());
     loop {
@@ -147,7 +149,7 @@ fn arrives(
             Ok((Kind::File, content)) => record(&content).and_then(|sent| arriving.file(sent)),
             Ok((Kind::Data, content)) => arriving.data(&content),
             Ok((Kind::Done, content)) => {
-                let done: Done = record(&content)?;
+                let done: CheckResult = record(&content)?;
                 arriving.whole()?;
                 let mut there = String::new();
                 if place.is_dir() {
