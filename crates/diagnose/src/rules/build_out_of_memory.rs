@@ -64,7 +64,7 @@ mod tests {
     use facts::Fact;
 
     #[test]
-    fn memory_is_held_against_the_cores() {
+    fn memory_per_core_confirms_or_refutes_the_rule() {
         let explain = |gib: u64, cores: u32| {
             let mut machine = machines::a10();
             machine.memory.total_bytes = Some(Fact::new(gib << 30, "/proc/meminfo MemTotal"));

@@ -66,7 +66,7 @@ mod tests {
     use facts::{Confidence::*, Machine, Severity::*};
 
     #[test]
-    fn a_size_is_told_in_both_units() {
+    fn sizes_are_given_in_both_units() {
         assert_eq!(size(101_468_602_368), "101.47 GB (94.50 GiB)");
     }
 

@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn where_no_switch_is_seen_nothing_can_be_told() {
+    fn without_visible_switches_no_finding() {
         let text = "Error 802: system not yet initialized";
         let confirmed = |machine: &Machine| crate::explain(text, machine, &[])[0].confirmed_here;
         assert_eq!(confirmed(&with_switches(machines::h200(), None)), Some(true));

@@ -93,7 +93,7 @@ mod tests {
     use facts::{FabricReport, RecordedSum, Severity};
 
     #[test]
-    fn what_does_not_arrive_is_an_error_with_its_place() {
+    fn corrupt_transfers_are_errors_with_their_location() {
         let check = |change: &dyn Fn(&mut FabricReport), expect: &[&str]| {
             let mut fabric = fabric(2, 390.0);
             change(&mut fabric);

@@ -51,7 +51,7 @@ mod tests {
     use facts::{GpuPart, Status};
 
     #[test]
-    fn what_fails_on_a_further_gpu_is_a_finding() {
+    fn failures_on_another_gpu_are_findings() {
         let failed = facts::ParityRow { status: Status::Fail, ..checked("b", None) };
         let rows = [checked("a", None), failed];
         let check = |folder: &str, expect: usize| {

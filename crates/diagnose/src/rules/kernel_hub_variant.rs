@@ -64,7 +64,7 @@ mod tests {
     use crate::test_support::{env, machines};
 
     #[test]
-    fn the_listed_variants_are_held_against_the_torch_here() {
+    fn listed_variants_are_compared_with_the_installed_torch() {
         let explain = |torch: &str, cuda: &str| {
             let text = "FileNotFoundError: Cannot find a build variant for this system in k/a. \
                         Available: torch28-cxx11-cu128-x86_64-linux";

@@ -55,7 +55,7 @@ mod tests {
     use crate::test_support::{env, machines};
 
     #[test]
-    fn the_guessed_wheel_is_held_against_the_torch_here() {
+    fn guessed_wheel_is_compared_with_the_installed_torch() {
         let envs = [env("/v").torch("2.11.0+cu128", Some("12.8")).build()];
         let explain = |label: &str| {
             let text = format!(
