@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_can_be_written_passes_and_leaves_nothing() {
+    fn writable_destinations_pass_and_leave_no_file() {
         let here = tempfile::tempdir().unwrap();
         folder(here.path()).unwrap();
         folder(&here.path().join("new/deeper")).unwrap();
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_written_says_why() {
+    fn unwritable_destinations_name_the_reason() {
         let here = tempfile::tempdir().unwrap();
         let plain = here.path().join("plain");
         std::fs::write(&plain, "x").unwrap();

@@ -193,7 +193,7 @@ mod tests {
     use std::io;
 
     #[test]
-    fn an_error_of_setup_or_report_has_its_hint_beside_it() {
+    fn setup_and_report_errors_have_hints() {
         let parity = report::read_parity_csv("status\n").unwrap_err();
         let wheel = || WheelError::Name { file: "a.whl".into() };
         let format = EmitError::Unknown { name: "x".into() };

@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_log_is_told_how_much_of_how_much_how_fast_and_how_long_yet() {
+    fn log_lines_have_progress_rate_and_remaining_time() {
         let check = |steps, done, expect: &str| {
             let now = Instant::now();
             let plain = LogProgress { stage: "verify".into(), steps, done, began: now, said: now };

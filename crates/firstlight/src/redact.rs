@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_hosts_users_and_homes_go_and_what_holds_them_as_a_part_stays() {
+    fn host_user_and_home_names_are_redacted_only_as_whole_words() {
         // Assembled here, so that no file of this project contains a home folder.
         let (mac, root) = (format!("/{}/Grace.H", "Users"), format!("/{}/", "root"));
         let text = format!("a venv in /home/user/code/.venv and {mac}., {root}.cache");

@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_are_listed_once_with_what_the_doctor_says_of_them() {
+    fn rules_are_listed_once_with_their_descriptions() {
         let findings = [
             finding("cpu-only-torch", "/a"),
             finding("cpu-only-torch", "/b"),

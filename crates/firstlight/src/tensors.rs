@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_again() {
+    fn written_tensors_are_read_back() {
         let tensors = sample();
         assert_eq!(parse(&to_bytes(&tensors).unwrap()).unwrap(), tensors);
     }

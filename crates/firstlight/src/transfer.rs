@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_says_what_how_far_how_fast_and_how_long() {
+    fn progress_line_has_label_amount_rate_and_time() {
         let after = |seconds| Duration::from_secs(seconds);
         let said = line("loading", 2_000_000_000, 6_000_000_000, after(4));
         assert_eq!(said, "loading: 2.00 GB of 6.00 GB, 500.00 MB/s, 8 s left");

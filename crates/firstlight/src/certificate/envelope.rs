@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn opens_only_what_its_key_signed() {
+    fn rejects_envelopes_of_another_key() {
         let bundle = sign(br#"{"a":1}"#, &pair(1));
         assert_eq!(open(&bundle, &pair(1).pk), Ok(json!({"a": 1})));
         let error = open(&bundle, &pair(2).pk).unwrap_err();

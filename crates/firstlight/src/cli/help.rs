@@ -233,7 +233,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn every_command_stands_in_one_group_and_has_examples() {
+    fn every_command_is_in_one_group_and_has_examples() {
         let command = command();
         let shown = command.get_subcommands().filter(|sub| !sub.is_hide_set());
         let shown: BTreeSet<&str> =

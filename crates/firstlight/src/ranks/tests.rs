@@ -122,7 +122,7 @@ fn a_launcher_within_another_is_fine() {
 }
 
 #[test]
-fn what_contradicts_is_refused_with_names_and_values() {
+fn contradicting_variables_are_refused_with_names_and_values() {
     let check = |set: &[(&str, &str)], words: &[&str]| {
         let said = ask(set).unwrap_err();
         assert!(words.iter().all(|word| said.contains(word)) && !said.contains('\n'), "{said}");

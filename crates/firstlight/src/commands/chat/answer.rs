@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_line_behind_an_answer_fits_a_terminal() {
+    fn statistics_line_fits_a_terminal() {
         let mut answer = Answer::new(130_000, 131_072);
         (0..1072).for_each(|token| answer.count_token(token));
         (answer.kept_tokens, answer.first_seconds, answer.last_seconds) = (129_000, 0.5, 2.5);

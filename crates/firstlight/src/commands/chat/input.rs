@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_text_is_named() {
+    fn invalid_utf8_is_named() {
         let mut input = Input::Pipe(Box::new(&b"a\xff\n"[..]));
         let error = input.read().unwrap_err().to_string();
         assert_eq!(error, "a line of standard input is not UTF-8");

@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn commands_are_told_from_messages() {
+    fn commands_are_distinguished_from_messages() {
         for (text, want) in [
             ("", ChatLine::Nothing),
             (" \n", ChatLine::Nothing),

@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_is_for_what_its_header_says() {
+    fn program_platform_is_read_from_its_header() {
         let elf = |machine: u8| [b"\x7fELF\x02\x01".as_slice(), &[0; 12], &[machine, 0]].concat();
         let mac = |cpu: u8| [0xcf, 0xfa, 0xed, 0xfe, cpu, 0, 0, 1];
         assert_eq!(header(&elf(62)), Some(("linux", "x86_64")));

@@ -100,7 +100,7 @@ mod tests {
         run\tcd34 firstlight-runs/20261121T200000Z-5f0c2a/run.json\nend\t-\n";
 
     #[test]
-    fn a_machine_says_what_it_is_and_what_lies_there() {
+    fn survey_output_gives_machine_and_folder() {
         let survey = RemoteMachine::parse(POD).unwrap();
         assert_eq!((survey.system.as_str(), survey.processor.as_str()), ("linux", "x86_64"));
         assert_eq!(

@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fits_fits_and_one_more_does_not() {
+    fn capacity_is_accepted_and_one_more_refused() {
         let shape = models::shape("granite-4.0-h-micro").unwrap();
         let architecture = Architecture::of(&shape).unwrap();
         let device = backends::open(BackendKind::Cpu).unwrap();

@@ -42,7 +42,7 @@ fn every_kind_is_filled_in_and_its_command_is_one_of_ours() {
 }
 
 #[test]
-fn what_has_a_minute_ends_before_it() {
+fn health_check_files_use_a_budget_below_one_minute() {
     for kind in ["slurm-healthcheck", "node-problem-detector"] {
         assert!(check(&["--emit", kind]).unwrap().contains("check --budget 50 --quick"));
         assert!(
@@ -56,7 +56,7 @@ fn what_has_a_minute_ends_before_it() {
 }
 
 #[test]
-fn the_files_of_kubernetes_are_what_they_say() {
+fn kubernetes_files_name_service_ranks_and_leader() {
     let documents = |kind: &str| -> Vec<Value> {
         let text = check(&["--emit", kind, "--nodes", "3"]).unwrap();
         text.split("\n---\n").map(|document| yaml_serde::from_str(document).unwrap()).collect()

@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_belong_into_the_folder_is_refused() {
+    fn rejects_files_outside_the_run_folder() {
         let check = |files: &[(FileHeader, &[u8])], words: &str| {
             let folder = tempfile::tempdir().unwrap();
             let mut arriving = IncomingFolder::into(folder.path().join("run"));

@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranks_of_one_host_share_what_they_all_see() {
+    fn ranks_of_one_host_divide_their_common_gpus() {
         // Boot ID, local rank and GPUs of each rank, and the expected assignment.
         let check = |ranks: &[(&str, u32, &str)], expect: &[Option<&str>]| {
             let hello = |(boot, local_rank, gpus): &(&str, u32, &str)| Hello {

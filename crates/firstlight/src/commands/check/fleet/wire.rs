@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn the_silent_and_the_closed_are_told_apart() {
+    fn timeouts_and_closed_connections_are_distinguished() {
         let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let to = server.local_addr().unwrap();
         let (one, other) = (TcpStream::connect(to).unwrap(), server.accept().unwrap().0);
