@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn what_takes_evidence_away_stands_first() {
+    fn lost_evidence_is_listed_first() {
         use Status::{Fail, NotApplicable, Pass, Skip};
         expect(
             vec![

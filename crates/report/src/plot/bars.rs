@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bar_stands_for_a_number_and_nothing_else() {
+    fn bars_are_drawn_only_for_finite_numbers() {
         let note = |percent: Option<f64>| percent.map_or("", |_| "of copy").to_owned();
         let bar = |percent| Bar { label: "f32".into(), series: 1, percent, note: note(percent) };
         let check = |percents: &[Option<f64>], rects: usize, says: &str| {
