@@ -174,7 +174,7 @@ impl Dist<'_> {
         documents: &mut Option<Vec<File>>,
     ) -> anyhow::Result<PlatformBuild> {
         let (build::Built { program, library }, own) = match &self.request.program {
-            Some(program) => (build::Built::brought(program), false),
+            Some(program) => (build::Built::of_program(program), false),
             None => (build::build(self, platform, here)?, true),
         };
         let bytes = fs::read(&program).with_context(|| program.display().to_string())?;

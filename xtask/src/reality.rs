@@ -157,7 +157,7 @@ fn one(
     rows: &mut Vec<Value>,
 ) -> anyhow::Result<()> {
     if !environment.sample {
-        place.make_space()?;
+        place.free_space()?;
     }
     place.build(environment, !asked.rejudge)?;
     if asked.rejudge {

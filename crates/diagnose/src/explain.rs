@@ -301,7 +301,7 @@ fn take_meaning(found: &mut Match, entities: &[Entity]) {
     let meanings: Vec<&str> = own.iter().map(|entity| entity.meaning.as_str()).collect();
     found.meaning = Some(meanings.join("\n\n"));
     // A rule that checks the files for its cause knows more than the message.
-    if found.findings.is_empty() && found.rule.look.is_none() {
+    if found.findings.is_empty() && found.rule.observe.is_none() {
         found.confirmed_here = first.confirmed_here;
         found.evidence.clone_from(&first.evidence);
         found.fix.clone_from(&first.fix);
@@ -431,9 +431,9 @@ fn judge(hit: RuleMatch, context: &Context, text: &str) -> Match {
     let findings = rule.check.map_or_else(Vec::new, |check| check(context));
     let able = rule.check.is_some() && rule.needs.iter().all(|need| need.met(context));
     let seen = PastedError { context: *context, text, words: hit.words };
-    // A finding of severity info is not a fault; only the rule's `look` shows whether it caused the message.
+    // A finding of severity info is not a fault; only the rule's `observe` shows whether it caused the message.
     let fault = findings.iter().any(|finding| finding.severity != Severity::Info);
-    let look = if fault { None } else { rule.look.and_then(|look| look(&seen)) };
+    let look = if fault { None } else { rule.observe.and_then(|look| look(&seen)) };
     let confirmed_here = match (&look, findings.is_empty(), able) {
         (Some(look), ..) => Some(look.agrees),
         (None, false, _) => Some(true),

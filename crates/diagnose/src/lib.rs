@@ -11,6 +11,7 @@ mod abi;
 mod access;
 mod cuda_library;
 mod data;
+mod dist_requirements;
 mod draft;
 mod driver_trouble;
 mod explain;
@@ -40,7 +41,6 @@ mod text;
 mod torch_build;
 mod torch_choice;
 mod torch_code;
-mod wants;
 
 pub use explain::{
     Cause, Certainty, Entity, Explanation, Leader, Match, explain, explain_rule, explain_text,

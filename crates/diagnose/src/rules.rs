@@ -310,7 +310,7 @@ pub struct Rule {
     pub check_fleet: Option<fn(&FleetReport) -> Vec<Finding>>,
     /// Checks a condition that is a fault only if its message was printed (a missing nvcc matters only to a build).
     /// The function returns `None` if the facts of this machine do not decide.
-    pub look: Option<fn(&PastedError) -> Option<Observation>>,
+    pub observe: Option<fn(&PastedError) -> Option<Observation>>,
     /// Machines and environments with and without a finding of this rule.
     #[cfg(test)]
     pub(crate) cases: fn() -> Vec<crate::test_support::Case>,
@@ -351,7 +351,7 @@ impl Rule {
         check: None,
         check_gpus: None,
         check_fleet: None,
-        look: None,
+        observe: None,
         #[cfg(test)]
         cases: Vec::new,
     };

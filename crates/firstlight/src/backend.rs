@@ -84,25 +84,25 @@ impl DeviceNotice {
 /// The chosen device.
 pub(crate) struct OpenedDevice {
     pub(crate) device: Device,
-    pub(crate) told: DeviceNotice,
+    pub(crate) device_notice: DeviceNotice,
     /// Seconds that opening the GPU took, including concurrent work.
     pub(crate) open_seconds: f64,
 }
 
 /// A device that is being opened: a driver takes a while to start, and other work continues meanwhile.
-pub(crate) struct Choice {
+pub(crate) struct PendingDevice {
     asked: BackendArg,
     gpu: Option<JoinHandle<(Result<Device, Unavailable>, f64)>>,
 }
 
 /// Starts opening the best device that may be used.
-pub(crate) fn begin(asked: BackendArg) -> Choice {
+pub(crate) fn begin(asked: BackendArg) -> PendingDevice {
     let wanted = asked != BackendArg::Cpu;
     let open = || {
         let start = Instant::now();
         (backends::open(BackendKind::Cuda), start.elapsed().as_secs_f64())
     };
-    Choice { asked, gpu: wanted.then(|| std::thread::spawn(open)) }
+    PendingDevice { asked, gpu: wanted.then(|| std::thread::spawn(open)) }
 }
 
 /// The best device for a command that can run anywhere.
@@ -110,7 +110,7 @@ pub(crate) fn choose(asked: BackendArg) -> anyhow::Result<OpenedDevice> {
     begin(asked).end(|_| Ok(()))
 }
 
-impl Choice {
+impl PendingDevice {
     /// Returns the GPU if it works and `can` accepts it, and otherwise the processor, unless the GPU was requested by
     /// name.
     ///
@@ -130,7 +130,7 @@ impl Choice {
             (Some(Ok(device)), asked) => match can(&device) {
                 Ok(()) => {
                     return Ok(OpenedDevice {
-                        told: DeviceNotice::new(&device),
+                        device_notice: DeviceNotice::new(&device),
                         device,
                         open_seconds,
                     });
@@ -145,12 +145,13 @@ impl Choice {
             },
         };
         let device = backends::open(BackendKind::Cpu)?;
-        let told = DeviceNotice { why: Some(why), unused_gpu, ..DeviceNotice::new(&device) };
-        can(&device).map_err(|error| match &told.unused_gpu {
-            Some(_) => error.context(told.line()),
+        let device_notice =
+            DeviceNotice { why: Some(why), unused_gpu, ..DeviceNotice::new(&device) };
+        can(&device).map_err(|error| match &device_notice.unused_gpu {
+            Some(_) => error.context(device_notice.line()),
             None => error,
         })?;
-        Ok(OpenedDevice { device, told, open_seconds })
+        Ok(OpenedDevice { device, device_notice, open_seconds })
     }
 }
 
@@ -160,9 +161,9 @@ pub(crate) fn every(asked: BackendArg) -> anyhow::Result<Vec<DeviceNotice>> {
 }
 
 /// As [`every`], for a device that is already being opened.
-pub(crate) fn every_of(choice: Choice) -> anyhow::Result<Vec<DeviceNotice>> {
+pub(crate) fn every_of(choice: PendingDevice) -> anyhow::Result<Vec<DeviceNotice>> {
     let asked = choice.asked;
-    let best = choice.end(|_| Ok(()))?.told;
+    let best = choice.end(|_| Ok(()))?.device_notice;
     Ok(match (asked, best.backend) {
         (BackendArg::Auto, BackendKind::Cuda) => {
             vec![best, DeviceNotice::new(&backends::open(BackendKind::Cpu)?)]
@@ -173,7 +174,7 @@ pub(crate) fn every_of(choice: Choice) -> anyhow::Result<Vec<DeviceNotice>> {
 
 /// The notices about all devices.
 pub(crate) fn lines(all: &[DeviceNotice], output: &Output) -> String {
-    all.iter().map(|told| told.text(output)).collect()
+    all.iter().map(|device_notice| device_notice.text(output)).collect()
 }
 
 /// The GPUs of this machine, working or not.

@@ -26,7 +26,7 @@ pub(crate) fn write(path: &Path, key_file: &Path, checked: &Checked<'_>) -> anyh
 }
 
 /// Checks that a key can be read or created, before minutes of work.
-pub(crate) fn look(key_file: &Path) -> anyhow::Result<()> {
+pub(crate) fn check_key(key_file: &Path) -> anyhow::Result<()> {
     key::load_or_create(key_file).map(|_| ())
 }
 

@@ -51,7 +51,7 @@ impl Downloader for Python {
         let told = std::env::temp_dir().join(format!("firstlight-{}.json", std::process::id()));
         let fetched = Fetch::files(python, &told, &wanted, bearer.as_ref())
             .map_err(|error| format!("python3, which firstlight uses for HTTP: {error}"))
-            .and_then(|mut fetch| hear(&mut fetch, files));
+            .and_then(|mut fetch| receive_events(&mut fetch, files));
         // It contains only addresses, and may not exist.
         let _ = std::fs::remove_file(&told);
         fetched
@@ -67,7 +67,7 @@ fn wanted(file: &HubFile) -> Download {
 }
 
 /// Receives download events until all files are complete or one fails.
-fn hear(fetch: &mut Fetch, files: &[HubFile]) -> Result<(), String> {
+fn receive_events(fetch: &mut Fetch, files: &[HubFile]) -> Result<(), String> {
     let came = Arc::new(AtomicU64::new(0));
     let total = files.iter().filter_map(|file| file.bytes).sum();
     let _showing = Transfer::watch("download", total, Arc::clone(&came));

@@ -54,7 +54,7 @@ impl<T: DeserializeOwned + Send + 'static> MessageReader<T> {
     }
 
     /// Its next message, if one arrives by the deadline.
-    pub(crate) fn hears(&self, until: Instant) -> Received<T> {
+    pub(crate) fn receive(&self, until: Instant) -> Received<T> {
         match self.told.recv_timeout(until.saturating_duration_since(Instant::now())) {
             Ok(word) => Received::Word(word),
             Err(RecvTimeoutError::Timeout) => Received::Nothing,
@@ -63,7 +63,7 @@ impl<T: DeserializeOwned + Send + 'static> MessageReader<T> {
     }
 
     /// Sends it a message. A process that has exited is detected by reading.
-    pub(crate) fn tell(&mut self, word: &str) {
+    pub(crate) fn send(&mut self, word: &str) {
         if let Some(input) = &mut self.child.stdin {
             let _ = writeln!(input, "{word}").and_then(|()| input.flush());
         }
@@ -103,7 +103,7 @@ impl<T> Drop for MessageReader<T> {
 }
 
 /// Sends a message to the parent process.
-pub(crate) fn tell(word: &impl serde::Serialize) -> anyhow::Result<()> {
+pub(crate) fn send_message(word: &impl serde::Serialize) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     serde_json::to_writer(&mut out, word)?;
     writeln!(out)?;

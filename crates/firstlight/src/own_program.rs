@@ -16,7 +16,7 @@ pub(crate) fn own_program() -> Option<PathBuf> {
 
 /// Replaces this process by the same command with an additional variable, which libraries read when they are loaded.
 #[cfg(unix)]
-pub(crate) fn again(name: &str, value: &str) -> anyhow::Result<()> {
+pub(crate) fn restart_with(name: &str, value: &str) -> anyhow::Result<()> {
     use std::os::unix::process::CommandExt;
     let own =
         own_program().ok_or_else(|| anyhow::anyhow!("the path of this program is not known"))?;
@@ -30,6 +30,6 @@ pub(crate) fn again(name: &str, value: &str) -> anyhow::Result<()> {
 }
 
 #[cfg(not(unix))]
-pub(crate) fn again(_: &str, _: &str) -> anyhow::Result<()> {
+pub(crate) fn restart_with(_: &str, _: &str) -> anyhow::Result<()> {
     anyhow::bail!("this needs a system on which NVIDIA GPUs are supported here: Linux")
 }

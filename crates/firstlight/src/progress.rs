@@ -61,15 +61,15 @@ impl Progress {
     /// Starts the next step.
     pub(crate) fn step(&self, what: String) {
         self.bar.inc(1);
-        self.tell(1, what);
+        self.advance(1, what);
     }
 
     /// Sets the text of the current step.
-    pub(crate) fn say(&self, what: String) {
-        self.tell(0, what);
+    pub(crate) fn set_step(&self, what: String) {
+        self.advance(0, what);
     }
 
-    fn tell(&self, steps: u64, what: String) {
+    fn advance(&self, steps: u64, what: String) {
         if let Some(plain) = &self.plain {
             let mut plain = plain.lock().unwrap_or_else(PoisonError::into_inner);
             plain.done += steps;

@@ -5,7 +5,7 @@ use crate::cli::{BackendArg, Split};
 use crate::commands::rank::RankMessage;
 use crate::cores;
 use crate::failure::Failure;
-use crate::own_program::{again, own_program};
+use crate::own_program::{own_program, restart_with};
 use crate::ranks::Rank;
 use facts::BackendKind;
 use models::{Ranks, ShardRank};
@@ -50,7 +50,7 @@ pub(crate) fn first_of(split: Split, asked: BackendArg) -> anyhow::Result<ShardR
     let wanted = split.tp > 1 && asked != BackendArg::Cpu;
     let set = std::env::var_os(name).is_some_and(|set| set == value);
     if wanted && !set && ops_cuda::visible_gpus().is_ok() {
-        again(name, value)?;
+        restart_with(name, value)?;
     }
     Ok(ShardRank { rank: 0, ranks: split.tp })
 }

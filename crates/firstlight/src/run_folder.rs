@@ -160,7 +160,7 @@ impl RunFolder {
 pub(crate) const DEFAULT: &str = "firstlight-runs";
 
 /// Checks, before anything is computed, that the default or selected run folder can be created.
-pub(crate) fn look(wanted: &Path) -> anyhow::Result<()> {
+pub(crate) fn check_creatable(wanted: &Path) -> anyhow::Result<()> {
     if wanted != Path::new(DEFAULT) {
         empty(wanted)?;
     }

@@ -4,7 +4,7 @@
 mod attend;
 mod bandwidth;
 mod calls;
-mod choose;
+mod copy_lists;
 mod decode;
 mod device_decoding;
 mod experts;
@@ -15,9 +15,9 @@ mod lru_map;
 #[cfg(target_os = "linux")]
 #[path = "../../verify/tests/stand_in/machine.rs"]
 mod machine;
-mod moves;
 mod pass;
 mod run;
+mod sampling_inputs;
 mod save;
 mod score;
 mod sequence_parallel;
@@ -34,7 +34,6 @@ use crate::logprobs::TokenLogprobs;
 use crate::pages::Pages;
 use crate::program::{Backend, Program};
 use crate::{Architecture, Footprint, LargestStep, ModelError, SavedSequence, StateType, saved};
-use choose::{Counts, SamplingInputs};
 use decode::{DecodeGraph, DecodeGraphs, Size};
 use device::Device;
 use device::cuda::{DeviceError, Stream, Swap};
@@ -45,6 +44,7 @@ use ops::{DType, OpError, Tensor};
 use ops_cuda::{Plans, decoder};
 use pass::{Pass, device_error};
 use run::{Cache, Common, Run};
+use sampling_inputs::{Counts, SamplingInputs};
 use save::SwapSpace;
 use states::StatePool;
 use std::cell::RefCell;
@@ -291,8 +291,8 @@ impl CudaEngine {
         let stream = &self.stream;
         let chosen = || -> Result<Vec<SampledTokens>, OpError> {
             // Copied before biases are added in place.
-            let mut given = choose::wanted_logits(how, logits, stream)?;
-            choose::add_biases(how, logits, (&self.device, stream))?;
+            let mut given = sampling_inputs::wanted_logits(how, logits, stream)?;
+            sampling_inputs::add_biases(how, logits, (&self.device, stream))?;
             let chooser = SamplingInputs::now(how, slots, vocabulary, stream)?;
             let tokens = Tensor::zeros(stream, &[rows], DType::I32)?;
             let call = chooser.call(logits, counts.as_ref(), &tokens);

@@ -15,7 +15,7 @@ mod event;
 mod failed;
 mod guide;
 mod in_flight_steps;
-mod kept;
+mod kept_sequences;
 mod pace;
 mod prefixes;
 mod prepare_steps;
@@ -31,7 +31,7 @@ use facts::CompactCollect;
 pub use failed::FailedStep;
 pub use guide::Guide;
 use in_flight_steps::StepsInFlight;
-use kept::KeptSequences;
+use kept_sequences::KeptSequences;
 use pace::Pace;
 use prefixes::Prefixes;
 use request::ActiveRequest;
@@ -421,7 +421,7 @@ impl<'e> Scheduler<'e> {
     fn ahead(&self, who: &[usize]) -> usize {
         let waits = !self.waiting.is_empty() || !self.embeddings.is_empty();
         let others = waits || who.len() < self.running.len();
-        if others || who.iter().any(|at| self.running[*at].keeps()) {
+        if others || who.iter().any(|at| self.running[*at].keeps_sequence()) {
             return 1;
         }
         let least = who.iter().map(|at| self.running[*at].ahead()).min().unwrap_or(1);

@@ -22,7 +22,9 @@ pub use next::{DecodeIndices, next};
 pub use ranks::{
     Inboxes, PEERS, ResidualSum, Rows, ShardedNorm, gather, join, join_many, join_peers, spread,
 };
-pub use sequence_parallel::{Mark, OwnedRowReduction, PartialResults, join_own, meet, narrow};
+pub use sequence_parallel::{
+    Mark, OwnedRowReduction, PartialResults, join_own, narrow, wait_for_mark,
+};
 pub use sinks::{Sinks, sinks};
 pub use states::StatePools;
 pub use take::take;

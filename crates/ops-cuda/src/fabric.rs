@@ -192,7 +192,7 @@ impl Gpu {
     }
 
     /// Fills the source.
-    fn give(&mut self, word: impl Fn(usize) -> u32 + Sync) -> Result<(), DeviceError> {
+    fn fill(&mut self, word: impl Fn(usize) -> u32 + Sync) -> Result<(), DeviceError> {
         values::fill(&mut self.host, word);
         self.cuda.stream().write(&self.from, &self.host)
     }

@@ -35,7 +35,7 @@ pub(crate) const TAPS: usize = 4;
 pub(crate) const STATE: usize = 128;
 
 /// Why a block's share of `columns` output columns (of gates and of ups with SwiGLU) does not fit.
-pub(crate) fn no_room(
+pub(crate) fn why_no_fit(
     weights: Weights,
     [inputs, columns]: [usize; 2],
     swiglu: bool,

@@ -227,7 +227,7 @@ impl<'a> Planner<'a> {
 
     /// Sizes and strides of an input in elements; both empty without the input. A variant that requests them must
     /// honor them.
-    pub(crate) fn laid(&mut self, name: &'static str) -> (&[usize], &[usize]) {
+    pub(crate) fn sizes_and_strides(&mut self, name: &'static str) -> (&[usize], &[usize]) {
         let (Some(place), Some(tensor)) = (self.inputs.slots().place(name), self.inputs.get(name))
         else {
             return (&[], &[]);
@@ -309,7 +309,7 @@ impl<'a> Planner<'a> {
     ///
     /// # Errors
     /// [`DeviceError::Refused`] for a plan that is launched over the caller's memory.
-    pub(crate) fn kept(&mut self, bytes: &[u8]) -> Result<Arc<Buffer>, DeviceError> {
+    pub(crate) fn persistent_memory(&mut self, bytes: &[u8]) -> Result<Arc<Buffer>, DeviceError> {
         if self.pieces != Pieces::Allocated {
             let what = format!("`{}` keeps memory from one run to the next", self.kernel);
             return Err(DeviceError::Refused { what });

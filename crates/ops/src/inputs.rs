@@ -62,7 +62,7 @@ impl<'a> Slots<'a> {
     }
 
     /// Sets or clears the tensor at an index of the table.
-    pub fn lay(&mut self, place: usize, tensor: Option<&'a Tensor>) {
+    pub fn set_tensor(&mut self, place: usize, tensor: Option<&'a Tensor>) {
         self.tensors[place] = tensor;
     }
 
@@ -95,14 +95,14 @@ impl<'a> Inputs<'a> {
     pub fn of_map(spec: &'static OpSpec, tensors: &'a TensorMap) -> Self {
         let mut slots = Slots::new(spec.inputs);
         for (place, tensor) in spec.inputs.iter().enumerate() {
-            slots.lay(place, tensors.get(tensor.name));
+            slots.set_tensor(place, tensors.get(tensor.name));
         }
         Self::new(spec.name, slots)
     }
 
     /// Sets or clears the tensor at an index of the table.
-    pub(crate) fn lay(&mut self, place: usize, tensor: Option<&'a Tensor>) {
-        self.slots.lay(place, tensor);
+    pub(crate) fn set_tensor(&mut self, place: usize, tensor: Option<&'a Tensor>) {
+        self.slots.set_tensor(place, tensor);
     }
 
     /// The op.

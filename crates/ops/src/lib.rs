@@ -37,9 +37,9 @@ pub use error::{OpError, Refusal};
 pub use inputs::{Dim, Inputs, MAX_TENSORS, Sequences, Slots};
 pub use list::{OPS, Visitor, op, visit_ops};
 pub use op::{
-    Backend, Backends, Call, CallTensors, ChoiceTable, Chosen, Execution, Family, Implementations,
-    Key, Op, Options, Preference, Problem, RecurrentCall, Selection, States, TokenRangeCall, Typed,
-    choose, problem_of,
+    Backend, Backends, Call, CallTensors, ChoiceTable, Execution, Family, Implementations, Key, Op,
+    Options, Preference, Problem, RecurrentCall, SelectedVariant, Selection, States,
+    TokenRangeCall, Typed, choose, problem_of,
 };
 pub use random::SplitMix64;
 pub use settings::Settings;

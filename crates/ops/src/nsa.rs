@@ -8,7 +8,7 @@ mod problem;
 mod reference;
 mod spec;
 
-pub use call::{Learned, NsaCall, NsaOptions};
+pub use call::{LearnedPoolingWeights, NsaCall, NsaOptions};
 pub use check::{SCORE_MARGIN, check_selection};
 pub use problem::{Branches, Gate, NsaProblem, Pooling};
 

@@ -8,7 +8,7 @@ mod typed;
 
 pub use backend::{Backend, Backends, Implementations};
 pub use call::Call;
-pub use selection::{Chosen, Preference, Selection, choose};
+pub use selection::{Preference, SelectedVariant, Selection, choose};
 pub use typed::{CallTensors, Key, Options, RecurrentCall, States, TokenRangeCall, Typed};
 pub(crate) use typed::{call_tensors, place};
 

@@ -10,14 +10,14 @@ mod health;
 #[cfg(target_os = "linux")]
 mod watch;
 #[cfg(target_os = "linux")]
-pub use ask::{tell, write_moment};
+pub use ask::{write_moment, write_moment};
 pub use health::{GpuPair, Health};
 #[cfg(target_os = "linux")]
 pub use watch::watch;
 
 /// NVML exists only for Linux (and Windows).
 #[cfg(not(target_os = "linux"))]
-pub fn tell(_source: &crate::Source, _out: &mut impl std::io::Write) {}
+pub fn write_record(_source: &crate::Source, _out: &mut impl std::io::Write) {}
 
 /// As [`tell`].
 #[cfg(not(target_os = "linux"))]

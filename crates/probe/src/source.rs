@@ -103,7 +103,7 @@ impl Source {
         })
     }
 
-    /// Queries NVML through a program that calls [`nvml::tell`], or with the additional argument `--moment`
+    /// Queries NVML through a program that calls [`nvml::write_record`], or with the additional argument `--moment`
     /// [`nvml::write_moment`]: a call that hangs or crashes then affects only that program. Without it NVML is called in
     /// this process, without a time limit.
     #[must_use]
@@ -320,7 +320,7 @@ impl Source {
 
     /// NVML's answers: queried now, or recorded.
     pub fn ask_nvml(&self) -> Nvml {
-        self.asked_nvml(nvml::tell, None)
+        self.asked_nvml(nvml::write_record, None)
     }
 
     /// NVML's current state ([`nvml::write_moment`]).

@@ -100,7 +100,7 @@ type Tensors = Vec<Option<Tensor>>;
 fn slots<'a>(table: &'static [TensorSpec], tensors: &'a Tensors) -> Slots<'a> {
     let mut slots = Slots::new(table);
     for (place, tensor) in tensors.iter().enumerate() {
-        slots.lay(place, tensor.as_ref());
+        slots.set_tensor(place, tensor.as_ref());
     }
     slots
 }

@@ -11,20 +11,20 @@ use std::ffi::CStr;
 use std::sync::OnceLock;
 
 /// Addresses of x, the weight and the output.
-type At = [u64; 3];
+type Addresses = [u64; 3];
 
-const A: At = [0x10000, 0x20000, 0x30000];
-const B: At = [0x50000, 0x60000, 0x70000];
+const A: Addresses = [0x10000, 0x20000, 0x30000];
+const B: Addresses = [0x50000, 0x60000, 0x70000];
 /// An output that overwrites the input, and an input of smaller alignment.
-const OVER: At = [0x50000, 0x60000, 0x50000];
-const ODD: At = [0x50002, 0x60000, 0x70000];
+const OVER: Addresses = [0x50000, 0x60000, 0x50000];
+const ODD: Addresses = [0x50002, 0x60000, 0x70000];
 
 #[test]
 fn a_repeated_call_launches_the_same_kernels_as_a_first_one() {
     let name = "a_repeated_call_launches_the_same_kernels_as_a_first_one";
     let launched = machine::launched(name, || {
         // Plans are thread-local, so the calls of a new thread are first calls.
-        let in_new_thread = |calls: &'static [(At, i64)]| {
+        let in_new_thread = |calls: &'static [(Addresses, i64)]| {
             std::thread::spawn(move || calls.iter().map(|(at, rows)| launch(*at, *rows)).collect())
                 .join()
                 .unwrap()
@@ -34,7 +34,7 @@ fn a_repeated_call_launches_the_same_kernels_as_a_first_one() {
         assert!(all.iter().filter(|one| one.starts_with("rmsnorm")).count() == 6, "{all:?}");
         assert_eq!(all[4], "a copy would do");
         for (at, call) in [(A, 4), (B, 4), (A, 4), (OVER, 4), (ODD, 4), (B, 5)].iter().zip(&all) {
-            let first: &'static [(At, i64)] = Box::leak(Box::new([*at]));
+            let first: &'static [(Addresses, i64)] = Box::leak(Box::new([*at]));
             assert_eq!(in_new_thread(first), std::slice::from_ref(call), "{at:?}");
         }
         assert_eq!(all[1], all[6]);
@@ -81,7 +81,7 @@ fn uint8_weights_launch_as_pairs_of_int4() {
 }
 
 /// The launch of an RMSNorm over rows of 1024: the kernel's name and a hash of its arguments.
-fn launch([x, weight, o]: At, rows: i64) -> String {
+fn launch([x, weight, o]: Addresses, rows: i64) -> String {
     const WIDTH: i64 = 1024;
     static HANDLE: OnceLock<i64> = OnceLock::new();
     let handle = *HANDLE.get_or_init(|| unsafe { fl_open(c"rmsnorm".as_ptr(), c"".as_ptr()) });

@@ -6,17 +6,17 @@
 //! load.
 
 mod document;
-mod doubts;
 mod gate;
 mod parity;
 mod speed;
 mod spread;
 mod surroundings;
+mod unreliable_times;
 mod words;
 
 use crate::format;
-use doubts::UnreliableTimes;
 use facts::{BenchReport, Comparison, DoctorReport, ParityReport, RunManifest, SCHEMA};
+use unreliable_times::UnreliableTimes;
 
 pub(crate) use document::{UNCLEAR, tone};
 pub use document::{comparison_report, gate_report};

@@ -105,9 +105,11 @@ pub fn apply(
     };
     let mut steps = Steps::new(progress);
     let made = match applied(&places, &work.plan_sha256, options.repair) {
-        Some(packages) => work.look_at(packages, &mut journal, &mut steps),
+        Some(packages) => work.verify_files(packages, &mut journal, &mut steps),
         None if options.repair => Err(repair::not_ours(&places.venv)),
-        None => work.mend(&mut steps).and_then(|()| work.replace(&mut journal, &mut steps)),
+        None => work
+            .report_missing_interpreter(&mut steps)
+            .and_then(|()| work.replace(&mut journal, &mut steps)),
     };
     let mut report = match made {
         // Nothing was started, so there is nothing to keep for the next apply.
@@ -150,7 +152,7 @@ pub fn is_applied(plan: &InstallPlan, venv: &Path) -> bool {
 fn applied(places: &ApplyPaths, plan_sha256: &str, some: bool) -> Option<Vec<AppliedPackage>> {
     let report = switch::record(&places.venv)?.report;
     let holds = match some {
-        true => environment::holds_no_other(&places.venv, &report.packages),
+        true => environment::has_only(&places.venv, &report.packages),
         false => environment::holds(&places.venv, &report.packages),
     };
     let whole = report.plan_sha256 == plan_sha256
@@ -171,7 +173,7 @@ struct Work<'a> {
 
 impl Work<'_> {
     /// Reports why an environment that lacks only its interpreter is created again.
-    fn mend(&self, steps: &mut Steps) -> Result<(), ApplyError> {
+    fn report_missing_interpreter(&self, steps: &mut Steps) -> Result<(), ApplyError> {
         let venv = &self.places.venv;
         match environment::lost_python(venv).filter(|_| venv.join("pyvenv.cfg").exists()) {
             Some(lost) => steps.run("look", None, |_| {
@@ -182,7 +184,7 @@ impl Work<'_> {
     }
 
     /// Verifies the files of an environment whose names and versions match the plan.
-    fn look_at(
+    fn verify_files(
         &self,
         packages: Vec<AppliedPackage>,
         journal: &mut Journal,
@@ -269,7 +271,7 @@ impl Work<'_> {
             Ok(((ready, fetch), 0, words))
         })?;
         journal.begin(&self.plan_sha256)?;
-        let made = places.made();
+        let made = places.staging();
         let writeback = Writeback::start(&made)?;
         let (fetched, mut layout) = steps.run("download", Some(ready.to_fetch), |progress| {
             download::run(&ready.files, options.cache, fetch, (&made, &plan.python), progress)

@@ -52,7 +52,7 @@ pub enum InterpreterSource {
 }
 
 /// Queries uv, as an apply will do.
-pub fn supply(uv: &Uv, python: &str) -> InterpreterSource {
+pub fn query_interpreter(uv: &Uv, python: &str) -> InterpreterSource {
     let ask = |words: &[&str]| {
         let output = uv.command().args(words).output().ok()?;
         output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
@@ -125,12 +125,15 @@ mod tests {
         fs::write(&program, text).unwrap();
         fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
         let uv = Uv { program, version: UvVersion(0, 13, 9) };
-        assert_eq!(supply(&uv, "3.11"), InterpreterSource::Here("/usr/bin/python3.11".into()));
         assert_eq!(
-            supply(&uv, "3.12"),
+            query_interpreter(&uv, "3.11"),
+            InterpreterSource::Here("/usr/bin/python3.11".into())
+        );
+        assert_eq!(
+            query_interpreter(&uv, "3.12"),
             InterpreterSource::ByUv("cpython-3.12.16-linux".to_owned())
         );
         let there = vec!["cpython-3.11.2-linux".to_owned()];
-        assert_eq!(supply(&uv, "3.99"), InterpreterSource::Nowhere(there));
+        assert_eq!(query_interpreter(&uv, "3.99"), InterpreterSource::Nowhere(there));
     }
 }

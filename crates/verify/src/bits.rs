@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 use std::fmt::Write as _;
 
 /// Whether another device with the same binaries may exist to compare with.
-pub(crate) fn worth(device: &Device) -> bool {
+pub(crate) fn can_compare(device: &Device) -> bool {
     device.capabilities().backend == BackendKind::Cuda
 }
 
@@ -23,7 +23,7 @@ pub(crate) fn of_two_runs(
     variant: &str,
     first: &mut dyn Execution,
 ) -> Option<String> {
-    if !worth(device) {
+    if !can_compare(device) {
         return None;
     }
     let first = hash(first.outputs().ok()?);

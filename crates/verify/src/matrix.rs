@@ -47,7 +47,7 @@ pub struct Peers<'a> {
 
 impl Peers<'_> {
     /// A shorter borrow of the same peers.
-    pub fn again(&mut self) -> Peers<'_> {
+    pub fn reborrow(&mut self) -> Peers<'_> {
         Peers {
             session: self.session,
             peers: self.peers,
@@ -71,7 +71,7 @@ impl OpOnDevice {
 
 /// The position of a row in the report, independent of the thread and time that make it: indices of the op, of the
 /// backend and of the case; native rows before those of peers.
-type Place = (usize, usize, usize, bool);
+type RowKey = (usize, usize, usize, bool);
 
 /// Runs the matrix; `on_row` is called with each row when it is done. The returned standing admits kernels to timing in
 /// the same run.
@@ -98,8 +98,8 @@ pub fn matrix(
     // Neighboring cases need the same kernels, which one of them compiles, so the ops alternate.
     jobs.compact_sort_by_key(|(op, case)| (case << 16) / ops[*op].cases.len());
     let next = AtomicUsize::new(0);
-    let mut rows: BTreeMap<Place, Vec<ParityRow>> = BTreeMap::new();
-    let (send, made) = channel::<(Place, ParityRow)>();
+    let mut rows: BTreeMap<RowKey, Vec<ParityRow>> = BTreeMap::new();
+    let (send, made) = channel::<(RowKey, ParityRow)>();
     std::thread::scope(|scope| {
         for place_and_row in absent_backends(&ops, &devices) {
             // The receiver is read below until all senders are dropped.
@@ -174,7 +174,7 @@ pub(crate) fn cores() -> usize {
 fn absent_backends(
     ops: &[OpOnDevice],
     devices: &[(BackendKind, Result<Device, Unavailable>)],
-) -> Vec<(Place, ParityRow)> {
+) -> Vec<(RowKey, ParityRow)> {
     let mut rows = Vec::new();
     for (at, op) in ops.iter().enumerate() {
         for (backend, (kind, device)) in devices.iter().enumerate() {

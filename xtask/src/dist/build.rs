@@ -16,7 +16,7 @@ pub(super) struct Built {
 
 impl Built {
     /// A given program, and the library in its folder or in `deps` below it.
-    pub(super) fn brought(program: &Path) -> Self {
+    pub(super) fn of_program(program: &Path) -> Self {
         let library_in = |folder: &Path| Some(folder.join(LIBRARY)).filter(|file| file.is_file());
         let folder = program.parent();
         let library =

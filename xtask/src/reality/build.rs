@@ -39,7 +39,7 @@ impl EnvironmentFolder {
     }
 
     /// Empties uv's cache if less than [`MIN_FREE`] bytes are free; fails if there is still no space for an environment.
-    pub(super) fn make_space(&self) -> anyhow::Result<()> {
+    pub(super) fn free_space(&self) -> anyhow::Result<()> {
         let free = || -> anyhow::Result<u64> {
             let text = output(
                 Command::new("df")

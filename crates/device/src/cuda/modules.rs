@@ -16,7 +16,7 @@ use std::time::Instant;
 pub(super) struct Modules {
     /// Each key has a separate lock: a request for a module that is being loaded waits for it, and bundled modules do
     /// not wait for compilations.
-    by_key: Mutex<BTreeMap<[u8; 32], Arc<Place>>>,
+    by_key: Mutex<BTreeMap<[u8; 32], Arc<LoadedModule>>>,
     /// Requested kernels, by the identity of their source: its key is a hash of a long text, too slow for every call of
     /// every layer.
     known: Mutex<BTreeMap<SourceIdentity, Arc<Function>>>,
@@ -25,7 +25,7 @@ pub(super) struct Modules {
 }
 
 /// The module of a key, once it is loaded.
-type Place = Mutex<Option<Module>>;
+type LoadedModule = Mutex<Option<Module>>;
 
 struct Module {
     raw: Handle,

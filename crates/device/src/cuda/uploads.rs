@@ -38,7 +38,7 @@ impl<'a, E> Uploader<'a, E> {
     ///
     /// # Errors
     /// [`DeviceError::Refused`] if the buffer is longer than [`UPLOAD_BYTES`].
-    pub fn give(
+    pub fn submit(
         &self,
         to: Buffer,
         make: impl FnOnce(&mut [u8]) -> Result<(), E> + Send + 'a,
@@ -68,7 +68,7 @@ impl Cuda {
         self.uploading(|uploads| {
             for (nth, part) in bytes.chunks(UPLOAD_BYTES).enumerate() {
                 let to = buffer.part(nth * UPLOAD_BYTES, part.len())?;
-                uploads.give(to, |into| {
+                uploads.submit(to, |into| {
                     into.copy_from_slice(part);
                     Ok::<_, DeviceError>(())
                 })?;

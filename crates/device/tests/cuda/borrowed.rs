@@ -8,9 +8,9 @@ use std::ffi::c_void;
 use std::ptr::null_mut;
 
 /// Driver calls of another library.
-struct Other(Library);
+struct ForeignLibrary(Library);
 
-impl Other {
+impl ForeignLibrary {
     fn find() -> Self {
         // SAFETY: the fake driver has no initialisers.
         Self(unsafe { Library::new("libcuda.so.1") }.unwrap())
@@ -78,7 +78,7 @@ fn launch(device: &Device, stream: Option<usize>) -> Result<(), DeviceError> {
 #[test]
 fn borrowed_memory_is_not_freed() {
     machine::launched("borrowed::borrowed_memory_is_not_freed", || {
-        let other = Other::find();
+        let other = ForeignLibrary::find();
         let borrow = |ordinal| device::cuda::open(ordinal, DeviceOwnership::Borrowed);
         let (first, second) = (&borrow(0).unwrap(), &borrow(1).unwrap());
         let absent = borrow(2).unwrap_err().to_string();
@@ -88,9 +88,9 @@ fn borrowed_memory_is_not_freed() {
         let contexts = [other.context_of(0), other.context_of(1)];
         let fresh = || {
             launch(first, None).unwrap();
-            assert_eq!(Other::find().current(), Other::find().context_of(0));
+            assert_eq!(ForeignLibrary::find().current(), ForeignLibrary::find().context_of(0));
             launch(second, None).unwrap();
-            assert_eq!(Other::find().current(), Other::find().context_of(0));
+            assert_eq!(ForeignLibrary::find().current(), ForeignLibrary::find().context_of(0));
         };
         std::thread::scope(|scope| scope.spawn(fresh).join().unwrap());
         other.handle("cuCtxSetCurrent", contexts[1], false);

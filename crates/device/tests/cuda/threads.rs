@@ -87,7 +87,7 @@ fn uploads_arrive_whole(cuda: &Cuda) {
             let len = to.bytes() / 2;
             for half in [0, 1] {
                 let part = to.part(half * len, len)?;
-                uploads.give(part, move |into| {
+                uploads.submit(part, move |into| {
                     into.iter_mut()
                         .zip(bytes(2 * nth + half, len))
                         .for_each(|(to, byte)| *to = byte);
@@ -111,7 +111,7 @@ fn the_first_failed_upload_is_reported(cuda: &Cuda) {
     let failed = cuda.uploading(|uploads| {
         for nth in 0..40 {
             let to = cuda.stream().allocate(8)?;
-            uploads.give(to, move |_| match nth {
+            uploads.submit(to, move |_| match nth {
                 3 => {
                     // Later ones have failed by then.
                     std::thread::sleep(std::time::Duration::from_millis(20));
@@ -127,7 +127,7 @@ fn the_first_failed_upload_is_reported(cuda: &Cuda) {
     let failed = cuda.uploading(|_| Err::<(), _>(refused("the giver")));
     assert_eq!(failed.unwrap_err(), refused("the giver"));
     let failed = cuda.uploading(|uploads| {
-        uploads.give(cuda.stream().allocate(UPLOAD_BYTES + 1)?, |_| Ok::<_, DeviceError>(()))
+        uploads.submit(cuda.stream().allocate(UPLOAD_BYTES + 1)?, |_| Ok::<_, DeviceError>(()))
     });
     assert!(failed.unwrap_err().to_string().contains("at the most"));
 }

@@ -253,7 +253,7 @@ pub(super) fn frames(text: &str) -> Vec<&str> {
 pub(super) fn requirement(seen: &PastedError, name: &str) -> Option<(String, String)> {
     let name = Dist::normalise(name);
     for env in seen.context.envs {
-        let wants = crate::wants::wants(seen.machine(), env);
+        let wants = crate::dist_requirements::applicable_requirements(seen.machine(), env);
         let installed =
             live_dist(env, &name).and_then(|dist| knowledge::Version::parse(&dist.version));
         for want in wants.into_iter().filter(|want| want.wanted.name == name) {

@@ -42,12 +42,12 @@ error: subprocess-exited-with-error"),
         lines.extend(seen.fitting_extension());
         text(lines)
     },
-    look: Some(look),
+    observe: Some(observe),
     ..Rule::BLANK
 };
 
 /// An installed torch confirms that build isolation hid it; without torch the message is literally true.
-fn look(seen: &PastedError) -> Option<Observation> {
+fn observe(seen: &PastedError) -> Option<Observation> {
     let env = seen.env()?;
     Some(match &env.torch {
         Some(torch) => Observation::new(

@@ -38,11 +38,11 @@ error: command failed"),
         lines.extend(text(seen.fitting_extension()));
         lines
     },
-    look: Some(look),
+    observe: Some(observe),
     ..Rule::BLANK
 };
 
-fn look(seen: &PastedError) -> Option<Observation> {
+fn observe(seen: &PastedError) -> Option<Observation> {
     let machine = seen.machine();
     let jobs = build_jobs(machine)?;
     let cores = machine.cpu.usable_cores.as_ref().or(machine.cpu.logical_cores.as_ref())?;

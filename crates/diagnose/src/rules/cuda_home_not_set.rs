@@ -41,11 +41,11 @@ Set CUDA_HOME to a toolkit of torch's CUDA major version, install one, or instal
         let cuda = seen.env().and_then(installed).and_then(|torch| torch.cuda);
         host::use_toolkit(seen.machine(), cuda.unwrap_or((12, 8)))
     },
-    look: Some(look),
+    observe: Some(observe),
     ..Rule::BLANK
 };
 
-fn look(seen: &PastedError) -> Option<Observation> {
+fn observe(seen: &PastedError) -> Option<Observation> {
     let places = "CUDA_HOME, CUDA_PATH, PATH, /usr/local/cuda*";
     Some(match seen.machine().toolkits.iter().find(|toolkit| toolkit.has_nvcc) {
         Some(toolkit) => {

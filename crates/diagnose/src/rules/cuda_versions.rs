@@ -39,7 +39,7 @@ PyTorch (11.8). Please make sure to use the same CUDA versions.")],
     check: Some(check),
     check_gpus: None,
     check_fleet: None,
-    look: Some(look),
+    observe: Some(observe),
     #[cfg(test)]
     cases: tests::cases,
 };
@@ -123,7 +123,7 @@ fn judge(machine: &Machine, env: &PyEnv) -> Option<Finding> {
 }
 
 /// Whether a build's default toolkit is of another major version than torch; `None` without a toolkit.
-fn look(seen: &PastedError) -> Option<Observation> {
+fn observe(seen: &PastedError) -> Option<Observation> {
     let cuda = installed(seen.env()?)?.cuda?;
     let (toolkit, version) = default_toolkit(seen.machine())?;
     let version = version?;

@@ -1,8 +1,8 @@
 use super::{Context, Need, Rule, Text};
+use crate::dist_requirements::applicable_requirements;
 use crate::remedy::Installer;
 use crate::requirement::{self, Requirement};
 use crate::torch_build::live_dist;
-use crate::wants::wants;
 use facts::CompactSort;
 use facts::{Confidence, Dist, Finding, Machine, PyEnv, Severity};
 use knowledge::Version;
@@ -185,7 +185,8 @@ fn conflicts<'a>(machine: &Machine, env: &'a PyEnv) -> Vec<Conflict<'a>> {
 }
 
 fn every_conflict<'a>(machine: &Machine, env: &'a PyEnv) -> Vec<Conflict<'a>> {
-    let all = wants(machine, env).into_iter().map(|want| (want.dist, want.wanted));
+    let all =
+        applicable_requirements(machine, env).into_iter().map(|want| (want.dist, want.wanted));
     all.filter(|(dist, wanted)| !has_own_rule(dist, wanted))
         .filter_map(|(dist, wanted)| {
             let installed = live_dist(env, &wanted.name)?;

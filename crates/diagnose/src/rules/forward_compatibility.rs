@@ -36,7 +36,7 @@ Remove the compat folder from the library path, or update the driver to the CUDA
     check: Some(check),
     check_gpus: None,
     check_fleet: None,
-    look: Some(look),
+    observe: Some(observe),
     #[cfg(test)]
     cases: tests::cases,
 };
@@ -104,7 +104,7 @@ fn judge(machine: &Machine) -> Option<Finding> {
 
 /// A GeForce GPU confirms the error, since it never supports forward compatibility; other GPUs do not decide it. A known
 /// libcuda is left to `check`.
-fn look(seen: &PastedError) -> Option<Observation> {
+fn observe(seen: &PastedError) -> Option<Observation> {
     let gpu = gpu::nvidia(seen.machine()).next()?;
     let known = seen.context.driver().is_some_and(|driver| driver.cuda_library.is_some());
     (!known && gpu::all_geforce(seen.machine()))

@@ -31,7 +31,7 @@ package, or install a torch that has a build.",
         }
         lines
     },
-    look: Some(look),
+    observe: Some(observe),
     ..Rule::BLANK
 };
 
@@ -48,7 +48,7 @@ fn variant(machine: &Machine, env: &PyEnv) -> Option<String> {
 }
 
 /// Whether the variant of the installed torch is missing from the variants that the message lists.
-fn look(seen: &PastedError) -> Option<Observation> {
+fn observe(seen: &PastedError) -> Option<Observation> {
     let env = seen.env()?;
     let wanted = variant(seen.machine(), env)?;
     let torch = env.torch.as_ref()?;

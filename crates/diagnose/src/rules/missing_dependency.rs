@@ -1,8 +1,8 @@
 use super::{Context, Need, Rule, Text};
 use crate::data::undeclared::{self, UNDECLARED};
+use crate::dist_requirements::{DistRequirement, applicable_requirements};
 use crate::remedy::Installer;
 use crate::torch_build::{by_conda, live_dist};
-use crate::wants::{DistRequirement, wants};
 use facts::{Confidence, Dist, EnvKind, Finding, Machine, PyEnv, Severity, UnmetImport};
 
 pub(super) const RULE: Rule = Rule {
@@ -114,7 +114,7 @@ pub fn unmet(machine: &Machine, envs: &[PyEnv]) -> Vec<UnmetRequirement> {
 }
 
 fn missing<'a>(machine: &Machine, env: &'a PyEnv) -> Vec<DistRequirement<'a>> {
-    let mut all = wants(machine, env);
+    let mut all = applicable_requirements(machine, env);
     // conda and system package managers use other package names than METADATA.
     all.retain(|want| {
         let by_pip = matches!(want.dist.installer.as_deref().map(str::trim), Some("pip" | "uv"));

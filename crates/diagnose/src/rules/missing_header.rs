@@ -39,7 +39,7 @@ compilation terminated."),
         Text::new("fatal error: torch/extension.h: No such file or directory", "fatal error: torch/extension.h: No such file or directory"),
     ],
     remedy: |seen| commands(seen),
-    look: Some(look),
+    observe: Some(observe),
     ..Rule::BLANK
 };
 
@@ -100,7 +100,7 @@ fn commands(seen: &PastedError) -> Vec<String> {
 }
 
 /// Only pybind11 and the toolkit's headers can be checked; no fact records other system headers.
-fn look(seen: &PastedError) -> Option<Observation> {
+fn observe(seen: &PastedError) -> Option<Observation> {
     let env = seen.env()?;
     if TOOLKIT.iter().any(|header| wants(seen, header)) {
         let nvcc = seen.machine().toolkits.iter().find(|toolkit| toolkit.has_nvcc);

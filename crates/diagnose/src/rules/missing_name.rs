@@ -1,7 +1,7 @@
 use super::{Context, Need, Rule};
+use crate::dist_requirements::applicable_requirements;
 use crate::remedy::Installer;
 use crate::torch_build::live_dist;
-use crate::wants::wants;
 use facts::{
     Confidence, Dist, Finding, Machine, MissingKind, MissingName, PyEnv, RemedyStep, Severity,
 };
@@ -143,7 +143,7 @@ fn remedy(machine: &Machine, env: &PyEnv, missing: &MissingName, same: bool) -> 
 fn unmet(machine: &Machine, env: &PyEnv, dist: &Dist, other: &Dist) -> Option<String> {
     let name = Dist::normalise(&other.name);
     let version = Version::parse(&other.version)?;
-    wants(machine, env)
+    applicable_requirements(machine, env)
         .into_iter()
         .filter(|want| want.dist.path == dist.path && want.wanted.name == name)
         .find(|want| want.wanted.allows(&version) == Some(false))

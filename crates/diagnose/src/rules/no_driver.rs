@@ -54,7 +54,7 @@ Install or load the driver on the host; for a container, pass the GPUs in.",
             lines
         }
     },
-    look: Some(look),
+    observe: Some(observe),
     check: Some(check),
     #[cfg(test)]
     cases: tests::cases,
@@ -122,7 +122,7 @@ fn no_gpu(context: &Context) -> Finding {
 }
 
 /// A machine without a driver confirms the message; without the message it is only a machine without a GPU.
-fn look(seen: &PastedError) -> Option<Observation> {
+fn observe(seen: &PastedError) -> Option<Observation> {
     let driver = seen.machine().driver.as_ref();
     Some(match driver.and_then(|driver| driver.version()) {
         Some(version) => Observation::new(

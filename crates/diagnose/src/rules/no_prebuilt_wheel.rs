@@ -31,12 +31,12 @@ wheel.",
         }
         lines
     },
-    look: Some(look),
+    observe: Some(observe),
     ..Rule::BLANK
 };
 
 /// Whether the URL that the setup guessed has the wheel label of the installed torch.
-fn look(seen: &PastedError) -> Option<Observation> {
+fn observe(seen: &PastedError) -> Option<Observation> {
     let env = seen.env()?;
     let label = crate::extension::wheel_label(seen.machine(), env)?;
     let torch = env.torch.as_ref()?;

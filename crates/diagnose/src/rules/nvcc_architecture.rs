@@ -47,7 +47,7 @@ build compiles for.",
         });
         lines
     },
-    look: Some(look),
+    observe: Some(observe),
     ..Rule::BLANK
 };
 
@@ -79,7 +79,7 @@ fn named(seen: &PastedError) -> Option<Sm> {
     Some((major.parse().ok()?, minor.parse().ok()?))
 }
 
-fn look(seen: &PastedError) -> Option<Observation> {
+fn observe(seen: &PastedError) -> Option<Observation> {
     let wanted = named(seen)?;
     let first = first_release(wanted)?;
     let toolkit = seen.machine().toolkits.iter().find(|toolkit| toolkit.has_nvcc)?;

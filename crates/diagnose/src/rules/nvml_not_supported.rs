@@ -24,11 +24,11 @@ the limit, and leave some of it to the system, since a GPU program can take all 
     ],
     role: super::Role::Notice,
     remedy: |_| vec!["grep -E 'MemTotal|MemAvailable' /proc/meminfo".into()],
-    look: Some(look),
+    observe: Some(observe),
     ..Rule::BLANK
 };
 
-fn look(seen: &PastedError) -> Option<Observation> {
+fn observe(seen: &PastedError) -> Option<Observation> {
     let gpu = crate::gpu::nvidia(seen.machine()).next()?;
     let memory = gpu.memory_total_bytes.as_ref();
     let shared = memory.is_some_and(|fact| fact.source.contains("meminfo"));

@@ -45,12 +45,12 @@ CUDA kernel errors might be asynchronously reported at some other API call"),
             "export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True".into(),
         ],
     },
-    look: Some(look),
+    observe: Some(observe),
     ..Rule::BLANK
 };
 
 /// A GPU that is nearly full now confirms the message; a free one shows only that the memory is free again.
-fn look(seen: &PastedError) -> Option<Observation> {
+fn observe(seen: &PastedError) -> Option<Observation> {
     if oom::first_in(seen.text) != Some(OutOfMemory::Cuda) {
         return None;
     }

@@ -2,10 +2,10 @@ use super::damaged_files::reinstall_commands;
 use super::{Context, Need, Rule, Text};
 use crate::cuda_library::known;
 use crate::data::moved_files::{self, FileMove, MOVED};
+use crate::dist_requirements::applicable_requirements;
 use crate::native::{Native, files};
 use crate::remedy::{Installer, text};
 use crate::torch_build::{is_leftover, live_dist};
-use crate::wants::wants;
 use facts::{AlteredFile, Confidence, Dist, Finding, Machine, PyEnv, RemedyStep, Severity};
 use knowledge::Version;
 use std::collections::BTreeMap;
@@ -83,7 +83,7 @@ fn finding(
     let back = lost.get(&(winner, loser));
     let (lost_dist, won_dist) = (live_dist(env, loser)?, live_dist(env, winner)?);
     let gpu = has_gpu_code(env, lost_dist, files) && !uses_cuda(env, files);
-    let all = wants(machine, env);
+    let all = applicable_requirements(machine, env);
     let is_wanted =
         |dist: &Dist| all.iter().any(|want| Dist::same_name(&want.wanted.name, &dist.name));
     // A distribution that no package requires is a leftover, such as CUDA 12's libraries after torch moved to CUDA 13.

@@ -1,7 +1,7 @@
 use super::other_python::{dotted, own_release};
 use super::{Context, Need, Rule};
+use crate::dist_requirements::{DistRequirement, applicable_requirements};
 use crate::torch_build::live_dist;
-use crate::wants::{DistRequirement, wants};
 use facts::CompactSort;
 use facts::{Confidence, Dist, Finding, Machine, PathFolder, PathModule, PyEnv, Severity};
 use knowledge::Version;
@@ -50,7 +50,7 @@ fn other_version(machine: &Machine, env: &PyEnv) -> Option<Finding> {
     let all = env.in_front.iter().flat_map(|front| front.modules.iter().map(move |it| (front, it)));
     let mut hiding = all.filter(|(_, module)| module.hides).peekable();
     hiding.peek()?;
-    let wants = wants(machine, env);
+    let wants = applicable_requirements(machine, env);
     let unmet = |module: &PathModule| -> Vec<&DistRequirement<'_>> {
         let version = module.version.as_deref().and_then(Version::parse);
         let refuses = |want: &&DistRequirement<'_>| {

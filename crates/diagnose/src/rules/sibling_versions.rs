@@ -1,8 +1,8 @@
 use super::{Context, Need, Rule};
+use crate::dist_requirements::{DistRequirement, applicable_requirements};
 use crate::remedy::Installer;
 use crate::requirement::{self, Requirement};
 use crate::torch_build::{is_leftover, live_dist};
-use crate::wants::{DistRequirement, wants};
 use facts::{Confidence, Dist, Finding, PyEnv, Severity};
 use knowledge::Version;
 
@@ -28,7 +28,7 @@ Install both at one version, or remove the sibling if nothing uses it.",
 };
 
 fn check(context: &Context) -> Vec<Finding> {
-    let of = |env| judge(env, &wants(context.machine, env));
+    let of = |env| judge(env, &applicable_requirements(context.machine, env));
     context.envs.iter().flat_map(of).collect()
 }
 

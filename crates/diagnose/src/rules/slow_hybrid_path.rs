@@ -28,7 +28,7 @@ Install the missing packages, built against the installed torch.",
     ],
     role: super::Role::Notice,
     remedy: |seen| text(commands(seen)),
-    look: Some(look),
+    observe: Some(observe),
     ..Rule::BLANK
 };
 
@@ -59,7 +59,7 @@ fn missing(seen: &PastedError, env: &PyEnv) -> Vec<&'static str> {
     named.into_iter().filter(|package| live_dist(env, package).is_none()).collect()
 }
 
-fn look(seen: &PastedError) -> Option<Observation> {
+fn observe(seen: &PastedError) -> Option<Observation> {
     let env = seen.env()?;
     let missing = missing(seen, env);
     let place = env.site_packages.join(", ");

@@ -178,7 +178,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
 const WIDTH: usize = 80;
 
 /// The command with its groups and examples.
-pub(super) fn dressed(command: Command) -> Command {
+pub(super) fn styled(command: Command) -> Command {
     let heading = command.get_styles().get_header().to_owned();
     let mut listed = String::new();
     for (title, names) in GROUPS {

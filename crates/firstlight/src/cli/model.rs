@@ -156,7 +156,7 @@ impl WeightFormat {
     }
 
     /// The format in prose.
-    pub(crate) fn told(self) -> &'static str {
+    pub(crate) fn prose(self) -> &'static str {
         match self {
             Self::Fp8 => "float8",
             Self::Int8 => "8-bit integers",

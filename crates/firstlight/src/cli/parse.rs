@@ -11,7 +11,7 @@ use std::process::ExitCode;
 
 /// The whole command as users see it.
 pub(crate) fn command() -> Command {
-    help::dressed(Cli::command())
+    help::styled(Cli::command())
 }
 
 /// Parses the command line.

@@ -32,7 +32,7 @@ impl States {
     }
 
     /// The chosen type, if it is not the default.
-    pub(crate) fn told(self) -> Option<&'static str> {
+    pub(crate) fn chosen(self) -> Option<&'static str> {
         let held = self.held();
         (held != StateType::default()).then(|| held.as_str())
     }

@@ -2,7 +2,7 @@
 
 use crate::Outcome;
 use crate::cli::{AskNvml, DriverTimeout};
-use crate::message_reader::{MessageReader, tell};
+use crate::message_reader::{MessageReader, send_message};
 use crate::own_program::own_program;
 use facts::LoadState;
 use probe::{Source, nvml};
@@ -17,13 +17,13 @@ const EVERY: Duration = Duration::from_millis(500);
 pub(super) fn run(arguments: &AskNvml) -> anyhow::Result<Outcome> {
     match arguments.every {
         None if arguments.moment => {
-            nvml::tell_moment(&Source::live(), &mut std::io::stdout().lock());
+            nvml::write_moment(&Source::live(), &mut std::io::stdout().lock());
         }
-        None => nvml::tell(&Source::live(), &mut std::io::stdout().lock()),
+        None => nvml::write_record(&Source::live(), &mut std::io::stdout().lock()),
         // If writing fails, the reader has closed the pipe.
         Some(millis) => {
             let every = Duration::from_millis(millis);
-            nvml::watch(&Source::live(), every, |seen| tell(&seen).is_ok());
+            nvml::watch(&Source::live(), every, |seen| send_message(&seen).is_ok());
         }
     }
     Ok(Outcome::Good)

@@ -44,7 +44,7 @@ pub(super) fn run(arguments: &Bench, output: &Output) -> anyhow::Result<Outcome>
         return branches(arguments, output);
     }
     let name = |name: &String| if name == "conv" { "conv1d".to_owned() } else { name.clone() };
-    let device = backend::choose(arguments.backend)?.told;
+    let device = backend::choose(arguments.backend)?.device_notice;
     let backend = device.backend();
     let mut plan = BenchPlan {
         names: arguments.names.iter().map(name).collect(),
@@ -69,7 +69,7 @@ pub(super) fn run(arguments: &Bench, output: &Output) -> anyhow::Result<Outcome>
     if python.as_ref().is_some_and(|python| !python.has_kernels_of(&ops)) {
         return Err(super::verify::no_kernels(&plan.names));
     }
-    say(&device, output)?;
+    print_device(&device, output)?;
     let peers = python.as_mut().map(python::Environment::peers_to_time);
     // Getting the name opens the device, so it is done only for output files that are named after it.
     let folder = arguments.output.as_deref().map(|folder| (folder, device_name(backend)));
@@ -102,7 +102,7 @@ pub(super) fn run(arguments: &Bench, output: &Output) -> anyhow::Result<Outcome>
 }
 
 /// Prints the device.
-fn say(device: &DeviceNotice, output: &Output) -> anyhow::Result<()> {
+fn print_device(device: &DeviceNotice, output: &Output) -> anyhow::Result<()> {
     if output.json { Ok(()) } else { output.text(&device.text(output)) }
 }
 
@@ -157,8 +157,8 @@ pub(super) fn conditions_json(report: &BenchReport) -> anyhow::Result<String> {
 
 /// Times NSA's decoding by branch.
 fn branches(arguments: &Bench, output: &Output) -> anyhow::Result<Outcome> {
-    let device = backend::choose(arguments.backend)?.told;
-    say(&device, output)?;
+    let device = backend::choose(arguments.backend)?.device_notice;
+    print_device(&device, output)?;
     let report = ::bench::branches(device.backend(), size(arguments))?;
     if let Some(folder) = &arguments.output {
         std::fs::create_dir_all(folder)
@@ -311,7 +311,7 @@ pub(super) fn measure(
     mut each: impl FnMut(&BenchReport, &str),
 ) -> anyhow::Result<BenchReport> {
     let progress = Progress::counted(&format!("bench {}", plan.backend), ::bench::count(plan));
-    progress.say("ceilings".to_owned());
+    progress.set_step("ceilings".to_owned());
     let mut at = String::new();
     let (on_gpu, began) = (plan.backend == BackendKind::Cuda, Instant::now());
     // A new source each time: the time limit of one source for a driver would be over before the last kernel is timed.
@@ -326,9 +326,9 @@ pub(super) fn measure(
             let left = left.map_or_else(String::new, |left| {
                 format!(", {:.0} s remain for installed kernels of this op", left.as_secs_f64())
             });
-            progress.say(format!("{case}: {peer}{left}"));
+            progress.set_step(format!("{case}: {peer}{left}"));
         }
-        Step::Ceilings => progress.say("the ceilings, measured again".to_owned()),
+        Step::Ceilings => progress.set_step("the ceilings, measured again".to_owned()),
         Step::Done(report) => each(report, &at),
     })?;
     let seconds = began.elapsed().as_secs_f64();

@@ -64,10 +64,10 @@ pub(super) fn run(arguments: &Chat, output: &Output) -> anyhow::Result<Outcome> 
         let step = step_of(device)?;
         loading::fit(&model.architecture, device, dtype, (capacity, step)).map(|_| ())
     };
-    let OpenedDevice { device, told, .. } = choice.end(fit)?;
-    told.notice(output);
+    let OpenedDevice { device, device_notice, .. } = choice.end(fit)?;
+    device_notice.notice(output);
     let step = step_of(&device)?;
-    let other_ranks = RankProcesses::start(place.ranks, told.backend())?;
+    let other_ranks = RankProcesses::start(place.ranks, device_notice.backend())?;
     let split = (other_ranks.as_ref(), &*folder);
     let Loaded { mut engine, .. } =
         loading::open_on(split, model, device, dtype, (capacity, step))?;
@@ -80,7 +80,7 @@ pub(super) fn run(arguments: &Chat, output: &Output) -> anyhow::Result<Outcome> 
         stopping::on_interrupt(&interrupted)?;
     }
     if output.json {
-        let first = json!({ "schema": SCHEMA, "device": told, "family": family, "context_tokens": context });
+        let first = json!({ "schema": SCHEMA, "device": device_notice, "family": family, "context_tokens": context });
         output.text(&first.to_string())?;
     } else {
         output.notice(|_| {
@@ -118,7 +118,7 @@ fn converse(
             InputEvent::Interrupted if was_interrupted => return Ok(outcome),
             InputEvent::Interrupted => {
                 was_interrupted = true;
-                say(
+                print_reply(
                     output,
                     "Ctrl-C again, Ctrl-D or /exit quits, /reset starts a new conversation",
                 );
@@ -131,21 +131,21 @@ fn converse(
             ChatLine::Nothing => Ok(()),
             ChatLine::Exit => return Ok(outcome),
             ChatLine::Help => {
-                say(output, HELP);
+                print_reply(output, HELP);
                 Ok(())
             }
             ChatLine::Reset => {
                 session.reset();
-                say(output, "started a new conversation");
+                print_reply(output, "started a new conversation");
                 Ok(())
             }
             ChatLine::System(text) => {
                 session.set_system(Some(text));
-                say(output, "the system message is set");
+                print_reply(output, "the system message is set");
                 Ok(())
             }
             ChatLine::ShowSystem => {
-                say(output, session.system().unwrap_or("there is no system message"));
+                print_reply(output, session.system().unwrap_or("there is no system message"));
                 Ok(())
             }
             ChatLine::Unknown(word) => {
@@ -178,7 +178,7 @@ fn converse(
 }
 
 /// Prints a chat command's reply, with or without --quiet; with `--json` only answers of the model are printed.
-fn say(output: &Output, text: &str) {
+fn print_reply(output: &Output, text: &str) {
     if !output.json {
         eprintln!("{}", text.trim_end());
     }

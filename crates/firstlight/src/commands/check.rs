@@ -90,7 +90,7 @@ fn whole(arguments: &Check, output: &Output) -> anyhow::Result<Outcome> {
     let since = Instant::now();
     let until = arguments.fleet.until.map(until);
     let wanted_folder = arguments.fleet.part.as_deref().or(arguments.output.as_deref());
-    run_folder::look(wanted_folder.unwrap_or(Path::new(run_folder::DEFAULT)))?;
+    run_folder::check_creatable(wanted_folder.unwrap_or(Path::new(run_folder::DEFAULT)))?;
     arguments.sarif.as_deref().map(destination::file).transpose()?;
     let signer = Signer::of(arguments)?;
     // A model that cannot be read is reported at once, before minutes of work.

@@ -4,7 +4,7 @@ use super::{bench, verify};
 use crate::Outcome;
 use crate::cli::CheckGpu;
 use crate::cores;
-use crate::message_reader::tell;
+use crate::message_reader::send_message;
 use ::bench::Size;
 use ::verify::{MODEL, Tier};
 use facts::{BackendKind, BenchReport, MemoryTest, OUT_OF_TIME, ParityReport, ParityRow, Status};
@@ -39,7 +39,7 @@ pub(super) fn run(arguments: &CheckGpu) -> anyhow::Result<Outcome> {
     };
     let (mut parity, standing) = verify::measure(&plan, None, |_| ())?;
     parity.rows.extend(families(BackendKind::Cuda, named, until, |_, _, _| ()));
-    tell(&GpuMessage::Verified(parity))?;
+    send_message(&GpuMessage::Verified(parity))?;
     let mut line = String::new();
     std::io::stdin().lock().read_line(&mut line)?;
     if line.trim() != TIME {
@@ -59,9 +59,9 @@ pub(super) fn run(arguments: &CheckGpu) -> anyhow::Result<Outcome> {
         }
     }
     let memory = test_memory(arguments.memory_budget, until, &report, arguments.index)?;
-    tell(&GpuMessage::Timed(Box::new(report)))?;
+    send_message(&GpuMessage::Timed(Box::new(report)))?;
     if let Some(test) = memory {
-        tell(&GpuMessage::Memory(test))?;
+        send_message(&GpuMessage::Memory(test))?;
     }
     Ok(Outcome::Good)
 }

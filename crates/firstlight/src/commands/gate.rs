@@ -22,18 +22,18 @@ pub(super) fn run(arguments: &Gate, output: &Output) -> anyhow::Result<Outcome> 
     };
     let statement = match certificate::read(file, &public_key)? {
         Ok(statement) => statement,
-        Err(reason) => return say(&[reason], None, output),
+        Err(reason) => return print_verdict(&[reason], None, output),
     };
     let environment = Environment { venv: None, waiting: arguments.waiting.clone() };
     let node = Node::of(&doctor::examine(&environment)?);
     let now = OffsetDateTime::now_utc();
     let mut hash = |path: &str| hashes::of_file(path.as_ref()).map_err(|error| error.to_string());
     let reasons = certificate::refusals(&statement, &node, now, arguments.max_age, &mut hash);
-    say(&reasons, Some(&statement), output)
+    print_verdict(&reasons, Some(&statement), output)
 }
 
 /// Prints the verdict with its reasons.
-fn say(
+fn print_verdict(
     reasons: &[String],
     statement: Option<&serde_json::Value>,
     output: &Output,

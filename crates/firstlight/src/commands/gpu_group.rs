@@ -10,7 +10,7 @@ use self::chosen::{VISIBLE, WorkingGpu};
 use super::ask_nvml::{self, GpuStates};
 use crate::Outcome;
 use crate::cli::GroupArguments;
-use crate::message_reader::{MessageReader, Received, tell};
+use crate::message_reader::{MessageReader, Received, send_message};
 use crate::progress::Progress;
 use ::bench::sustained;
 use facts::{FabricReport, Machine, SustainedReport};
@@ -46,18 +46,18 @@ pub(super) fn run(arguments: &GroupArguments) -> anyhow::Result<Outcome> {
         let mut lost = Ok(());
         let report = fabric(&plan, &mut |report| {
             if lost.is_ok() {
-                lost = tell(&GroupMessage::Fabric(report.clone()));
+                lost = send_message(&GroupMessage::Fabric(report.clone()));
             }
         })?;
         lost?;
-        tell(&GroupMessage::Fabric(report))?;
+        send_message(&GroupMessage::Fabric(report))?;
     }
     if let Some(seconds) = arguments.sustain {
         let mut begun = Ok(());
         let time = Duration::from_secs(seconds);
-        let report = sustained(gpus, time, &mut || begun = tell(&GroupMessage::Load))?;
+        let report = sustained(gpus, time, &mut || begun = send_message(&GroupMessage::Load))?;
         begun?;
-        tell(&GroupMessage::Sustained(report))?;
+        send_message(&GroupMessage::Sustained(report))?;
     }
     Ok(Outcome::Good)
 }
@@ -83,10 +83,10 @@ impl Group<'_> {
     pub(super) fn between(&self, largest: u64, time: Duration) -> FabricReport {
         let progress = Progress::start("between the GPUs");
         let mut done = FabricReport::default();
-        let broke = self.hear(time, "--fabric", largest, |told| {
+        let broke = self.receive_messages(time, "--fabric", largest, |told| {
             if let GroupMessage::Fabric(report) = told {
                 let (copies, sums) = (report.copies.len(), report.collectives.len());
-                progress.say(format!("{copies} copies, {sums} collectives"));
+                progress.set_step(format!("{copies} copies, {sums} collectives"));
                 done = report;
             }
         });
@@ -103,7 +103,7 @@ impl Group<'_> {
             SustainedReport { seconds: time.as_secs_f64(), ..SustainedReport::default() };
         let mut watched: Option<(f64, MessageReader<GpuStates>)> = None;
         let mut begun = Instant::now();
-        let broke = self.hear(time, "--sustain", 0, |told| match told {
+        let broke = self.receive_messages(time, "--sustain", 0, |told| match told {
             GroupMessage::Load => {
                 begun = Instant::now();
                 // The load also runs without samples of the GPU's state.
@@ -123,7 +123,7 @@ impl Group<'_> {
     }
 
     /// Starts a process and receives its messages until it exits; returns why it failed.
-    fn hear(
+    fn receive_messages(
         &self,
         time: Duration,
         what: &str,
@@ -151,7 +151,7 @@ impl Group<'_> {
             Err(error) => return Some(format!("its process could not be started: {error}")),
         };
         loop {
-            match process.hears(until) {
+            match process.receive(until) {
                 Received::Word(word) => told(word),
                 Received::Nothing => {
                     return Some("its process did not answer and was ended".to_owned());
@@ -164,7 +164,7 @@ impl Group<'_> {
 
 /// Adds the samples of the GPUs under load; the first sample was this many seconds late.
 fn add_states(report: &mut SustainedReport, watch: &MessageReader<GpuStates>, late: f64) {
-    while let Received::Word(seen) = watch.hears(Instant::now()) {
+    while let Received::Word(seen) = watch.receive(Instant::now()) {
         for (index, mut state) in seen {
             state.seconds += late;
             if let Some(load) = report.gpus.iter_mut().find(|load| load.gpu == index)

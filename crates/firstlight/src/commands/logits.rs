@@ -35,8 +35,8 @@ pub(super) fn run(arguments: &Logits, output: &Output) -> anyhow::Result<Outcome
     let fit = |device: &Device| {
         loading::fit(&model.architecture, device, dtype, (capacity, step)).map(|_| ())
     };
-    let OpenedDevice { device, told, .. } = choice.end(fit)?;
-    let backend = told.backend();
+    let OpenedDevice { device, device_notice, .. } = choice.end(fit)?;
+    let backend = device_notice.backend();
     let other_ranks = model_ranks.other_ranks(backend)?;
     let split = (other_ranks.as_ref(), &*folder);
     let mut engine = loading::open_on(split, model, device, dtype, (capacity, step))?.engine;
@@ -64,13 +64,13 @@ pub(super) fn run(arguments: &Logits, output: &Output) -> anyhow::Result<Outcome
         .compact_map();
     let file = arguments.output.display().to_string();
     let ran = json!({
-        "schema": SCHEMA, "family": family, "backend": backend.as_str(), "device": told,
+        "schema": SCHEMA, "family": family, "backend": backend.as_str(), "device": device_notice,
         "tokens": tokens,
         "vocabulary": vocabulary, "launches": launches, "file": file,
     });
     output.either(&ran, |_| {
-        let mut out =
-            told.text(output) + &format!("{family} on {backend}, {tokens} tokens; launches:\n");
+        let mut out = device_notice.text(output)
+            + &format!("{family} on {backend}, {tokens} tokens; launches:\n");
         for (kernel, count) in &launches {
             // Writing to a String cannot fail.
             let _ = writeln!(out, "  {count:>6}  {kernel}");

@@ -78,10 +78,10 @@ pub(super) fn run(arguments: &Op, output: &Output) -> anyhow::Result<Outcome> {
     } else {
         let select =
             |device: &Device| call.select(device, arguments.variant.as_deref()).map(|_| ());
-        let OpenedDevice { device, told, .. } =
+        let OpenedDevice { device, device_notice, .. } =
             backend::begin(arguments.backend).end(|device| Ok(select(device)?))?;
-        ran.backend = told.backend().as_str();
-        ran.device = Some(told);
+        ran.backend = device_notice.backend().as_str();
+        ran.device = Some(device_notice);
         let selection = call.select(&device, arguments.variant.as_deref())?;
         ran.variant = selection.chosen.to_owned();
         let refused = selection.refused.into_iter();
@@ -129,7 +129,8 @@ fn write(outputs: &TensorMap, into: &Path, ran: &mut OpRun) -> anyhow::Result<()
 }
 
 fn text(ran: &OpRun, output: &Output) -> String {
-    let mut out = ran.device.as_ref().map_or_else(String::new, |told| told.text(output));
+    let mut out =
+        ran.device.as_ref().map_or_else(String::new, |device_notice| device_notice.text(output));
     // Writing to a String cannot fail, here and below.
     let _ =
         writeln!(out, "{} by {} on {} in {:.3} ms", ran.op, ran.variant, ran.backend, ran.millis);

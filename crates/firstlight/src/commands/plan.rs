@@ -176,7 +176,7 @@ fn before_locking(
     let here = || pythons.iter().any(|(major, minor)| plan.python == format!("{major}.{minor}"));
     if plan.target.name == "this" && !here() {
         let uv = if arguments.lock { Some(locker()?) } else { uv().ok() };
-        let supply = uv.map(|uv| python::supply(&uv, &plan.python));
+        let supply = uv.map(|uv| python::query_interpreter(&uv, &plan.python));
         said.extend(of_python(&plan.python, supply, pythons)?);
     }
     let unlisted = setup::unlisted(plan);

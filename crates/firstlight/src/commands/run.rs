@@ -82,11 +82,11 @@ pub(super) fn run(arguments: &Run, output: &Output) -> anyhow::Result<Outcome> {
         let step = step_of(chunk_of(device)?);
         loading::fit(&model.architecture, device, dtype, (capacity, step)).map(|_| ())
     };
-    let OpenedDevice { device, told, open_seconds } = choice.end(fit)?;
+    let OpenedDevice { device, device_notice, open_seconds } = choice.end(fit)?;
     phases.done("waiting for the device to open");
-    told.notice(output);
+    device_notice.notice(output);
     let chunk = chunk_of(&device)?;
-    let other_ranks = model_ranks.other_ranks(told.backend())?;
+    let other_ranks = model_ranks.other_ranks(device_notice.backend())?;
     let split = (other_ranks.as_ref(), &*folder);
     let Loaded { mut engine, predicted_bytes, read_bytes } =
         loading::open_on(split, model, device, dtype, (capacity, step_of(chunk)))?;
@@ -105,7 +105,7 @@ pub(super) fn run(arguments: &Run, output: &Output) -> anyhow::Result<Outcome> {
             phases.done("first step, to the first token");
             kernels = loaded_kernels.as_ref().map(|count| count());
         }
-        listener.hear(chosen)
+        listener.receive(chosen)
     })?;
     let mut heard = listener.finish()?;
     let first_token = start + Duration::from_secs_f64(heard.first_seconds);
@@ -133,7 +133,7 @@ pub(super) fn run(arguments: &Run, output: &Output) -> anyhow::Result<Outcome> {
     let memory = predicted_bytes.zip(loading::highest(engine.device()));
     let measured = RunTimes::new(&*engine, dtype, &requests, &heard, again)
         .with_memory(memory)
-        .with_start(told, started, arguments.verbose);
+        .with_start(device_notice, started, arguments.verbose);
     measured.print(output, &texts, &ended.collect::<Vec<_>>())?;
     Ok(if measured.agrees() { Outcome::Good } else { Outcome::Bad })
 }

@@ -61,7 +61,8 @@ pub(super) fn run(arguments: &Serve, output: &Output) -> anyhow::Result<Outcome>
     let room = |device: &device::Device| {
         EngineSizes::of(&model.architecture, device, storage, &arguments.sizes)
     };
-    let OpenedDevice { device, told, .. } = choice.end(|device| room(device).map(|_| ()))?;
+    let OpenedDevice { device, device_notice, .. } =
+        choice.end(|device| room(device).map(|_| ()))?;
     let room = room(&device)?;
     let names = names(arguments);
     let limits = ServiceLimits {
@@ -73,8 +74,11 @@ pub(super) fn run(arguments: &Serve, output: &Output) -> anyhow::Result<Outcome>
     };
     let address = socket.local_addr()?;
     let lines = Lines::new(output);
-    let (keys, states) = (&arguments.api_key, arguments.states.told());
-    lines.first(&told, &Listening::new(address, &names, &room, limits.queued, keys, states))?;
+    let (keys, states) = (&arguments.api_key, arguments.states.chosen());
+    lines.first(
+        &device_notice,
+        &Listening::new(address, &names, &room, limits.queued, keys, states),
+    )?;
     let settings = serving::ServiceSettings {
         limits,
         snapshots: room.snapshots,
@@ -86,7 +90,7 @@ pub(super) fn run(arguments: &Serve, output: &Output) -> anyhow::Result<Outcome>
     };
     let EngineSizes { capacity, step, .. } = room;
     // The other ranks exit with this command, whatever the engine's thread does.
-    let other_ranks = RankProcesses::start(place.ranks, told.backend())?.map(Arc::new);
+    let other_ranks = RankProcesses::start(place.ranks, device_notice.backend())?.map(Arc::new);
     let own = other_ranks.clone();
     let build: EngineBuilder = Box::new(move || {
         let split = (own.as_deref(), &*folder);

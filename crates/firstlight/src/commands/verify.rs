@@ -119,7 +119,7 @@ pub(super) fn measure(
             if row.peer.is_none() && row.case != "-" && seen.insert(case) {
                 progress.step(what);
             } else {
-                progress.say(what);
+                progress.set_step(what);
             }
             each(row);
         });

@@ -6,7 +6,7 @@ use crate::server::Server;
 use crate::tools::{done, python, uv_command, venv};
 use crate::wheel::File;
 use facts::BuildRecipe;
-use setup::build::{BuildError, BuildSource, BuiltWheel, Sameness, WheelBuild, build};
+use setup::build::{BuildError, BuildSource, BuiltWheel, LinkEvidence, WheelBuild, build};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::LazyLock;
@@ -168,7 +168,7 @@ fn r2_06_unforced_build_compiles_without_prebuilt_wheel() {
     // A strip after the link changes the bytes.
     let built = world.build(BuildSource::Archive(&archive), &[("FASTOP_STRIP", "1")]).unwrap();
     assert_eq!((world.server.asked(".whl").len(), built.linked.len()), (1, 1));
-    assert_eq!(built.linked[0].by, Sameness::BuildId);
+    assert_eq!(built.linked[0].by, LinkEvidence::BuildId);
     assert_eq!(answer(&world), "42");
 }
 

@@ -172,7 +172,7 @@ impl Loader<Cpu> for Weights<'_> {
         self.checkpoint.param(param)?.read(0, param.len())
     }
 
-    fn give(&self, values: Tensor) -> Result<Tensor, ModelError> {
+    fn transfer(&self, values: Tensor) -> Result<Tensor, ModelError> {
         Ok(values)
     }
 

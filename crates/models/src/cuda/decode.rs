@@ -128,11 +128,11 @@ impl DecodeGraph {
         let run = Run::later((device, stream), &pass, logits, engine.common());
         let mut run = run.map_err(failed)?;
         let logits = engine.plan(&mut run, LogitsSelection::Every)?;
-        let of_layers = run.kept().map_err(failed)?;
+        let of_layers = run.recorded_count().map_err(failed)?;
         let chosen = Tensor::allocate(stream, &[rows], DType::I32).map_err(failed)?;
         chosen.clear(stream).map_err(failed)?;
         Self::plan_choice(&run, [&logits, &chosen], counts).map_err(failed)?;
-        let launches = run.into_kept().map_err(failed)?;
+        let launches = run.into_recorded().map_err(failed)?;
         let (step, layers) = (None, None);
         // Other tensors are transient and shared by all steps; a persistent kernel needs few.
         let stream_of_rows = rows * engine.architecture.hidden * size_of::<f32>();

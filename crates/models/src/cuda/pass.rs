@@ -1,8 +1,8 @@
 //! Data shared by every layer of one step: which tokens belong to which sequence, and the location of their states and
 //! caches.
 
-use super::choose::SamplingInputs;
 use super::group::Group;
+use super::sampling_inputs::SamplingInputs;
 use crate::choice::{Choice, MAX_STOPS};
 use crate::engine::Batch;
 use crate::pages::{BLOCK, Pages};

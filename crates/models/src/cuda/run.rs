@@ -1,9 +1,9 @@
 //! The work of one step on the GPU, in order: launched while planned, or recorded for capture.
 
 use super::Memory;
+use super::copy_lists::CopyLists;
 use super::gather::StepLaunches;
 use super::group::Group;
-use super::moves::CopyLists;
 use super::pass::Pass;
 use super::share::{Collective, ConnectedGpus, Share};
 use super::states::Part;
@@ -148,7 +148,7 @@ impl<'a> Run<'a> {
     }
 
     /// Launches or records a collective.
-    pub(super) fn together(&self, share: &Share, call: Collective) -> Result<(), OpError> {
+    pub(super) fn run_collective(&self, share: &Share, call: Collective) -> Result<(), OpError> {
         let piece = Piece::Collective(call, Arc::clone(&share.together.communicator));
         match &self.kept {
             Some(kept) => kept.borrow_mut().push(piece, self.on()),
@@ -193,12 +193,12 @@ impl<'a> Run<'a> {
     }
 
     /// Number of recorded pieces so far.
-    pub(super) fn kept(&self) -> Result<usize, OpError> {
+    pub(super) fn recorded_count(&self) -> Result<usize, OpError> {
         self.kept.as_ref().map_or(Ok(0), |kept| kept.borrow_mut().count(self.on()))
     }
 
     /// The recorded pieces.
-    pub(super) fn into_kept(self) -> Result<Vec<Piece>, OpError> {
+    pub(super) fn into_recorded(self) -> Result<Vec<Piece>, OpError> {
         let on = (self.device, self.stream);
         self.kept.map_or(Ok(Vec::new()), |kept| kept.into_inner().into_pieces(on))
     }

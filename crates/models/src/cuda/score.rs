@@ -1,7 +1,7 @@
 //! Log-probabilities of prompt tokens; the logits stay on the GPU.
 
-use super::choose::SamplingInputs;
 use super::decode::{integers, values};
+use super::sampling_inputs::SamplingInputs;
 use super::{CudaEngine, failed};
 use crate::engine::{Batch, LogitsSelection};
 use crate::logprobs::{self, TokenLogprobs};

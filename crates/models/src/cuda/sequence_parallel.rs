@@ -252,7 +252,7 @@ impl Run<'_> {
         };
         let owners = &owned.owners;
         let mark = owners.flag((CopyKind::Norms, *turn), owners.here().sender_index(rank))?;
-        self.push(decoder::meet(self.device, &mark)?)
+        self.push(decoder::wait_for_mark(self.device, &mark)?)
     }
 
     /// Marks all rows as arrived. Later work in the stream may reuse the memory of the partial sums.

@@ -367,7 +367,7 @@ impl Run<'_> {
             _ => {}
         }
         let values = if norm.is_some() { count * (hidden + 1) } else { count * hidden };
-        self.together(share, Collective::Sum(Arc::clone(all.on()?), values))?;
+        self.run_collective(share, Collective::Sum(Arc::clone(all.on()?), values))?;
         self.push(decoder::join(self.device, &join)?)
     }
 
@@ -397,7 +397,7 @@ impl Run<'_> {
         let made = places.iter().map(|place| of_part(&sums, place));
         let made = made.collect::<Result<Vec<_>, _>>()?;
         self.project_rows(of, x, (Epilogue::Identity, Some(OutputType::F32)), &made)?;
-        self.together(share, Collective::Sum(Arc::clone(sums.on()?), count))?;
+        self.run_collective(share, Collective::Sum(Arc::clone(sums.on()?), count))?;
         self.push(decoder::narrow(self.device, [sums.on()?, narrowed.on()?], count)?)?;
         let shaped = places.iter().zip(parts);
         shaped
@@ -418,7 +418,7 @@ impl Run<'_> {
         self.call(&call.into([&own.rows(0, rows * width)?.shaped(&[rows, width])?]))?;
         let parts = self.tensor(&[ranks, room], DType::F32)?;
         let both = [Arc::clone(own.on()?), Arc::clone(parts.on()?)];
-        self.together(share, Collective::Gather(both, room))?;
+        self.run_collective(share, Collective::Gather(both, room))?;
         let whole = self.logits_tensor([rows, vocabulary])?;
         let buffers = [parts.on()?, whole.on()?];
         self.push(decoder::gather(self.device, buffers, [ranks, room], [rows, vocabulary])?)?;

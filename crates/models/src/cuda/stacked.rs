@@ -208,13 +208,13 @@ impl Stacked {
         zero_points.drain(..zero_points.len() - zero_points.len().min(last * groups * rows));
         let all = [of.len(), groups, rows];
         let narrow = scheme != Scheme::Wide;
-        let give = |values| weights.give(values);
+        let transfer = |values| weights.transfer(values);
         let zero_points = || Tensor::new(&[last, groups, rows], zero_points);
         Ok(Self {
             matrices,
-            scales: narrow.then(|| give(Tensor::new(&all, scales))).transpose()?,
-            offsets: zeros.then(|| give(Tensor::new(&all, offsets))).transpose()?,
-            zeros: (zeros && last > 0).then(|| give(zero_points())).transpose()?,
+            scales: narrow.then(|| transfer(Tensor::new(&all, scales))).transpose()?,
+            offsets: zeros.then(|| transfer(Tensor::new(&all, offsets))).transpose()?,
+            zeros: (zeros && last > 0).then(|| transfer(zero_points())).transpose()?,
             group: scheme.group(),
         })
     }

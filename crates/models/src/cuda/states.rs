@@ -1,5 +1,5 @@
+use super::copy_lists::CopyLists;
 use super::group::Group;
-use super::moves::CopyLists;
 use super::run::Run;
 use device::cuda::Stream;
 use ops::{DType, OpError, States, Tensor};

@@ -73,7 +73,7 @@ impl<'a, 'w> Weights<'a, 'w> {
             let start = (first - rows.start) * own.len();
             let part = to.on().map_err(failed)?.part(start, some.len() * own.len())?;
             let (own, fill) = (own.clone(), fill.clone());
-            self.uploads.give(part, move |into| {
+            self.uploads.submit(part, move |into| {
                 if own.len() == whole {
                     return fill(some, into);
                 }
@@ -132,7 +132,7 @@ impl<'a, 'w> Weights<'a, 'w> {
         let groups = float8_groups(&scales, width);
         let count = rows.iter().map(|rows| rows.count).sum();
         let row_scales = float8_scales(rows, &scales, groups, 0);
-        let row_scales = self.give(Tensor::new(&[groups, count], row_scales))?;
+        let row_scales = self.transfer(Tensor::new(&[groups, count], row_scales))?;
         let to = self.allocate(&[count, width], DType::E4m3)?;
         self.float8_into(rows, &Columns::all(width), &to)?;
         Ok(Some(CudaProjection { w_scale: Some(row_scales), ..CudaProjection::wide(to) }))
@@ -223,7 +223,7 @@ impl Loader<Cuda> for Weights<'_, '_> {
         self.checkpoint.param(param)?.read(0, param.len())
     }
 
-    fn give(&self, values: Tensor) -> Result<Tensor, ModelError> {
+    fn transfer(&self, values: Tensor) -> Result<Tensor, ModelError> {
         let to = self.allocate(values.shape(), values.dtype())?;
         self.stream.write(to.on().map_err(failed)?, values.bytes())?;
         Ok(to)

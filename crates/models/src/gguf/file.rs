@@ -145,7 +145,7 @@ impl Header {
     pub(crate) fn list(&self, key: &str) -> Option<Vec<Value>> {
         let Value::List(List { kind, count, bytes }) = self.get(key)? else { return None };
         // Lists are in the first file: other parts have only their number as metadata.
-        let mut at = At { file: self.shards.first()?.file.get(bytes.clone())?, at: 0 };
+        let mut at = FilePosition { file: self.shards.first()?.file.get(bytes.clone())?, at: 0 };
         (0..*count).map(|_| at.value(*kind).ok()).collect()
     }
 
@@ -188,7 +188,7 @@ enum HeaderError {
 type Parsed = (BTreeMap<String, Value>, Vec<(String, Tensor)>);
 
 fn parse(file: &[u8], shard: usize) -> Result<Parsed, HeaderError> {
-    let mut at = At { file, at: 0 };
+    let mut at = FilePosition { file, at: 0 };
     let said = |what: &str| HeaderError::Said(what.to_owned());
     if file.get(..4) != Some(b"GGUF") {
         return Err(said("is no GGUF file: its first bytes are others"));
@@ -268,12 +268,12 @@ fn parse(file: &[u8], shard: usize) -> Result<Parsed, HeaderError> {
 }
 
 /// A position in a file.
-struct At<'a> {
+struct FilePosition<'a> {
     file: &'a [u8],
     at: usize,
 }
 
-impl At<'_> {
+impl FilePosition<'_> {
     fn take<const SIZE: usize>(&mut self) -> Result<[u8; SIZE], HeaderError> {
         let bytes = self.file.get(self.at..).and_then(|rest| rest.first_chunk());
         self.at += SIZE;

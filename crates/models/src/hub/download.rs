@@ -115,16 +115,16 @@ fn into(
     }
 
     let folder = held.join("snapshots").join(&revision.commit);
-    let missing: Vec<&Listed> =
+    let missing: Vec<&RevisionFile> =
         revision.files.iter().filter(|file| !folder.join(&file.name).exists()).collect();
     // Data of an interrupted download takes no more space.
-    let begun = |file: &&Listed| {
+    let begun = |file: &&RevisionFile| {
         let part = held.join("blobs").join(format!("{}.part", file.blob()));
         part.metadata().map_or(0, |part| part.len())
     };
     let bytes = missing.iter().map(|file| file.bytes.saturating_sub(begun(file)));
     room(&held, bytes.fold(0, u64::saturating_add))?;
-    let wanted = |file: &&Listed| HubFile {
+    let wanted = |file: &&RevisionFile| HubFile {
         url: format!("{endpoint}/{name}/resolve/{}/{}", revision.commit, file.name),
         path: held.join("blobs").join(file.blob()),
         hash: Some(file.hash.clone()),
@@ -164,18 +164,18 @@ fn is_true(value: &OsString) -> bool {
 #[derive(Debug, PartialEq, Eq)]
 struct Revision {
     commit: String,
-    files: Vec<Listed>,
+    files: Vec<RevisionFile>,
 }
 
 /// A file of a revision.
 #[derive(Debug, PartialEq, Eq)]
-struct Listed {
+struct RevisionFile {
     name: String,
     bytes: u64,
     hash: HubHash,
 }
 
-impl Listed {
+impl RevisionFile {
     /// The name of its content in the cache.
     fn blob(&self) -> &str {
         let (HubHash::Sha256(hash) | HubHash::GitBlob(hash)) = &self.hash;
@@ -188,7 +188,7 @@ impl Revision {
     fn choose(&mut self, of: &Name<'_>) -> Option<String> {
         let (models, others): (Vec<_>, Vec<_>) =
             self.files.drain(..).partition(|file| file.name.ends_with(GGUF));
-        let told = |files: &[Listed]| {
+        let told = |files: &[RevisionFile]| {
             let all =
                 files.iter().map(|file| format!("{} ({})", file.name, byte_count(file.bytes)));
             all.collect::<Vec<_>>().join(", ")
@@ -237,10 +237,10 @@ impl Revision {
                 Value::Null => HubHash::GitBlob(hexadecimal(&file["blobId"], 40)?),
                 large => HubHash::Sha256(hexadecimal(&large["sha256"], 64)?),
             };
-            Some(Some(Listed { name: name.to_owned(), bytes: file["size"].as_u64()?, hash }))
+            Some(Some(RevisionFile { name: name.to_owned(), bytes: file["size"].as_u64()?, hash }))
         };
         let files = answer["siblings"].as_array()?.iter().map(listed);
-        let files: Vec<Option<Listed>> = files.collect::<Option<_>>()?;
+        let files: Vec<Option<RevisionFile>> = files.collect::<Option<_>>()?;
         let commit = hexadecimal(&answer["sha"], 40)?;
         Some(Self { commit, files: files.into_iter().flatten().collect() })
     }

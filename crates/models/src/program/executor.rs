@@ -49,7 +49,7 @@ pub(crate) trait Loader<B: Backend> {
     /// The values of a parameter, on the host.
     fn read(&self, id: ParamId) -> Result<Vec<f32>, ModelError>;
     /// Moves a float32 tensor from the host to the backend's memory.
-    fn give(&self, values: Tensor) -> Result<Tensor, ModelError>;
+    fn transfer(&self, values: Tensor) -> Result<Tensor, ModelError>;
     /// A projection.
     fn projection(&self, of: &Projection) -> Result<B::Projection, ModelError>;
     /// The projection to logits.
@@ -86,7 +86,7 @@ pub(crate) trait Loader<B: Backend> {
     /// A vector computed from a parameter's values.
     fn mapped(&self, id: ParamId, map: impl Fn(f32) -> f32) -> Result<Tensor, ModelError> {
         let values: Vec<f32> = self.read(id)?.into_iter().map(map).collect();
-        self.give(Tensor::new(&[values.len()], values))
+        self.transfer(Tensor::new(&[values.len()], values))
     }
 
     /// A rotary embedding.
@@ -94,7 +94,7 @@ pub(crate) trait Loader<B: Backend> {
         let high = of.frequencies.iter().map(|frequency| *frequency as f32);
         let rest = |frequency: &f64| (frequency - f64::from(*frequency as f32)) as f32;
         let both: Vec<f32> = high.chain(of.frequencies.iter().map(rest)).collect();
-        let frequencies = self.give(Tensor::new(&[2, of.frequencies.len()], both))?;
+        let frequencies = self.transfer(Tensor::new(&[2, of.frequencies.len()], both))?;
         Ok(Rotation { frequencies, factor: of.factor })
     }
 
@@ -109,7 +109,7 @@ pub(crate) trait Loader<B: Backend> {
         for (channel, taps) in taps.chunks_mut(width).enumerate() {
             taps.iter_mut().for_each(|tap| *tap = (f64::from(*tap) * factor(channel)) as f32);
         }
-        self.give(Tensor::new(&[channels, width], taps))
+        self.transfer(Tensor::new(&[channels, width], taps))
     }
 
     /// A whole parameter as a vector in float32.

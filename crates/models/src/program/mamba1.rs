@@ -30,7 +30,7 @@ impl<B: Backend> Mamba1<B> {
         let shape @ Mamba1Shape { inner, state, taps, rank, .. } = of.shape;
         let weighted = |norm: ParamId| load.norm(norm, 1);
         let plain = |width: usize, eps: f64| {
-            let weight = load.give(Tensor::new(&[width], vec![1f32; width]))?;
+            let weight = load.transfer(Tensor::new(&[width], vec![1f32; width]))?;
             Ok::<_, ModelError>(RmsNorm { weight, norm: Norm { groups: 1, eps }, ranks: 1 })
         };
         let norms = match of.norms {
@@ -49,7 +49,7 @@ impl<B: Backend> Mamba1<B> {
             norms,
             dt_proj: load.projection(&of.dt_proj)?,
             dt_bias: load.vector(of.dt_bias)?,
-            rates: load.give(Tensor::new(&[inner, state], rates))?,
+            rates: load.transfer(Tensor::new(&[inner, state], rates))?,
             d: load.vector(of.d)?,
             scan: load.states(&[inner, state])?,
             out_proj: load.projection(&of.out_proj)?,

@@ -61,7 +61,7 @@ impl Scheduler<'_> {
                 Start::Copy(found, _) => (found.read, self.prefixes.copy(found.end)),
                 Start::OwnCopy => (first.read(), first.saved.as_ref()),
             };
-            let least = read + self.prefixes.worth();
+            let least = read + self.prefixes.min_snapshot_tokens();
             // A running request prefills the same tokens; wait for its snapshot.
             let own = matches!(start, Start::OwnCopy);
             if !own && self.running.iter_mut().any(|live| live.joins(first, least)) {

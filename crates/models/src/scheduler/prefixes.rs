@@ -67,12 +67,12 @@ impl Prefixes {
 
     /// Minimum number of tokens that justify a snapshot near the end of a prompt, or waiting for another request's
     /// snapshot.
-    pub(super) fn worth(&self) -> usize {
+    pub(super) fn min_snapshot_tokens(&self) -> usize {
         (self.first / 4).max(BLOCK)
     }
 
     /// Whether the cache is enabled.
-    pub(super) fn keeps(&self) -> bool {
+    pub(super) fn is_enabled(&self) -> bool {
         self.most > 0
     }
 
@@ -155,7 +155,7 @@ impl Prefixes {
         marks.sort_unstable();
         marks.dedup();
         let before = marks.last().copied().unwrap_or(read);
-        if last >= self.first && last.saturating_sub(before) >= self.worth() {
+        if last >= self.first && last.saturating_sub(before) >= self.min_snapshot_tokens() {
             marks.push(last);
         }
         live.start_after(read, marks);
@@ -199,7 +199,7 @@ impl Prefixes {
     /// The hash of all tokens that a request has read, unless there is a snapshot with it.
     pub(super) fn turn(&self, live: &ActiveRequest) -> Option<u64> {
         let tokens: Vec<u32> = live.known().collect();
-        let end = if self.keeps() { self.names(&tokens).last() } else { None };
+        let end = if self.is_enabled() { self.names(&tokens).last() } else { None };
         end.filter(|end| !self.has(*end))
     }
 

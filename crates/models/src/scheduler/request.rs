@@ -302,7 +302,7 @@ impl ActiveRequest {
     }
 
     /// Whether its sequence is kept when it ends.
-    pub(super) fn keeps(&self) -> bool {
+    pub(super) fn keeps_sequence(&self) -> bool {
         self.request.keep
     }
 

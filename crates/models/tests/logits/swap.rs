@@ -243,12 +243,12 @@ fn preempted_requests_replace_snapshots_on_the_host() {
 }
 
 /// An engine whose copies fail sometimes.
-struct Failing {
+struct FailingEngine {
     inner: Box<dyn Engine>,
     copies: usize,
 }
 
-impl Failing {
+impl FailingEngine {
     fn fails(&mut self) -> Result<(), ModelError> {
         self.copies += 1;
         match self.copies % 5 {
@@ -258,7 +258,7 @@ impl Failing {
     }
 }
 
-impl Engine for Failing {
+impl Engine for FailingEngine {
     fn architecture(&self) -> &Architecture {
         self.inner.architecture()
     }
@@ -297,7 +297,7 @@ impl Engine for Failing {
 #[test]
 fn failed_copy_is_recomputed() {
     for name in FAMILIES {
-        let mut engine = Failing { inner: engine(name, 6, 128), copies: 0 };
+        let mut engine = FailingEngine { inner: engine(name, 6, 128), copies: 0 };
         let blocks = engine.pages().free_blocks();
         let mut scheduler = Scheduler::new(&mut engine, BUDGET).with_prefix_cache(2);
         scheduler.set_swap_space(1 << 30).unwrap();

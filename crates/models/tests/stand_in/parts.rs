@@ -25,7 +25,7 @@ fn prompt_rows_are_divided_among_gpus() {
 
 /// A copy between GPUs: its target and size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Copied {
+struct AreaCopy {
     /// The target's rank, and the offset in its memory.
     area: usize,
     at: u64,
@@ -36,7 +36,7 @@ struct Copied {
 }
 
 /// The copies between GPUs in a step, by the thread that enqueued them.
-fn copies_between(areas: &[u64], told: &str) -> Vec<Vec<Copied>> {
+fn copies_between(areas: &[u64], told: &str) -> Vec<Vec<AreaCopy>> {
     let mut by_thread = std::collections::BTreeMap::<u64, Vec<[u64; 3]>>::new();
     for line in told.lines() {
         let numbers: Vec<u64> = line.split(' ').map(|number| number.parse().unwrap()).collect();
@@ -56,7 +56,7 @@ fn copies_between(areas: &[u64], told: &str) -> Vec<Vec<Copied>> {
             // Each copy's flag is set after it, in the same memory.
             assert_eq!((marked, mark[1], copies.len() % 2), (area, 4, 0));
             let (bytes, turn) = (*bytes as usize, mark[2] as u32);
-            Copied { area, at, bytes, turn, mark: hash_at_snapshot }
+            AreaCopy { area, at, bytes, turn, mark: hash_at_snapshot }
         });
         pairs.collect()
     };

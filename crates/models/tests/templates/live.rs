@@ -9,7 +9,7 @@ mod shared;
 mod snippets;
 
 use serde::Deserialize;
-use shared::{COUNT, HERE, Recorded, SEED, digits, recorded, rendered, snippet};
+use shared::{COUNT, HERE, RecordedRenderings, SEED, digits, recorded, rendered, snippet};
 use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -130,7 +130,7 @@ fn record(answer: Answer) {
         hashes.collect::<Vec<_>>().join(" ")
     };
     let snippets = snippets::SNIPPETS.iter().map(|text| (*text).to_owned());
-    let new = Recorded {
+    let new = RecordedRenderings {
         rendered: names.map(|name| (name.to_owned(), hashes(name))).collect(),
         transformers: answer.transformers,
         jinja2: answer.jinja2,

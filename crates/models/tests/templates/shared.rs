@@ -19,7 +19,7 @@ pub(crate) const HERE: [(&str, &str); 2] = [
 
 /// transformers' output for them.
 #[derive(Serialize, Deserialize)]
-pub(crate) struct Recorded {
+pub(crate) struct RecordedRenderings {
     pub(crate) transformers: String,
     pub(crate) jinja2: String,
     /// By template, the first digits of the hash of each conversation's text, separated by spaces; dashes if it was
@@ -28,7 +28,7 @@ pub(crate) struct Recorded {
     pub(crate) snippets: Vec<(String, Option<String>)>,
 }
 
-pub(crate) fn recorded() -> Recorded {
+pub(crate) fn recorded() -> RecordedRenderings {
     serde_json::from_str(include_str!("recorded.json")).unwrap()
 }
 

@@ -186,7 +186,7 @@ impl Strides {
     fn of(planner: &mut Planner<'_>, name: &'static str) -> Result<Self, DeviceError> {
         let of_pages = !planner.shape("block_table").is_empty();
         let layout = |wanted| DeviceError::Layout { tensor: name, wanted };
-        let (sizes, steps) = planner.laid(name);
+        let (sizes, steps) = planner.sizes_and_strides(name);
         let ([.., tokens, heads, channels], [.., token, head, channel]) = (sizes, steps) else {
             return Err(layout("with a dimension each of tokens, heads and channels"));
         };

@@ -168,7 +168,7 @@ pub fn join_own(device: &Device, call: &OwnedRowReduction<'_>) -> Result<Planned
 ///
 /// # Errors
 /// [`OpError::Device`] when the kernel cannot be loaded or compiled.
-pub fn meet(device: &Device, mark: &Mark) -> Result<PlannedLaunches, OpError> {
+pub fn wait_for_mark(device: &Device, mark: &Mark) -> Result<PlannedLaunches, OpError> {
     let args = Met { mark: &mark.of, turn: mark.turn.cast_signed() };
     let shape = Launch::new([1, 1, 1], 32, 0);
     launch(device, wait_source, (shape, args.into()), &[&mark.of])

@@ -48,7 +48,7 @@ pub(super) fn all(
     publish: &mut dyn FnMut(&mut FabricReport),
 ) -> Result<(), DeviceError> {
     for (rank, gpu) in gpus.iter_mut().enumerate() {
-        gpu.give(|at| value(rank, at).to_bits())?;
+        gpu.fill(|at| value(rank, at).to_bits())?;
     }
     let smaller = |bytes: &u64| Some(bytes / STEP).filter(|bytes| *bytes >= SMALLEST);
     let sizes = || std::iter::successors(Some(plan.largest), smaller);

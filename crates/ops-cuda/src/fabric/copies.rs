@@ -16,7 +16,7 @@ pub(super) fn all(
 ) -> Result<(), DeviceError> {
     for gpu in gpus.iter_mut() {
         let index = gpu.index;
-        gpu.give(|at| word(index, at))?;
+        gpu.fill(|at| word(index, at))?;
     }
     let pairs =
         || (0..gpus.len()).flat_map(|one| (one + 1..gpus.len()).map(move |other| [one, other]));

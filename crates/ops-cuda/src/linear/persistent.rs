@@ -6,8 +6,8 @@ mod router;
 
 use super::operands::{OUTPUTS, factor_bits, firsts};
 use crate::persistent::{
-    Linear, PersistentChain, PersistentStage, StagePlanner, TAPS, Weights, no_room, plan_alone,
-    unfit, x_of,
+    Linear, PersistentChain, PersistentStage, StagePlanner, TAPS, Weights, plan_alone, unfit,
+    why_no_fit, x_of,
 };
 use crate::{CudaVariant, Planner, int, slots};
 use device::cuda::{Buffer, CudaCapabilities, DeviceError};
@@ -83,7 +83,7 @@ fn why_not(problem: &LinearProblem, here: &CudaCapabilities) -> Option<String> {
         return Some(format!("hands columns on by two, got an output of {odd}"));
     }
     let sizes = [problem.inputs, problem.columns()];
-    no_room(weights, sizes, problem.swiglu, here).or_else(|| weights.unfit(here))
+    why_no_fit(weights, sizes, problem.swiglu, here).or_else(|| weights.unfit(here))
 }
 
 /// The form of x, and warps that multiply it.

@@ -1,6 +1,6 @@
 //! `grouped`: any number of tokens, a grouped GEMM over experts with `mma.sync`. The contract is in `grouped.cu`.
 
-use super::operands::{self, AMPERE, STORAGE, overlapping, way_up, words};
+use super::operands::{self, AMPERE, STORAGE, overlapping, up_mode, words};
 use super::route::{self, List};
 use super::{clamp, hopper, sum};
 use crate::{CudaVariant, Planner, arguments, int, source};
@@ -76,7 +76,7 @@ fn plan(problem: &MoeProblem, planner: &mut Planner<'_>) -> Result<(), DeviceErr
         product(problem, planner, (&list, tile), up, (2 * inner, hidden, 0))?;
         clamp::plan((problem, clamp), planner, &list, None, [&both, &activated])?;
     } else {
-        product(problem, planner, (&list, tile), up, (inner, hidden, way_up(problem)))?;
+        product(problem, planner, (&list, tile), up, (inner, hidden, up_mode(problem)))?;
     }
     product(problem, planner, (&list, tile), down, (hidden, inner, 0))?;
     sum::plan(problem, planner, &made, &places)

@@ -1,6 +1,6 @@
 //! `hopper`: any number of tokens, a grouped GEMM over experts with `wgmma`. The contract is in `hopper.cu`.
 
-use super::operands::{self, AMPERE, HOPPER, overlapping, way_up, words};
+use super::operands::{self, AMPERE, HOPPER, overlapping, up_mode, words};
 use super::route::{self, List};
 use super::{clamp, sum};
 use crate::{CudaVariant, Planner, arguments, int, source};
@@ -89,7 +89,7 @@ fn plan(problem: &MoeProblem, planner: &mut Planner<'_>) -> Result<(), DeviceErr
         clamp::plan((problem, clamp), planner, &list, None, [&both, &activated])?;
     } else {
         let up = Product { from: &gathered, weights: &w_gate_up, to: &activated };
-        up.plan(problem, planner, &list, (inner, hidden, way_up(problem)))?;
+        up.plan(problem, planner, &list, (inner, hidden, up_mode(problem)))?;
     }
     let down = Product { from: &activated, weights: &w_down, to: &made };
     down.plan(problem, planner, &list, (hidden, inner, 0))?;

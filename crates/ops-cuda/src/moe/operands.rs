@@ -48,7 +48,7 @@ pub(super) fn why_not(problem: &MoeProblem, here: &CudaCapabilities) -> Option<S
 }
 
 /// `UP` of the gate and up kernels for many tokens.
-pub(super) fn way_up(problem: &MoeProblem) -> u8 {
+pub(super) fn up_mode(problem: &MoeProblem) -> u8 {
     if problem.gated { 1 } else { 2 }
 }
 

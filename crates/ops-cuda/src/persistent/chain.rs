@@ -90,11 +90,11 @@ pub(crate) fn plan_alone(
     let weights = stage.requirements.kernel();
     let kernel = planner.kernel(&weights.source(planner.arch()))?;
     let place = place_bytes(std::slice::from_ref(stage));
-    let packets = planner.kept(&vec![0; PLACES * place])?;
-    let launches = planner.kept(&[0; size_of::<u64>()])?;
+    let packets = planner.persistent_memory(&vec![0; PLACES * place])?;
+    let launches = planner.persistent_memory(&[0; size_of::<u64>()])?;
     let at = |stage: usize| packets.address() + (stage % PLACES * place) as u64;
     let all = linked(std::slice::from_ref(stage), at);
-    let records = planner.kept(&bytes_of(&all))?;
+    let records = planner.persistent_memory(&bytes_of(&all))?;
     let args = launched(&records, stage.records.len(), &launches)?;
     planner.launch(kernel, weights.launch(planner.here()), args);
     Ok(())

@@ -105,7 +105,7 @@ impl Options for NsaOptions {
 
 /// Learned pooling: a matrix over the tokens of a block, and position embeddings added before it.
 #[derive(Debug, Clone, Copy)]
-pub struct Learned<'a> {
+pub struct LearnedPoolingWeights<'a> {
     /// `[Hkv, l * D, D]`.
     pub weight: Option<&'a Tensor>,
     /// `[Hkv, l, D]`.
@@ -132,7 +132,7 @@ pub struct NsaCall<'a> {
     /// Cached compressed keys `[B, Nc, Hkv, D]` and values `[B, Nc, Hkv, Dv]`; pooled from k and v if `None`.
     pub compressed: Option<[&'a Tensor; 2]>,
     /// Learned pooling of keys and of values.
-    pub learned: Option<[Learned<'a>; 2]>,
+    pub learned: Option<[LearnedPoolingWeights<'a>; 2]>,
     /// Options.
     pub options: NsaOptions,
     /// Output on a GPU `[B, Tq, HQ, Dv]`.
@@ -144,7 +144,7 @@ impl Typed for NsaCall<'_> {
 
     fn call_tensors(&self) -> CallTensors<'_, NsaOp> {
         let [g_cmp, g_slc, g_swa] = self.gates;
-        let none = Learned { weight: None, positions: None };
+        let none = LearnedPoolingWeights { weight: None, positions: None };
         let [keys, values] = self.learned.unwrap_or([none; 2]);
         call_tensors!(NsaOp, self.options, {
             "q": self.q,

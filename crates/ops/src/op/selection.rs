@@ -24,7 +24,7 @@ pub struct Selection {
 }
 
 /// A variant that was chosen.
-pub struct Chosen {
+pub struct SelectedVariant {
     /// The variants of its backend.
     pub of: &'static dyn Implementations,
     /// Its index among them.
@@ -39,7 +39,7 @@ enum Reason {
     First,
 }
 
-impl Chosen {
+impl SelectedVariant {
     /// Its name.
     pub fn name(&self) -> &'static str {
         self.of.name(self.variant)
@@ -65,7 +65,7 @@ pub fn choose(
     problem: &dyn Problem,
     device: &Device,
     wanted: Option<&str>,
-) -> Result<Chosen, OpError> {
+) -> Result<SelectedVariant, OpError> {
     let chosen = Backends::own(device, op).and_then(|of| {
         let can_run = |variant: usize| of.why_not(variant, problem, device).is_none();
         let named = |name: &str| {
@@ -81,7 +81,7 @@ pub fn choose(
                 preferred.next().or_else(first)?
             }
         };
-        Some(Chosen { of, variant, reason })
+        Some(SelectedVariant { of, variant, reason })
     });
     chosen.ok_or_else(|| refusal(op, problem, device, wanted))
 }

@@ -62,12 +62,12 @@ impl<'a, F: Family> CallTensors<'a, F> {
 
     /// Sets an input by its index in the op's table.
     pub fn input(&mut self, place: usize, tensor: Option<&'a Tensor>) {
-        self.inputs.lay(place, tensor);
+        self.inputs.set_tensor(place, tensor);
     }
 
     /// Sets the tensor that receives an output, by its index in the op's table.
     pub fn output(&mut self, place: usize, tensor: Option<&'a Tensor>) {
-        self.outputs.lay(place, tensor);
+        self.outputs.set_tensor(place, tensor);
     }
 
     /// Sets a call's states.

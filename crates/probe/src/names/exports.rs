@@ -110,12 +110,12 @@ impl<'a> Exports<'a> {
         if let Some(known) = self.known.borrow().get(&key) {
             return *known;
         }
-        let presence = self.look(module, name, &mut HashSet::new());
+        let presence = self.find_name(module, name, &mut HashSet::new());
         self.known.borrow_mut().insert(key, presence);
         presence
     }
 
-    fn look(&self, module: &str, name: &str, seen: &mut HashSet<String>) -> Presence {
+    fn find_name(&self, module: &str, name: &str, seen: &mut HashSet<String>) -> Presence {
         if name.starts_with("__") || !seen.insert(module.to_owned()) {
             return Presence::Unknown;
         }
@@ -150,7 +150,7 @@ impl<'a> Exports<'a> {
                 return Presence::Unknown;
             };
             // The names of a module in progress are checked there.
-            if !seen.contains(&origin) && self.look(&origin, name, seen) != Presence::Absent {
+            if !seen.contains(&origin) && self.find_name(&origin, name, seen) != Presence::Absent {
                 return Presence::Unknown;
             }
         }

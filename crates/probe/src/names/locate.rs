@@ -13,12 +13,12 @@ pub(crate) struct Modules<'a> {
     source: &'a Source,
     sites: Vec<PathBuf>,
     python: Python,
-    folders: Mutex<HashMap<PathBuf, Arc<Listing>>>,
+    folders: Mutex<HashMap<PathBuf, Arc<FolderNames>>>,
     known: Mutex<HashMap<Box<str>, Arc<ModuleLocation>>>,
 }
 
 /// Names in a folder, and whether each is a folder.
-type Listing = HashMap<String, bool>;
+type FolderNames = HashMap<String, bool>;
 
 /// The location of a module, as Python would find it.
 #[derive(Debug)]
@@ -67,12 +67,12 @@ impl<'a> Modules<'a> {
     }
 
     /// The names in a folder.
-    pub(super) fn listing(&self, folder: &Path) -> Arc<Listing> {
+    pub(super) fn listing(&self, folder: &Path) -> Arc<FolderNames> {
         let lock = || self.folders.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = lock().get(folder) {
             return known.clone();
         }
-        let listing: Listing = self
+        let listing: FolderNames = self
             .source
             .entries(folder)
             .into_iter()
@@ -176,7 +176,7 @@ impl<'a> Modules<'a> {
 }
 
 /// A compiled module of this name: `x.so`, `x.abi3.so`, `x.cpython-312-x86_64-linux-gnu.so`.
-fn compiled_in<'l>(listing: &'l Listing, name: &str) -> Option<&'l String> {
+fn compiled_in<'l>(listing: &'l FolderNames, name: &str) -> Option<&'l String> {
     let is_it = |file: &&String| {
         let rest = file.strip_prefix(name).and_then(|rest| rest.strip_prefix('.'));
         rest.is_some_and(|rest| {

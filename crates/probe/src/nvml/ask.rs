@@ -16,14 +16,14 @@ use std::path::{Path, PathBuf};
 
 /// Starts NVML, makes all calls, and writes the record that [`super::Nvml::parse`] reads, line by line: each call is
 /// named before it is made, so that the reader knows which one did not return. This function may hang.
-pub fn tell(source: &Source, out: &mut impl Write) {
-    NvmlWriter { out }.tell(source, NvmlWriter::everything);
+pub fn write_record(source: &Source, out: &mut impl Write) {
+    NvmlWriter { out }.write_record(source, NvmlWriter::everything);
 }
 
 /// As [`tell`], only for values that change while programs run: each GPU's processes, clocks and temperature. Links,
 /// memory errors and pairs need many calls, and every process of a check queries NVML.
 pub fn write_moment(source: &Source, out: &mut impl Write) {
-    NvmlWriter { out }.tell(source, |teller, nvml| {
+    NvmlWriter { out }.write_record(source, |teller, nvml| {
         teller.devices(nvml, |teller, device, of| {
             teller.processes(device, of);
             teller.clocks(device, of);
@@ -43,7 +43,7 @@ struct NvmlWriter<'a, W> {
 
 impl<W: Write> NvmlWriter<'_, W> {
     /// Starts a library, and makes the calls of `of`.
-    fn tell(&mut self, source: &Source, of: impl FnOnce(&mut Self, &nvml_wrapper::Nvml)) {
+    fn write_record(&mut self, source: &Source, of: impl FnOnce(&mut Self, &nvml_wrapper::Nvml)) {
         self.start(&source.loader().files(source, "libnvidia-ml.so.1"), of);
         self.line(COMPLETE);
     }

@@ -1,7 +1,7 @@
 //! Differences of the times and ceilings of two runs.
 
-use super::doubts::UnreliableTimes;
 use super::spread::spread;
+use super::unreliable_times::UnreliableTimes;
 use facts::CompactSort;
 use facts::{
     BackendKind, BenchReport, BenchRow, CeilingChange, CeilingKind, Ceilings, Change, SpeedChange,

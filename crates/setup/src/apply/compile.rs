@@ -26,10 +26,10 @@ pub(super) fn run(
     let when = if kept.is_some() { "was built before" } else { "was built" };
     let (path, sha256, build) = match kept {
         Some(kept) => kept,
-        None => made(work, (package, recipe), ready, journal)?,
+        None => build_wheel(work, (package, recipe), ready, journal)?,
     };
     let places = work.places;
-    let environment = places.made();
+    let environment = places.staging();
     let opened = wheel::unpack(&path, &environment, &work.plan.python)?;
     let version = opened.name.version.clone();
     layout.add(vec![opened])?;
@@ -53,7 +53,7 @@ pub(super) fn run(
     Ok((applied, 0, words))
 }
 
-fn made(
+fn build_wheel(
     work: &Work,
     (package, recipe): (&PlannedPackage, &BuildRecipe),
     ready: &PreconditionResults,
@@ -73,7 +73,7 @@ fn made(
         package: &package.name,
         recipe,
         source,
-        env: &places.made(),
+        env: &places.staging(),
         python: &plan.python,
         gpus: &plan.target.gpus,
         cuda_home: ready.building.cuda_home.as_deref(),

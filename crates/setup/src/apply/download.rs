@@ -70,7 +70,7 @@ pub(super) fn run(
         };
         let mut came = || {
             while let Some(event) = next()? {
-                hear(event, files, &mut fetched, progress, |number: usize| {
+                receive_event(event, files, &mut fetched, progress, |number: usize| {
                     // A source is opened when it is built. If every opener has failed, its error is the one to report.
                     if files[number].file.ends_with(".whl") {
                         let _ = ready.send(number);
@@ -111,7 +111,7 @@ pub(super) fn run(
     Ok(((packages, layout), bytes, words))
 }
 
-fn hear(
+fn receive_event(
     event: DownloadEvent,
     files: &[SelectedFile],
     fetched: &mut [Option<u64>],

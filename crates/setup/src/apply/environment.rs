@@ -64,7 +64,7 @@ pub(super) fn holds(environment: &Path, packages: &[AppliedPackage]) -> bool {
 }
 
 /// Whether no other packages or versions are installed; some of these may be missing.
-pub(super) fn holds_no_other(environment: &Path, packages: &[AppliedPackage]) -> bool {
+pub(super) fn has_only(environment: &Path, packages: &[AppliedPackage]) -> bool {
     let wanted: BTreeMap<String, &str> = packages
         .iter()
         .map(|package| (Dist::normalise(&package.name), package.version.as_str()))

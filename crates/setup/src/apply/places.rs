@@ -82,7 +82,7 @@ impl ApplyPaths {
     }
 
     /// The environment while its wheels are opened, judged and installed. It becomes the new one when it is complete.
-    pub(super) fn made(&self) -> PathBuf {
+    pub(super) fn staging(&self) -> PathBuf {
         self.work.join("environment")
     }
 

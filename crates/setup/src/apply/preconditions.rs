@@ -115,7 +115,7 @@ fn python(
     programs: &Programs,
 ) -> Result<PathBuf, UnmetPrecondition> {
     let prompt = places.venv.file_name().unwrap_or_default().to_string_lossy();
-    environment::make(&places.made(), &plan.python, &prompt, programs).map_err(|error| {
+    environment::make(&places.staging(), &plan.python, &prompt, programs).map_err(|error| {
         let error = error.to_string();
         let first = error.lines().next().unwrap_or_default();
         UnmetPrecondition::new(

@@ -160,7 +160,7 @@ impl Repair<'_> {
             let words = ready.words();
             Ok(((ready, fetch), 0, words))
         })?;
-        let made = self.places.made();
+        let made = self.places.staging();
         let (_, mut layout) =
             steps.run("download", Some(ready.to_fetch), |progress: &mut dyn Progress| {
                 download::run(&ready.files, options.cache, fetch, (&made, &plan.python), progress)

@@ -71,20 +71,21 @@ impl Compilers {
         let mut this =
             Self { folder, path: path.to_owned(), variables: Vec::new(), notes: notes.to_owned() };
         for (name, program) in &found {
-            this.note_taker(name, name, program)?;
+            this.recording_compiler(name, name, program)?;
         }
         if let Some(nvcc) = cuda_home.map(|home| home.join("bin/nvcc")) {
             // torch's extension builder and CMake use these before they look below CUDA_HOME.
-            let note_taker = this.note_taker("nvcc", "nvcc", &nvcc)?;
+            let recording_compiler = this.recording_compiler("nvcc", "nvcc", &nvcc)?;
             this.variables
-                .extend(["PYTORCH_NVCC", "CUDACXX"].map(|name| (name, note_taker.clone())));
+                .extend(["PYTORCH_NVCC", "CUDACXX"].map(|name| (name, recording_compiler.clone())));
         }
         for variable in ["CC", "CXX"] {
             let named = std::env::var_os(variable).map(PathBuf::from);
             if let Some(program) = named.filter(|program| program.is_absolute()) {
                 let tool = program.file_name().unwrap_or_default().to_string_lossy().into_owned();
-                let note_taker = this.note_taker(&format!("{variable}-{tool}"), &tool, &program)?;
-                this.variables.push((variable, note_taker));
+                let recording_compiler =
+                    this.recording_compiler(&format!("{variable}-{tool}"), &tool, &program)?;
+                this.variables.push((variable, recording_compiler));
             }
         }
         Ok(this)
@@ -101,7 +102,12 @@ impl Compilers {
         command.envs(self.variables.iter().map(|(name, program)| (name, program)));
     }
 
-    fn note_taker(&self, name: &str, tool: &str, program: &Path) -> Result<PathBuf, BuildError> {
+    fn recording_compiler(
+        &self,
+        name: &str,
+        tool: &str,
+        program: &Path,
+    ) -> Result<PathBuf, BuildError> {
         let path = self.folder.join(name);
         let text = SCRIPT
             .replace("@tool@", tool)

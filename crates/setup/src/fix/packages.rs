@@ -57,7 +57,7 @@ impl Packages {
     }
 
     /// Packages that stay and list a file of one that is removed, whose uninstall deletes it.
-    pub fn robbed(&self, going: &BTreeSet<String>) -> BTreeSet<String> {
+    pub fn sharing_files(&self, going: &BTreeSet<String>) -> BTreeSet<String> {
         let mut owners: HashMap<&Path, Vec<&str>> = HashMap::new();
         for (name, package) in &self.all {
             for file in &package.files {

@@ -130,8 +130,8 @@ impl Tool {
         let same = |name: &String| new.get(name).map(String::as_str) == packages.version(name);
         let leaving: BTreeSet<String> =
             going.iter().filter(|name| !same(name)).cloned().compact_set();
-        let mut robbed = packages.robbed(&leaving);
-        robbed.retain(|name| !new.contains_key(name));
+        let mut sharing_files = packages.sharing_files(&leaving);
+        sharing_files.retain(|name| !new.contains_key(name));
         let mut commands = Vec::new();
         if !removed.is_empty() {
             commands.push(self.uninstall(&removed));
@@ -141,8 +141,8 @@ impl Tool {
             commands.push(self.install(&set.install, versions, &set.again, false));
             findings.extend(&set.findings);
         }
-        if !robbed.is_empty() {
-            let pins: BTreeMap<String, String> = robbed
+        if !sharing_files.is_empty() {
+            let pins: BTreeMap<String, String> = sharing_files
                 .iter()
                 .filter_map(|name| Some((name.clone(), packages.version(name)?.to_owned())))
                 .compact_map();
@@ -151,13 +151,13 @@ impl Tool {
                 no_deps: true,
                 ..Install::default()
             };
-            let set = InstallSet { findings: Vec::new(), install, again: robbed.clone() };
+            let set = InstallSet { findings: Vec::new(), install, again: sharing_files.clone() };
             let found = self.dry_run(&set, packages).map_err(|why| {
-                let names = robbed.iter().cloned().collect::<Vec<_>>().join(", ");
+                let names = sharing_files.iter().cloned().collect::<Vec<_>>().join(", ");
                 (Vec::new(), format!("it would remove files of {names}, of which {}", why.words()))
             })?;
             commands.push(self.install(&set.install, &found, &set.again, false));
-            going.extend(robbed);
+            going.extend(sharing_files);
         }
         findings.compact_sort();
         findings.dedup();

@@ -46,6 +46,7 @@ pub(super) fn asked<'a>(
 }
 
 fn of_pick<'a>(
+    
     context: &'a SelectionContext,
     pick: &'a SelectedRelease,
 ) -> impl Iterator<Item = PinnedRequirement<'a>> {

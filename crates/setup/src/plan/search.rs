@@ -168,6 +168,7 @@ fn complete<'p>(
 }
 
 fn options<'p>(
+    
     context: &SelectionContext<'_, 'p>,
     item: usize,
 ) -> Result<Vec<SelectedRelease<'p>>, Reason> {

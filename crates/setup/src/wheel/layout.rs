@@ -40,7 +40,7 @@ impl Layout {
                 return Err(last.invalid(format!("{} belongs to the environment", place.display())));
             }
             if others.iter().any(|other| other.files[&place] != last.files[&place]) {
-                unpack::again(last, &place)?;
+                unpack::restore_file(last, &place)?;
                 replaced += 1;
             }
         }

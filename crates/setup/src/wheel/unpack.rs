@@ -106,7 +106,7 @@ pub fn unpack(path: &Path, prefix: &Path, python: &str) -> Result<Unpacked, Whee
 }
 
 /// Unpacks one file of a wheel again, replacing another wheel's.
-pub(super) fn again(unpacked: &Unpacked, wanted: &Path) -> Result<(), WheelError> {
+pub(super) fn restore_file(unpacked: &Unpacked, wanted: &Path) -> Result<(), WheelError> {
     let Unpacked { name, wheel, python, prefix, .. } = unpacked;
     let target = prefix.join(wanted);
     let write = || -> io::Result<Result<(), String>> {

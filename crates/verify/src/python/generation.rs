@@ -108,10 +108,10 @@ pub fn admit_generation(
         return (ParityRow { variant: name.clone(), peer: Some(name), ..failed }, None);
     }
     let ran = run(session, &peer, &outputs, case.backend, |outputs, _| {
-        chosen_rightly(outputs, case, expected)
+        check_greedy_tokens(outputs, case, expected)
     });
     // The request is for a speed, so a slow path is not accepted as the package.
-    let ran = ran.believed();
+    let ran = ran.or_fallback();
     let (status, first_millis) = (ran.judgement.status, ran.first_millis);
     let may_be_timed = match status {
         Status::Pass => true,
@@ -132,7 +132,7 @@ pub fn admit_generation(
 }
 
 /// Each token is the most likely one for its logits, and the first of these logits agree with the expected ones.
-fn chosen_rightly(
+fn check_greedy_tokens(
     outputs: &TensorMap,
     case: &GenerationCase<'_>,
     expected: &mut dyn FnMut(&[i32]) -> Result<Tensor, String>,

@@ -59,7 +59,7 @@ pub fn judge_model(peers: &mut Peers<'_>, case: &ModelCase<'_>) -> Vec<ParityRow
             Ok(()) => {
                 let ran = run(session, peer, &outputs, backend, |outputs, _| agrees(outputs, case));
                 // The fast paths are for GPUs: elsewhere their absence is not a fault.
-                let ran = if backend == BackendKind::Cuda { ran.believed() } else { ran };
+                let ran = if backend == BackendKind::Cuda { ran.or_fallback() } else { ran };
                 peer_row(peer, ran, &row)
             }
             Err(error) => ParityRow {

@@ -38,7 +38,7 @@ impl PeerRun {
     }
 
     /// Turns the result into a fallback if the package itself reports one, although some of its kernels ran.
-    pub(super) fn believed(mut self) -> Self {
+    pub(super) fn or_fallback(mut self) -> Self {
         if self.judgement.status == Status::Pass && !self.said.is_empty() {
             self.judgement.status = Status::Fallback;
             self.judgement.reason = format!("it says: {}", self.said);
@@ -389,7 +389,7 @@ impl VerifiedPeer {
         });
         let timed: TimedResponse = ask(session, self.process, request)?;
         let wall = begin.elapsed().as_secs_f64() * 1e3;
-        believable(&timed.samples, timed.replays, wall).map_err(PeerRefusal::fail)?;
+        check_plausible(&timed.samples, timed.replays, wall).map_err(PeerRefusal::fail)?;
         Ok((timed.samples, timed.replays))
     }
 
@@ -403,7 +403,7 @@ impl VerifiedPeer {
 }
 
 /// Times must be plausible: positive, and together no longer than firstlight's own clock measured for all of them.
-fn believable(samples: &[f64], replays: u32, wall_millis: f64) -> Result<(), String> {
+fn check_plausible(samples: &[f64], replays: u32, wall_millis: f64) -> Result<(), String> {
     let total: f64 = samples.iter().sum::<f64>() * f64::from(replays);
     if samples.is_empty() || samples.iter().any(|sample| !sample.is_finite() || *sample <= 0.0) {
         Err("its clock gave a time that is none".to_owned())
@@ -420,8 +420,8 @@ mod tests {
 
     #[test]
     fn implausible_clocks_are_rejected() {
-        assert_eq!(believable(&[1.0, 2.0], 1, 3.5), Ok(()));
-        assert_eq!(believable(&[1.0, 0.5], 2, 3.5), Ok(()));
+        assert_eq!(check_plausible(&[1.0, 2.0], 1, 3.5), Ok(()));
+        assert_eq!(check_plausible(&[1.0, 0.5], 2, 3.5), Ok(()));
         for (samples, replays) in [
             (&[][..], 1),
             (&[1.0, -2.0], 1),
@@ -430,7 +430,7 @@ mod tests {
             (&[3.0, 2.0], 1),
             (&[1.0, 1.0], 20),
         ] {
-            assert!(believable(samples, replays, 3.5).is_err(), "{samples:?} {replays}");
+            assert!(check_plausible(samples, replays, 3.5).is_err(), "{samples:?} {replays}");
         }
     }
 

@@ -18,17 +18,17 @@ fn kept_plans_move_with_their_tensors() {
     let launched = machine::launched(name, || {
         let device = backends::open(BackendKind::Cuda).unwrap();
         tensors_know_where_their_tokens_lie(&device);
-        visit_ops(&mut Moved { device: &device });
+        visit_ops(&mut RelocatedCases { device: &device });
     });
     assert!(launched.is_none_or(|launched| launched.len() > 20));
 }
 
 /// Moves the cases of each op that has GPU variants.
-struct Moved<'a> {
+struct RelocatedCases<'a> {
     device: &'a Device,
 }
 
-impl Visitor for Moved<'_> {
+impl Visitor for RelocatedCases<'_> {
     fn visit<F: Family>(&mut self) {
         let moved = all::<F>(self.device);
         assert!(moved >= 6, "only {moved} calls of {} were planned", F::SPEC.name);

@@ -19,7 +19,7 @@ pub(in crate::explain) fn of_root(
     root: &ErrorLine,
     chain: &[&ErrorLine],
 ) -> Option<Entity> {
-    let Some(place) = Place::of(seen, root) else { return without_frames(seen, root) };
+    let Some(place) = RaiseSite::of(seen, root) else { return without_frames(seen, root) };
     let shown = shortened(&root.message);
     let name =
         if shown.is_empty() { root.class.clone() } else { format!("{}: {shown}", root.class) };
@@ -86,7 +86,7 @@ fn library_in(message: &str) -> Option<&'static str> {
 }
 
 /// The packages and the frame that raised an exception.
-struct Place {
+struct RaiseSite {
     /// The frame that raised it, or the last one of a package.
     frame: Frame,
     /// The distribution of that frame.
@@ -97,7 +97,7 @@ struct Place {
     own: bool,
 }
 
-impl Place {
+impl RaiseSite {
     fn of(seen: &PastedError, error: &ErrorLine) -> Option<Self> {
         let envs = seen.context.envs;
         let named = |frame: &Frame| {
@@ -230,7 +230,7 @@ fn causes(seen: &PastedError, error: &ErrorLine, raised: &str, caller: Option<&s
     super::message::causes(&filled, &rows)
 }
 
-fn upgrade(seen: &PastedError, place: &Place) -> Option<String> {
+fn upgrade(seen: &PastedError, place: &RaiseSite) -> Option<String> {
     (place.raised != REMOTE_CODE).then(|| {
         seen.installer().install(std::slice::from_ref(&place.raised), None).upgraded().into()
     })

@@ -32,22 +32,22 @@ use std::path::Path;
 use std::time::Instant;
 
 pub(super) fn run(arguments: &BenchModel, output: &Output) -> anyhow::Result<Outcome> {
-    arguments.output.as_deref().map(run_folder::look).transpose()?;
+    arguments.output.as_deref().map(run_folder::check_creatable).transpose()?;
     let place = first_of(arguments.split, arguments.backend)?;
     let mut source = source(arguments)?;
     let architecture = source.open()?.with_scan_states(arguments.states.held())?.architecture;
     let part = architecture.shard(place).map_err(ModelError::from)?;
     let tests = tests(arguments, part.context);
-    let told = choose(arguments, &tests, &part)?;
+    let device_notice = choose(arguments, &tests, &part)?;
     if !output.json {
-        output.text(&told.text(output))?;
+        output.text(&device_notice.text(output))?;
     }
     let mut folder = match &arguments.output {
         Some(path) => Some(TimedFolder::create(path)?),
         None => None,
     };
     let progress = Progress::start("bench model");
-    let backend = told.backend();
+    let backend = device_notice.backend();
     let mut contest = PeerComparison::start(arguments, backend, &mut source)?;
     let other_ranks = RankProcesses::start(arguments.split.tp, backend)?;
     let other_ranks = other_ranks.as_ref();
@@ -67,7 +67,7 @@ pub(super) fn run(arguments: &BenchModel, output: &Output) -> anyhow::Result<Out
     if let Some(folder) = &mut folder {
         folder.write(&report)?;
     }
-    let shown = JsonReport { device: &told, report: &report };
+    let shown = JsonReport { device: &device_notice, report: &report };
     output.either(&shown, |style| terminal::model_speed(&report, style))?;
     let bad = |status| matches!(status, Status::Fail | Status::Fallback);
     let good = report.not_timed.is_empty() && !report.checks.iter().any(|row| bad(row.status));
@@ -169,7 +169,7 @@ fn choose(
         loading::fit(architecture, device, storage, room(arguments, tests, device)?).map(|_| ())
     };
     match tests.iter().find(|test| test.depth + test.tokens > context) {
-        None => Ok(backend::begin(arguments.backend).end(fit)?.told),
+        None => Ok(backend::begin(arguments.backend).end(fit)?.device_notice),
         Some(test) => Err(Failure::hinted(
             format!(
                 "{test} takes {} tokens, the model's context is {context}",
@@ -210,7 +210,7 @@ fn timed(
         backend,
         device: device_name(backend),
         dtype: storage.as_str().to_owned(),
-        states: arguments.states.told().map(str::to_owned),
+        states: arguments.states.chosen().map(str::to_owned),
         sequences: sequences as u64,
         load_seconds: None,
         checks: found.rows.clone(),

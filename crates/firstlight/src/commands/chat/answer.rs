@@ -70,7 +70,7 @@ impl Answer {
     }
 
     /// Counts a generated token.
-    pub(super) fn hear(&mut self, token: u32) {
+    pub(super) fn count_token(&mut self, token: u32) {
         self.last_seconds = self.begin.elapsed().as_secs_f64();
         if self.tokens.is_empty() {
             self.first_seconds = self.last_seconds;
@@ -133,7 +133,7 @@ mod tests {
     #[test]
     fn statistics_line_fits_a_terminal() {
         let mut answer = Answer::new(130_000, 131_072);
-        (0..1072).for_each(|token| answer.hear(token));
+        (0..1072).for_each(|token| answer.count_token(token));
         (answer.kept_tokens, answer.first_seconds, answer.last_seconds) = (129_000, 0.5, 2.5);
         let line = |ended: FinishReason, answer: &mut Answer| {
             answer.ended = ended;
@@ -146,7 +146,7 @@ mod tests {
         let full = line(FinishReason::Context, &mut answer);
         assert!(full.lines().all(|line| line.len() <= 80), "{full}");
         let mut one = Answer::new(5, 100);
-        one.hear(1);
+        one.count_token(1);
         assert_eq!(line(FinishReason::StopId, &mut one), "[1 token; context 6 of 100]");
     }
 }

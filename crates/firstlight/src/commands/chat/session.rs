@@ -114,7 +114,7 @@ impl<'a, 'e> Session<'a, 'e> {
         let id = self.scheduler.submit(request)?;
         let mut voice = AnswerPrinter::new(self.tokenizer, &self.settings.stops, !output.json);
         let mut answer = Answer::new(prompt_tokens, context);
-        let heard = self.hear(id, &mut voice, &mut answer, interrupted);
+        let heard = self.receive(id, &mut voice, &mut answer, interrupted);
         if heard.is_err() {
             self.scheduler.cancel(id);
         }
@@ -144,7 +144,7 @@ impl<'a, 'e> Session<'a, 'e> {
     }
 
     /// Receives an answer's tokens.
-    fn hear(
+    fn receive(
         &mut self,
         id: RequestId,
         voice: &mut AnswerPrinter,
@@ -157,8 +157,8 @@ impl<'a, 'e> Session<'a, 'e> {
             for event in events {
                 match event {
                     SchedulerEvent::Token { token, .. } => {
-                        answer.hear(token);
-                        if voice.say(token)? {
+                        answer.count_token(token);
+                        if voice.print_token(token)? {
                             answer.ended = FinishReason::StopString;
                             self.scheduler.cancel(id);
                             return Ok(());
@@ -198,7 +198,7 @@ impl AnswerPrinter {
     }
 
     /// Prints a token; returns whether a stop string was found.
-    fn say(&mut self, token: u32) -> anyhow::Result<bool> {
+    fn print_token(&mut self, token: u32) -> anyhow::Result<bool> {
         let Some(stream) = &mut self.stream else { return Ok(true) };
         let (text, stopped) = self.stops.push(&stream.push(token)?);
         self.show(&text)?;

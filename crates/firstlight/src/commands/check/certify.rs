@@ -21,7 +21,7 @@ impl Signer {
         let Some(file) = &arguments.certificate else { return Ok(None) };
         destination::file(file)?;
         let key = certificate::signing_key_file(arguments.signing_key.as_deref())?;
-        certificate::look(&key)?;
+        certificate::check_key(&key)?;
         Ok(Some(Self { file: file.clone(), key }))
     }
 

@@ -11,7 +11,7 @@ mod leader;
 mod shares;
 mod wire;
 
-use super::part::{Part, kept};
+use super::part::{Part, reserved_time};
 use crate::Outcome;
 use crate::cli::Check;
 use crate::commands::gpu_group::chosen;
@@ -59,7 +59,7 @@ struct Start {
 
 /// The result of a rank's check.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-struct Done {
+struct CheckResult {
     /// Exit status of the check.
     code: Option<i32>,
     /// Why it did not finish.
@@ -70,7 +70,7 @@ struct Done {
 
 /// Why all ranks have to stop.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-struct Ends {
+struct StopMessage {
     why: String,
 }
 
@@ -169,7 +169,7 @@ impl RunningCheck {
     ) -> anyhow::Result<Self> {
         /// Time limit of a check without a budget.
         const LONGEST: Duration = Duration::from_secs(7 * 24 * 3600);
-        let kept = limit.map(kept).unwrap_or_default();
+        let kept = limit.map(reserved_time).unwrap_or_default();
         let now = Instant::now();
         let until = now + left.unwrap_or(LONGEST).saturating_sub(kept);
         // The reserved time is for the end of the check, the transfer to rank 0, and the report of all.
@@ -182,7 +182,7 @@ impl RunningCheck {
     /// The result, once the check has ended or was killed.
     fn ended(&mut self) -> Option<(Option<i32>, Option<String>)> {
         if let Some(status) = self.part.ended() {
-            return Some((status.code(), self.part.broke(status)));
+            return Some((status.code(), self.part.failure(status)));
         }
         self.last
             .filter(|last| Instant::now() >= *last)

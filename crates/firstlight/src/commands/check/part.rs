@@ -20,7 +20,7 @@ use time::OffsetDateTime;
 const LOOK: Duration = Duration::from_millis(50);
 
 /// Time reserved of a limit: for running work, and for the report.
-pub(super) fn kept(limit: Duration) -> Duration {
+pub(super) fn reserved_time(limit: Duration) -> Duration {
     (limit / 5).min(Duration::from_secs(15))
 }
 
@@ -69,7 +69,7 @@ impl Part {
     }
 
     /// Why it did not finish, in one sentence; `None` if it did, with or without findings.
-    pub(super) fn broke(&mut self, status: ExitStatus) -> Option<String> {
+    pub(super) fn failure(&mut self, status: ExitStatus) -> Option<String> {
         if status.code().is_some_and(|code| code != 2) && status.code() != Some(101) {
             return None;
         }
@@ -114,7 +114,7 @@ pub(super) fn within(
 ) -> anyhow::Result<Outcome> {
     let began = OffsetDateTime::now_utc();
     let end = Instant::now() + limit;
-    let mut part = Part::start(end - kept(limit), None, &[])?;
+    let mut part = Part::start(end - reserved_time(limit), None, &[])?;
     let status = loop {
         match part.ended() {
             Some(status) => break status,

@@ -61,13 +61,13 @@ impl Sibling {
     pub(super) fn verified(&mut self, first_took: Duration) {
         let _progress = Progress::start(&format!("GPU {} is verified", self.part.index));
         let until = Instant::now() + LONGER + TIMES * first_took;
-        while self.parity.is_none() && self.hears(until) {}
+        while self.parity.is_none() && self.receive(until) {}
     }
 
     /// Lets it start timing.
     pub(super) fn time(&mut self) {
         if let Some(process) = &mut self.process {
-            process.tell(TIME);
+            process.send(TIME);
         }
     }
 
@@ -76,19 +76,19 @@ impl Sibling {
     pub(super) fn timed(&mut self, first_took: Duration) {
         let _progress = Progress::start(&format!("GPU {} is timed", self.part.index));
         let until = Instant::now() + LONGER + TIMES * first_took;
-        while self.part.memory.is_none() && self.hears(until) {}
+        while self.part.memory.is_none() && self.receive(until) {}
     }
 
     /// Waits for its exit.
     pub(super) fn end(&mut self) {
         let until = Instant::now() + LONGER;
-        while self.hears(until) {}
+        while self.receive(until) {}
     }
 
     /// Receives its next message; false once it has exited, or was killed because it did not answer.
-    fn hears(&mut self, until: Instant) -> bool {
+    fn receive(&mut self, until: Instant) -> bool {
         let Some(process) = &self.process else { return false };
-        match process.hears(until) {
+        match process.receive(until) {
             Received::Word(GpuMessage::Verified(parity)) => self.parity = Some(parity),
             Received::Word(GpuMessage::Timed(bench)) => self.bench = Some(*bench),
             Received::Word(GpuMessage::Memory(test)) => self.part.memory = Some(test),

@@ -1,7 +1,7 @@
 //! `doctor --fix`: computes one remedy for all findings about an environment, resolves and shows it, asks for
 //! confirmation, and runs it after taking a snapshot. On any failure, the environment's files are restored.
 
-mod said;
+mod fix_report;
 
 use super::{cache_folder, examine, outcome};
 use crate::Outcome;
@@ -11,7 +11,7 @@ use crate::output::Output;
 use facts::{
     DoctorReport, EnvKind, EnvManager, Finding, PackageTool, PyEnv, RemedyStep, SCHEMA, Severity,
 };
-use said::{BrokenImport, FixResult, Fixes, Step};
+use fix_report::{BrokenImport, FixResult, Fixes, Step};
 use setup::fix::{
     EnvironmentSnapshot, ImportLimits, Imports, PackageChange, Packages, ResolvedRemedy,
     RestoreReport, Tool, actions, is_for,
@@ -44,10 +44,10 @@ pub(super) fn run(
             environments.push(FixRun::new(env, &report, arguments, output)?.run(&mut plan)?);
         }
     }
-    let changed = environments.iter().any(|mended| mended.outcome == said::MENDED);
-    let failed = environments.iter().any(|mended| mended.outcome == said::PUT_BACK);
+    let changed = environments.iter().any(|mended| mended.outcome == fix_report::MENDED);
+    let failed = environments.iter().any(|mended| mended.outcome == fix_report::PUT_BACK);
     let fixes = Fixes { schema: SCHEMA, plan, environments };
-    output.either(&fixes, |_| said::ending(&fixes))?;
+    output.either(&fixes, |_| fix_report::ending(&fixes))?;
     if failed {
         return Ok(Outcome::Bad);
     }
@@ -188,11 +188,11 @@ impl<'a> FixRun<'a> {
         self.show(&resolved)?;
         self.note(plan, &resolved, "not run");
         if resolved.is_empty() {
-            return Ok(self.ended(said::NOTHING, None, None));
+            return Ok(self.ended(fix_report::NOTHING, None, None));
         }
         let question = format!("run these commands in {}?", self.root.display());
         if !confirm::agreed(self.arguments.yes, &question, HINT)? {
-            return Ok(self.ended(said::NOTHING, Some("not confirmed".to_owned()), None));
+            return Ok(self.ended(fix_report::NOTHING, Some("not confirmed".to_owned()), None));
         }
         let snapshot = EnvironmentSnapshot::take(&self.root, self.packages.frozen())?;
         // Before the first command nothing has changed: any failure here leaves the environment unchanged.
@@ -206,7 +206,7 @@ impl<'a> FixRun<'a> {
         match self.carry_out(resolved, &before, &snapshot, plan) {
             Ok(after) => {
                 snapshot.end()?;
-                let mut mended = self.ended(said::MENDED, None, Some(&after));
+                let mut mended = self.ended(fix_report::MENDED, None, Some(&after));
                 mended.mended = after.mended(&before);
                 Ok(mended)
             }
@@ -218,7 +218,7 @@ impl<'a> FixRun<'a> {
                 for step in plan.iter_mut().filter(|step| step.result == "done") {
                     step.result = "put back";
                 }
-                Ok(self.ended(said::PUT_BACK, Some(why), Some(&before)))
+                Ok(self.ended(fix_report::PUT_BACK, Some(why), Some(&before)))
             }
         }
     }
@@ -337,7 +337,7 @@ impl<'a> FixRun<'a> {
     }
 
     fn execute(&self, change: &PackageChange, snapshot: &EnvironmentSnapshot) -> Result<(), Undo> {
-        let line = said::line(change);
+        let line = fix_report::line(change);
         eprintln!("{} {line}", self.output.paint_hint("run:"));
         let mut command = change.command();
         // Its output goes to standard error, so that `--json` stays one document.
@@ -351,11 +351,11 @@ impl<'a> FixRun<'a> {
     }
 
     fn show(&mut self, resolved: &ResolvedRemedy) -> anyhow::Result<()> {
-        self.commands.extend(resolved.commands.iter().map(said::line));
+        self.commands.extend(resolved.commands.iter().map(fix_report::line));
         if self.output.json {
             return Ok(());
         }
-        self.output.text(&said::remedy(&self.root, &self.findings, resolved))
+        self.output.text(&fix_report::remedy(&self.root, &self.findings, resolved))
     }
 
     /// Marks the steps of findings that a remedy covers, and why it omits others.

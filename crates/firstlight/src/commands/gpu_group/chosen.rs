@@ -7,7 +7,7 @@
 use crate::cli::DriverTimeout;
 use crate::commands::ask_nvml::live;
 use crate::failure::Failure;
-use crate::own_program::again;
+use crate::own_program::restart_with;
 use facts::{Gpu, GpuVendor, Machine};
 use ops_cuda::is_partition;
 use probe::ProbeOptions;
@@ -36,7 +36,7 @@ pub(crate) fn only_named(numbers: &[u32], waiting: &DriverTimeout) -> anyhow::Re
     let machine = probe::machine(&ProbeOptions { source, site_packages: Vec::new() });
     let visible = std::env::var(VISIBLE).ok();
     let wanted = named(numbers, &machine.gpus, visible.as_deref())?;
-    if visible.as_ref() == Some(&wanted) { Ok(()) } else { again(VISIBLE, &wanted) }
+    if visible.as_ref() == Some(&wanted) { Ok(()) } else { restart_with(VISIBLE, &wanted) }
 }
 
 /// The UUIDs of the visible GPUs, from NVML without starting CUDA.

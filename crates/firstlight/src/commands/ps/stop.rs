@@ -140,7 +140,7 @@ mod on_linux {
             memory_came_back,
             gpus: process.uses.iter().map(|it| memory(it.gpu, before, &after)).collect(),
         };
-        output.either(&stopped, |_| say(&stopped))?;
+        output.either(&stopped, |_| result_sentence(&stopped))?;
         Ok(if memory_came_back == Some(true) { Outcome::Good } else { Outcome::Bad })
     }
 
@@ -160,7 +160,7 @@ mod on_linux {
         format!("process {pid} does not end on SIGTERM; kill it (unsaved work is lost)?")
     }
 
-    fn say(stopped: &StopReport) -> String {
+    fn result_sentence(stopped: &StopReport) -> String {
         let pid = stopped.pid;
         let mut text = match (stopped.ended, stopped.memory_came_back) {
             (true, Some(true)) => {

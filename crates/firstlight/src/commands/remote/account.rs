@@ -3,9 +3,9 @@
 //! Invariant: the machine is named by its host name; the address that was used to reach it is in neither output.
 
 use super::copy::CopiedFile;
-use super::fate::FileSystem;
 use super::fetch::{RUNS, RemoteRun};
-use super::survey::Survey;
+use super::file_system::FileSystem;
+use super::survey::RemoteMachine;
 use facts::SCHEMA;
 use serde::Serialize;
 
@@ -34,8 +34,8 @@ pub(super) struct RemoteReport {
 }
 
 impl RemoteReport {
-    pub(super) fn new(machine: &Survey) -> Self {
-        let Survey { name, system, processor, folder, free_bytes, file_system, .. } =
+    pub(super) fn new(machine: &RemoteMachine) -> Self {
+        let RemoteMachine { name, system, processor, folder, free_bytes, file_system, .. } =
             machine.clone();
         Self {
             schema: SCHEMA,
@@ -56,7 +56,7 @@ impl RemoteReport {
     }
 
     /// Records the state after all actions: run folders that are missing here, and other files created there.
-    pub(super) fn leave(&mut self, machine: &Survey, runs: &[RemoteRun]) {
+    pub(super) fn leave(&mut self, machine: &RemoteMachine, runs: &[RemoteRun]) {
         let runs = runs.iter().filter(|run| !run.is_here).map(|run| format!("{RUNS}/{}", run.name));
         let sent = |entry: &String| self.files.iter().any(|file| file.path == *entry);
         let others = machine.entries.iter().filter(|it| !["bin", RUNS].contains(&it.as_str()));

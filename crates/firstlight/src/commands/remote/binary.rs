@@ -1,7 +1,7 @@
 //! The firstlight program that is copied, and the machines that it runs on, according to its header.
 
 use super::copy::CopiedFile;
-use super::survey::Survey;
+use super::survey::RemoteMachine;
 use crate::failure::Failure;
 use anyhow::Context;
 use std::path::Path;
@@ -15,7 +15,7 @@ pub(super) fn read(named: Option<&Path>) -> anyhow::Result<CopiedFile> {
 }
 
 /// Refuses a machine that the program does not run on.
-pub(super) fn fits(program: &CopiedFile, machine: &Survey) -> anyhow::Result<()> {
+pub(super) fn fits(program: &CopiedFile, machine: &RemoteMachine) -> anyhow::Result<()> {
     let there = (machine.system.as_str(), machine.processor.as_str());
     let is = match header(&program.content) {
         Some(is) if is == there => return Ok(()),

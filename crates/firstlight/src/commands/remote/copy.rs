@@ -1,7 +1,7 @@
 //! Copies files to the other machine: each completely, verified by its hash, or not at all. None is overwritten.
 
 use super::ssh::Ssh;
-use super::survey::Survey;
+use super::survey::RemoteMachine;
 use crate::failure::Failure;
 use crate::run_folder::sha256;
 use anyhow::Context;
@@ -53,7 +53,7 @@ impl CopiedFile {
     }
 
     /// Checks whether it exists there; another file under its name is not touched.
-    pub(super) fn look(&mut self, machine: &Survey) -> anyhow::Result<()> {
+    pub(super) fn check_remote(&mut self, machine: &RemoteMachine) -> anyhow::Result<()> {
         match machine.hash_of(&self.path) {
             None if machine.entries.contains(&self.path) => {}
             None => return Ok(()),
@@ -73,7 +73,7 @@ impl CopiedFile {
     }
 
     /// Copies it unless it exists.
-    pub(super) fn send(&mut self, ssh: &Ssh, machine: &Survey) -> anyhow::Result<()> {
+    pub(super) fn send(&mut self, ssh: &Ssh, machine: &RemoteMachine) -> anyhow::Result<()> {
         if self.is_there {
             return Ok(());
         }

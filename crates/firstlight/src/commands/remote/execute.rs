@@ -4,7 +4,7 @@
 use super::account::RemoteReport;
 use super::copy::CopiedFile;
 use super::ssh::{CommandEnd, Ssh};
-use super::survey::Survey;
+use super::survey::RemoteMachine;
 use super::{binary, fetch};
 use crate::Outcome;
 use crate::cli::Remote;
@@ -23,12 +23,12 @@ pub(super) fn run(arguments: &Remote, ssh: &Ssh, output: &Output) -> anyhow::Res
         files.push(CopiedFile::read(path)?);
     }
     let paths: Vec<&str> = files.iter().map(|file| file.path.as_str()).collect();
-    let machine = Survey::ask(ssh, &arguments.at, &paths)?;
+    let machine = RemoteMachine::ask(ssh, &arguments.at, &paths)?;
     binary::fits(&files[0], &machine)?;
     for file in &mut files {
-        file.look(&machine)?;
+        file.check_remote(&machine)?;
     }
-    has_room(&files, &machine)?;
+    check_free_space(&files, &machine)?;
     let mut account = RemoteReport::new(&machine);
     (account.files, account.command) = (files, arguments.command.clone());
     if arguments.dry_run {
@@ -51,11 +51,11 @@ pub(super) fn run(arguments: &Remote, ssh: &Ssh, output: &Output) -> anyhow::Res
     let ended = execute(ssh, &machine, &program, &addresses, arguments, output, &mut account)?;
     // Its results are fetched whatever the outcome, unless the connection is lost.
     let result = outcome(ended, &machine, arguments);
-    let after = match (Survey::ask(ssh, &arguments.at, &[]), &result) {
+    let after = match (RemoteMachine::ask(ssh, &arguments.at, &[]), &result) {
         (Err(_), Err(_)) => return result,
         (after, _) => after?,
     };
-    let mut runs = fetch::look(&after, &arguments.output);
+    let mut runs = fetch::list_runs(&after, &arguments.output);
     for run in runs.iter_mut().filter(|run| !run.is_here && !machine.runs.contains(&run.manifest)) {
         run.fetch(ssh, &after)?;
         account.fetched.push(run.path.display().to_string());
@@ -69,7 +69,7 @@ pub(super) fn run(arguments: &Remote, ssh: &Ssh, output: &Output) -> anyhow::Res
 }
 
 /// Checks that the copies fit on the disk.
-fn has_room(files: &[CopiedFile], machine: &Survey) -> anyhow::Result<()> {
+fn check_free_space(files: &[CopiedFile], machine: &RemoteMachine) -> anyhow::Result<()> {
     let bytes: usize = files.iter().filter(|file| !file.is_there).map(|file| file.bytes).sum();
     match bytes as u64 <= machine.free_bytes {
         true => Ok(()),
@@ -84,7 +84,7 @@ fn has_room(files: &[CopiedFile], machine: &Survey) -> anyhow::Result<()> {
 }
 
 /// Runs the program with `--version` first: a loader that lacks a C library version exits with the status of a finding.
-fn starts(ssh: &Ssh, machine: &Survey, program: &str) -> anyhow::Result<()> {
+fn starts(ssh: &Ssh, machine: &RemoteMachine, program: &str) -> anyhow::Result<()> {
     let script = "cd \"$1\" && exec \"$2\" --version";
     let said = ssh.feed(script, &[&machine.folder, program], Vec::new())?;
     match said.status.success() && said.out.starts_with(b"firstlight ") {
@@ -98,7 +98,7 @@ fn starts(ssh: &Ssh, machine: &Survey, program: &str) -> anyhow::Result<()> {
 
 fn execute(
     ssh: &Ssh,
-    machine: &Survey,
+    machine: &RemoteMachine,
     program: &str,
     addresses: &[String],
     arguments: &Remote,
@@ -118,7 +118,11 @@ fn execute(
 }
 
 /// The command's outcome, if it has one.
-fn outcome(ended: CommandEnd, machine: &Survey, arguments: &Remote) -> anyhow::Result<Outcome> {
+fn outcome(
+    ended: CommandEnd,
+    machine: &RemoteMachine,
+    arguments: &Remote,
+) -> anyhow::Result<Outcome> {
     let name = &machine.name;
     let (what, hint) = match ended {
         CommandEnd::Status(0) => return Ok(Outcome::Good),

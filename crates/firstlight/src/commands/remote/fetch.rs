@@ -2,7 +2,7 @@
 //! file is overwritten, and a folder is complete or absent.
 
 use super::ssh::Ssh;
-use super::survey::{Hashed, Survey};
+use super::survey::{Hashed, RemoteMachine};
 use crate::failure::Failure;
 use crate::run_folder::{INCOMPLETE, sha256};
 use anyhow::Context;
@@ -31,7 +31,7 @@ pub(super) struct RemoteRun {
 }
 
 /// The run folders there, and whether they exist in `output`.
-pub(super) fn look(machine: &Survey, output: &Path) -> Vec<RemoteRun> {
+pub(super) fn list_runs(machine: &RemoteMachine, output: &Path) -> Vec<RemoteRun> {
     let run = |manifest: &Hashed| {
         let name =
             manifest.path.strip_prefix(RUNS)?.strip_prefix('/')?.strip_suffix(MANIFEST_FILE)?;
@@ -51,7 +51,7 @@ pub(super) fn look(machine: &Survey, output: &Path) -> Vec<RemoteRun> {
 
 impl RemoteRun {
     /// Fetches the run to its local path.
-    pub(super) fn fetch(&mut self, ssh: &Ssh, machine: &Survey) -> anyhow::Result<()> {
+    pub(super) fn fetch(&mut self, ssh: &Ssh, machine: &RemoteMachine) -> anyhow::Result<()> {
         if self.path.exists() {
             return Err(Failure::hinted(
                 format!(

@@ -4,14 +4,14 @@
 use super::account::RemoteReport;
 use super::fetch;
 use super::ssh::Ssh;
-use super::survey::Survey;
+use super::survey::RemoteMachine;
 use crate::Outcome;
 use crate::cli::Remote;
 use crate::output::Output;
 
 pub(super) fn run(arguments: &Remote, ssh: &Ssh, output: &Output) -> anyhow::Result<Outcome> {
-    let machine = Survey::ask(ssh, &arguments.at, &[])?;
-    let mut runs = fetch::look(&machine, &arguments.output);
+    let machine = RemoteMachine::ask(ssh, &arguments.at, &[])?;
+    let mut runs = fetch::list_runs(&machine, &arguments.output);
     let mut account = RemoteReport::new(&machine);
     if arguments.fetch && !arguments.dry_run {
         for run in runs.iter_mut().filter(|run| !run.is_here) {

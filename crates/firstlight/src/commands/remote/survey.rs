@@ -1,6 +1,6 @@
 //! Reads the other machine's facts and files in one call that changes nothing.
 
-use super::fate::FileSystem;
+use super::file_system::FileSystem;
 use super::ssh::Ssh;
 use crate::failure::Failure;
 
@@ -17,7 +17,7 @@ pub(super) struct Hashed {
 
 /// The machine and the working folder there.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Survey {
+pub(super) struct RemoteMachine {
     /// In Rust's terms: `linux`, `macos`.
     pub(super) system: String,
     /// In Rust's terms: `x86_64`, `aarch64`.
@@ -38,7 +38,7 @@ pub(super) struct Survey {
     pub(super) runs: Vec<Hashed>,
 }
 
-impl Survey {
+impl RemoteMachine {
     /// Queries the machine; `files` are those whose hashes are needed.
     pub(super) fn ask(ssh: &Ssh, folder: &str, files: &[&str]) -> anyhow::Result<Self> {
         let answer = ssh.ask(SCRIPT, &[&[folder], files].concat())?;
@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     fn survey_reads_machine_facts_and_files() {
-        let survey = Survey::parse(POD).unwrap();
+        let survey = RemoteMachine::parse(POD).unwrap();
         assert_eq!((survey.system.as_str(), survey.processor.as_str()), ("linux", "x86_64"));
         assert_eq!(
             (survey.folder.as_str(), survey.free_bytes),
@@ -113,14 +113,14 @@ mod tests {
         assert_eq!(survey.entries, ["bin", ".venv"]);
         assert_eq!(survey.runs[0].path, "firstlight-runs/20261121T200000Z-5f0c2a/run.json");
         let mac = POD.replace("Linux", "Darwin").replace("x86_64", "arm64");
-        let mac = Survey::parse(&mac).unwrap();
+        let mac = RemoteMachine::parse(&mac).unwrap();
         assert_eq!((mac.system.as_str(), mac.processor.as_str()), ("macos", "aarch64"));
     }
 
     #[test]
     fn truncated_answer_is_none() {
         for end in 0..POD.len() - "end\t-\n".len() {
-            assert_eq!(Survey::parse(&POD[..end]), None, "{end}");
+            assert_eq!(RemoteMachine::parse(&POD[..end]), None, "{end}");
         }
     }
 }

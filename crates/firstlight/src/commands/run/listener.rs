@@ -59,7 +59,7 @@ impl Listener {
     }
 
     /// Receives a token.
-    pub(super) fn hear(&mut self, chosen: GeneratedToken<'_>) -> GenerationControl {
+    pub(super) fn receive(&mut self, chosen: GeneratedToken<'_>) -> GenerationControl {
         let index = chosen.request;
         self.heard.last_seconds = self.start.elapsed().as_secs_f64();
         if index == 0 {

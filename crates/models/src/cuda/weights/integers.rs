@@ -36,7 +36,7 @@ impl<'w> Weights<'_, 'w> {
             }
             (false, false) => None,
         };
-        let below = below.map(|below| self.give(below)).transpose()?;
+        let below = below.map(|below| self.transfer(below)).transpose()?;
         let (w_zero, w_offset) = if offsets { (None, below) } else { (below, None) };
         let mut types = values.iter().map(|values| values.of.scale_type);
         let one = types.next().filter(|one| types.all(|other| other == *one));
@@ -49,7 +49,7 @@ impl<'w> Weights<'_, 'w> {
             }
             _ => Tensor::new(&shape, scales),
         };
-        let w_scale = Some(self.give(scales)?);
+        let w_scale = Some(self.transfer(scales)?);
         let made = CudaProjection { w_scale, w_zero, w_offset, ..CudaProjection::wide(w) };
         let w_group = if first.groups() == 1 { made.w_group } else { first.of.group };
         Ok(Some(CudaProjection { w_group, ..made }))
@@ -65,7 +65,7 @@ impl<'w> Weights<'_, 'w> {
         let Some(scales) = self.mxfp4_scales(rows)? else { return Ok(None) };
         let to = self.allocate(&[scales.len(), width], DType::E4m3)?;
         self.mxfp4_into(rows, &scales, &Columns::all(width), &to)?;
-        let scales = self.give(Tensor::new(&[1, scales.len()], scales))?;
+        let scales = self.transfer(Tensor::new(&[1, scales.len()], scales))?;
         Ok(Some(CudaProjection { w_scale: Some(scales), ..CudaProjection::wide(to) }))
     }
 

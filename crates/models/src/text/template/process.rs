@@ -283,7 +283,7 @@ fn within_budget(template: &ChatTemplate, line: &str) -> Reply {
             let spent = spent.unwrap_or_else(|| began.elapsed().as_secs_f64());
             if is_quick && spent > QUICK_SECONDS {
                 is_quick = false;
-                thread.try_recv().ok().into_iter().for_each(step_back);
+                thread.try_recv().ok().into_iter().for_each(lower_priority);
             }
             if spent > CPU_SECONDS {
                 end_spent();
@@ -313,14 +313,14 @@ fn this_thread() -> Option<()> {
 
 /// Lowers the thread's priority.
 #[cfg(target_os = "linux")]
-fn step_back(thread: Option<rustix::process::Pid>) {
+fn lower_priority(thread: Option<rustix::process::Pid>) {
     const LAST: i32 = 15;
     // On Linux priorities are per thread. If it cannot be changed, it stays.
     let _ = rustix::process::setpriority_process(thread, LAST);
 }
 
 #[cfg(not(target_os = "linux"))]
-fn step_back(_: Option<()>) {}
+fn lower_priority(_: Option<()>) {}
 
 /// CPU seconds of this process, where the system reports them.
 #[cfg(unix)]

@@ -8,16 +8,16 @@ use models::{
 };
 
 /// The tokens of a request, the number of cached prompt tokens, and how it ended.
-struct Answered {
+struct AnsweredRequest {
     tokens: Vec<u32>,
     reused: usize,
     ended: Option<FinishReason>,
 }
 
 /// Runs a request to its end, or for this many tokens.
-fn answered(scheduler: &mut Scheduler<'_>, request: Request, most: usize) -> Answered {
+fn answered(scheduler: &mut Scheduler<'_>, request: Request, most: usize) -> AnsweredRequest {
     let id = scheduler.submit(request).unwrap();
-    let mut answered = Answered { tokens: Vec::new(), reused: 0, ended: None };
+    let mut answered = AnsweredRequest { tokens: Vec::new(), reused: 0, ended: None };
     while answered.ended.is_none() && answered.tokens.len() < most {
         let events = scheduler.step().unwrap();
         answered.reused = scheduler.reused(id).unwrap_or(answered.reused);
@@ -103,7 +103,7 @@ fn conversation_is_prefilled_once() {
 }
 
 /// A simulated user.
-struct Talker {
+struct SimulatedUser {
     said: Vec<u32>,
     turns: usize,
     /// The active request, the expected answer, and the answer so far.
@@ -121,8 +121,8 @@ fn conversations_on_few_slots_get_the_same_answers() {
     let mut scheduler =
         Scheduler::new(&mut *engine, StepBudget { decode_steps_in_flight: 1, ..BUDGET });
     let mut random = Random(5);
-    let talker = |_| Talker { said: Vec::new(), turns: 6, open: None, got: Vec::new() };
-    let mut talkers: Vec<Talker> = (0..4).map(talker).collect();
+    let talker = |_| SimulatedUser { said: Vec::new(), turns: 6, open: None, got: Vec::new() };
+    let mut talkers: Vec<SimulatedUser> = (0..4).map(talker).collect();
     let (mut reused, mut prefilled, mut seed) = (0, 0, 100);
     while !scheduler.is_idle() || talkers.iter().any(|talker| talker.turns > 0) {
         for talker in &mut talkers {
@@ -147,7 +147,8 @@ fn conversations_on_few_slots_get_the_same_answers() {
         }
         for event in scheduler.step().unwrap() {
             let id = event.request();
-            let mine = |talker: &&mut Talker| talker.open.as_ref().is_some_and(|open| open.0 == id);
+            let mine =
+                |talker: &&mut SimulatedUser| talker.open.as_ref().is_some_and(|open| open.0 == id);
             let talker = talkers.iter_mut().find(mine).unwrap();
             match event {
                 SchedulerEvent::Token { token, .. } => {

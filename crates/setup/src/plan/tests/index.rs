@@ -12,14 +12,14 @@ use std::collections::BTreeMap;
 type Row = (&'static str, &'static str, &'static str, Option<(u32, &'static str)>);
 
 /// An index with these releases.
-struct Recorded {
+struct RecordedIndex {
     rows: Vec<Row>,
     /// Packages that were queried, and files that were read.
     asked: Vec<String>,
     reachable: bool,
 }
 
-impl Recorded {
+impl RecordedIndex {
     fn new(rows: &[Row]) -> Self {
         Self { rows: rows.to_vec(), asked: Vec::new(), reachable: true }
     }
@@ -36,7 +36,7 @@ fn wheel(package: &str, version: &str, compiled: bool) -> PlannedFile {
     }
 }
 
-impl ReleaseSource for Recorded {
+impl ReleaseSource for RecordedIndex {
     fn releases(
         &mut self,
         packages: &[(String, VersionSpecifiers)],
@@ -92,12 +92,12 @@ fn gpu(capability: (u32, u32), driver: Option<&str>) -> PlanTarget {
     PlanTarget { driver, ..target::with_gpu(capability, Arch::X86_64) }
 }
 
-fn planned(wants: &str, target: &PlanTarget, index: &mut Recorded) -> InstallPlan {
+fn planned(wants: &str, target: &PlanTarget, index: &mut RecordedIndex) -> InstallPlan {
     let plan = plan_with(&request(wants), target, index).expect("the index answers");
     plan.unwrap_or_else(|refusal| panic!("{wants}: {refusal:#?}"))
 }
 
-fn refused(wants: &str, target: &PlanTarget, index: &mut Recorded) -> Box<PlanRefusal> {
+fn refused(wants: &str, target: &PlanTarget, index: &mut RecordedIndex) -> Box<PlanRefusal> {
     let refusal = plan_with(&request(wants), target, index).expect("the index answers");
     refusal.expect_err("no plan")
 }
@@ -108,8 +108,8 @@ fn version<'a>(plan: &'a InstallPlan, name: &str) -> &'a str {
 }
 
 /// METADATA of sglang's releases, reduced to the lines about CUDA.
-fn sglang() -> Recorded {
-    Recorded::new(&[
+fn sglang() -> RecordedIndex {
+    RecordedIndex::new(&[
         (
             "sglang",
             "0.5.23",
@@ -144,7 +144,7 @@ fn requirements_of_cuda_13_are_not_planned_for_an_older_driver() {
 fn any_release_of_the_index_can_be_planned() {
     let code = Some((13, "sm_75 sm_80 sm_90"));
     let requires = "torch==2.11.0\nnvidia-cutlass-dsl[cu13]==4.5.2";
-    let mut index = Recorded::new(&[("vllm", "0.24.0", requires, code)]);
+    let mut index = RecordedIndex::new(&[("vllm", "0.24.0", requires, code)]);
     let plan = planned("vllm==0.24.0", &gpu((9, 0), None), &mut index);
     assert_eq!((version(&plan, "vllm"), version(&plan, "torch")), ("0.24.0", "2.11.0"));
     assert_eq!(index.asked, ["vllm", "vllm-0.24.0-cp38-abi3-manylinux_2_28_x86_64.whl"]);
@@ -160,22 +160,22 @@ fn libraries_of_unknown_packages_are_compared_with_driver_and_gpu() {
         ("onnxruntime-gpu", "1.22.0", "numpy>=1.21", Some((12, "sm_60 sm_75 sm_80 compute_90"))),
     ];
     let old = gpu((8, 6), Some("570.148.08"));
-    let plan = planned("onnxruntime-gpu", &old, &mut Recorded::new(&rows));
+    let plan = planned("onnxruntime-gpu", &old, &mut RecordedIndex::new(&rows));
     assert_eq!(version(&plan, "onnxruntime-gpu"), "1.22.0");
     let plan =
-        planned("onnxruntime-gpu", &gpu((8, 6), Some("580.65.06")), &mut Recorded::new(&rows));
+        planned("onnxruntime-gpu", &gpu((8, 6), Some("580.65.06")), &mut RecordedIndex::new(&rows));
     assert_eq!(version(&plan, "onnxruntime-gpu"), "1.27.0");
-    let plan = planned("onnxruntime-gpu", &gpu((6, 1), None), &mut Recorded::new(&rows));
+    let plan = planned("onnxruntime-gpu", &gpu((6, 1), None), &mut RecordedIndex::new(&rows));
     assert_eq!(version(&plan, "onnxruntime-gpu"), "1.22.0");
     let warned = plan.warnings.iter().any(|fact| fact.value.contains("needs CUDA 12"));
     assert!(warned, "{:?}", plan.warnings);
-    let refusal = refused("onnxruntime-gpu", &gpu((5, 0), None), &mut Recorded::new(&rows));
+    let refusal = refused("onnxruntime-gpu", &gpu((5, 0), None), &mut RecordedIndex::new(&rows));
     assert!(!refusal.conflict.is_empty());
 }
 
 #[test]
 fn releases_of_the_tables_are_not_queried() {
-    let mut index = Recorded::new(&[]);
+    let mut index = RecordedIndex::new(&[]);
     planned("flash-attn", &machine("h200"), &mut index);
     planned("vllm", &machine("h100"), &mut index);
     assert!(index.asked.is_empty(), "{:?}", index.asked);
@@ -183,7 +183,7 @@ fn releases_of_the_tables_are_not_queried() {
 
 #[test]
 fn an_index_that_is_not_reached_leaves_a_note() {
-    let mut index = Recorded { reachable: false, ..sglang() };
+    let mut index = RecordedIndex { reachable: false, ..sglang() };
     let plan = planned("sglang", &gpu((8, 6), Some("570.148.08")), &mut index);
     let noted = plan.warnings.iter().any(|fact| fact.value.contains("no route to host"));
     assert!(noted, "{:?}", plan.warnings);
@@ -199,7 +199,7 @@ fn older_releases_are_read_until_one_fits() {
         ("newer-than-the-driver", version, requires, None)
     };
     let rows: Vec<Row> = (0..=20).map(row).collect();
-    let mut index = Recorded::new(&rows);
+    let mut index = RecordedIndex::new(&rows);
     let plan = planned("newer-than-the-driver", &gpu((8, 6), Some("570.148.08")), &mut index);
     assert_eq!(version(&plan, "newer-than-the-driver"), "1.0");
     assert_eq!(index.asked.len(), 3, "in batches of eight: {:?}", index.asked);

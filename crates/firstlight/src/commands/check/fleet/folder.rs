@@ -29,7 +29,7 @@ pub(super) fn send(folder: &Path, link: &Link) -> anyhow::Result<()> {
     list(folder, folder, &mut files)?;
     for path in files {
         let content = std::fs::read(folder.join(&path))?;
-        link.say(
+        link.send_record(
             Kind::File,
             &FileHeader { path, bytes: content.len() as u64, sha256: sha256(&content) },
         );

@@ -2,8 +2,8 @@
 
 use super::wire::{Kind, Link, read, record, same};
 use super::{
-    Done, Ends, LOOK, RankSettings, RunningCheck, Start, Verdict, folder, of_done, of_hello,
-    of_start,
+    CheckResult, LOOK, RankSettings, RunningCheck, Start, StopMessage, Verdict, folder, of_done,
+    of_hello, of_start,
 };
 use crate::Outcome;
 use crate::failure::Failure;
@@ -47,7 +47,7 @@ pub(super) fn run(own: &RankSettings) -> anyhow::Result<Outcome> {
         seal = folder::seal(&run)?;
     }
     let proof = of_done(&own.rank.job, &challenge, &seal);
-    link.say(Kind::Done, &Done { code, broke, proof });
+    link.send_record(Kind::Done, &CheckResult { code, broke, proof });
     let verdict: Verdict = match wait(own, &link, || None::<()>)? {
         FirstMessage::Frame(Kind::Verdict, content) => {
             record(&content).map_err(|why| lost(own, &why))?
@@ -125,7 +125,7 @@ fn wait<T>(
     loop {
         match link.told.recv_timeout(LOOK) {
             Ok(Ok((Kind::Ends, content))) => {
-                let why = record::<Ends>(&content).map_or_else(|why| why, |ends| ends.why);
+                let why = record::<StopMessage>(&content).map_or_else(|why| why, |ends| ends.why);
                 let what = format!("{why}; rank {} ended with it", own.rank.rank);
                 return Err(Failure::hinted(what, "rank 0's folder has the results until then"));
             }

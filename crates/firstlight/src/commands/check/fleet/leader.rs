@@ -2,7 +2,9 @@
 
 mod connection;
 
-use super::{Ends, LOOK, RankSettings, RunningCheck, Start, Verdict, compare, of_start, shares};
+use super::{
+    LOOK, RankSettings, RunningCheck, Start, StopMessage, Verdict, compare, of_start, shares,
+};
 use crate::Outcome;
 use crate::failure::Failure;
 use crate::output::Output;
@@ -45,7 +47,7 @@ struct Fleet<'a> {
 struct FleetFailure(String);
 
 pub(super) fn run(own: RankSettings, out: &Path, output: &Output) -> anyhow::Result<Outcome> {
-    run_folder::look(out)?;
+    run_folder::check_creatable(out)?;
     let listener = listen(own.rank.port)?;
     let mut folder = RunFolder::create(Some(out), &own.hello.host, Redaction::from_environment())?;
     let (send, events) = channel();
@@ -78,7 +80,7 @@ pub(super) fn run(own: RankSettings, out: &Path, output: &Output) -> anyhow::Res
     });
     if let Err(FleetFailure(why)) = &ended {
         // The others are stopped first; the report may take a moment.
-        fleet.tell(super::wire::Kind::Ends, &Ends { why: why.clone() });
+        fleet.send_to_all(super::wire::Kind::Ends, &StopMessage { why: why.clone() });
     }
     let because = ended.as_ref().err().map(|FleetFailure(why)| why.as_str());
     let compared = compare::of(launcher, out, fleet.known.iter_mut(), because);
@@ -100,7 +102,7 @@ pub(super) fn run(own: RankSettings, out: &Path, output: &Output) -> anyhow::Res
     });
     // Last, because launchers kill all ranks as soon as one has exited with findings.
     if ended.is_ok() {
-        fleet.tell(super::wire::Kind::Verdict, &Verdict { code });
+        fleet.send_to_all(super::wire::Kind::Verdict, &Verdict { code });
     }
     fleet.flush_messages();
     said?;
@@ -133,7 +135,7 @@ impl Fleet<'_> {
                     let rank = far.hello.rank;
                     if self.far.contains_key(&rank) {
                         let why = format!("two processes claim to be rank {rank}");
-                        far.say(super::wire::Kind::Ends, &Ends { why: why.clone() });
+                        far.send_record(super::wire::Kind::Ends, &StopMessage { why: why.clone() });
                         return Err(FleetFailure(why));
                     }
                     self.known[rank as usize].part.host.clone_from(&far.hello.host);
@@ -173,7 +175,7 @@ impl Fleet<'_> {
         let millis = left.map(|left| u64::try_from(left.as_millis()).unwrap_or(u64::MAX));
         for (far, gpus) in self.far.values().zip(shares.iter().skip(1)) {
             let proof = of_start(&self.own.rank.job, &far.hello);
-            far.say(super::wire::Kind::Start, &Start { gpus: gpus.clone(), millis, proof });
+            far.send_record(super::wire::Kind::Start, &Start { gpus: gpus.clone(), millis, proof });
         }
         let began = Instant::now();
         let gpus = shares.first().and_then(Option::as_deref);
@@ -196,7 +198,7 @@ impl Fleet<'_> {
                 Ok(Event::Lost(rank, why)) => return Err(self.lost(rank, &why)),
                 Ok(Event::Joined(far)) => {
                     let why = format!("there is a rank {} already", far.hello.rank);
-                    far.say(super::wire::Kind::Ends, &Ends { why });
+                    far.send_record(super::wire::Kind::Ends, &StopMessage { why });
                 }
                 Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
             }
@@ -231,8 +233,8 @@ impl Fleet<'_> {
         FleetFailure(why)
     }
 
-    fn tell(&self, kind: super::wire::Kind, record: &impl Serialize) {
-        self.far.values().for_each(|far| far.say(kind, record));
+    fn send_to_all(&self, kind: super::wire::Kind, record: &impl Serialize) {
+        self.far.values().for_each(|far| far.send_record(kind, record));
     }
 
     /// Waits a moment for the last messages to be sent.

@@ -5,12 +5,12 @@ use facts::CompactSort;
 use std::collections::BTreeMap;
 
 /// Local rank and index in the list of ranks.
-type Place = (u32, usize);
+type LocalRank = (u32, usize);
 
 /// The GPUs of each rank, in their order; `None` for all visible ones. Ranks of one system that see the same GPUs
 /// divide them by their local ranks; ranks with different GPUs keep them. Surplus ranks get none.
 pub(super) fn of(ranks: &[&Hello]) -> Vec<Option<Vec<String>>> {
-    let mut alike: BTreeMap<(&str, &[String]), Vec<Place>> = BTreeMap::new();
+    let mut alike: BTreeMap<(&str, &[String]), Vec<LocalRank>> = BTreeMap::new();
     for (at, hello) in ranks.iter().enumerate() {
         let key = (hello.boot.as_str(), hello.gpus.as_slice());
         alike.entry(key).or_default().push((hello.local_rank, at));

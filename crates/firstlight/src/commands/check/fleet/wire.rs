@@ -159,7 +159,7 @@ impl Link {
     }
 
     /// Sends a record.
-    pub(super) fn say(&self, kind: Kind, record: &impl Serialize) {
+    pub(super) fn send_record(&self, kind: Kind, record: &impl Serialize) {
         self.send(kind, &serde_json::to_vec(record).unwrap_or_default());
     }
 }

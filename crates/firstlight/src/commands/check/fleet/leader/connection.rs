@@ -5,7 +5,9 @@ use crate::commands::check::fleet::folder::{IncomingFolder, seal};
 use crate::commands::check::fleet::wire::{
     Frame, Kind, Link, SILENCE, drawn, read, record, same, write,
 };
-use crate::commands::check::fleet::{Done, Ends, Hello, RankSettings, of_done, of_hello};
+use crate::commands::check::fleet::{
+    CheckResult, Hello, RankSettings, StopMessage, of_done, of_hello,
+};
 use serde::Serialize;
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
@@ -22,7 +24,7 @@ const STRAY: u32 = 32;
 pub(super) enum Event {
     Joined(RemoteRank),
     /// A rank's check has ended, and its run folder was received.
-    Done(u32, Done),
+    Done(u32, CheckResult),
     Lost(u32, String),
 }
 
@@ -33,7 +35,7 @@ pub(super) struct RemoteRank {
 }
 
 impl RemoteRank {
-    pub(super) fn say(&self, kind: Kind, record: &impl Serialize) {
+    pub(super) fn send_record(&self, kind: Kind, record: &impl Serialize) {
         let _ = self.out.send((kind, serde_json::to_vec(record).unwrap_or_default()));
     }
 }
@@ -77,7 +79,7 @@ fn serve(mut stream: TcpStream, known: &FleetState, send: &Sender<Event>) {
     let Some(hello) = authenticated(&mut stream, &challenge, known) else { return };
     let Ok(link) = Link::over(stream) else { return };
     if let Some(why) = refused(&hello, known) {
-        return link.say(Kind::Ends, &Ends { why });
+        return link.send_record(Kind::Ends, &StopMessage { why });
     }
     let Some(out) = link.frame_sender() else { return };
     let rank = hello.rank;
@@ -129,7 +131,7 @@ fn refused(hello: &Hello, known: &FleetState) -> Option<String> {
 }
 
 /// Receives the run folder, which gets its name once it is complete.
-fn arrives(rank: u32, link: &Link, challenge: &[u8], known: &FleetState) -> Result<Done, String> {
+fn arrives(rank: u32, link: &Link, challenge: &[u8], known: &FleetState) -> Result<CheckResult, String> {
     let place = known.out.join(format!(".rank-{rank}"));
     let mut arriving = IncomingFolder::into(place.clone());
     loop {
@@ -142,7 +144,7 @@ fn arrives(rank: u32, link: &Link, challenge: &[u8], known: &FleetState) -> Resu
             Ok((Kind::File, content)) => record(&content).and_then(|sent| arriving.file(sent)),
             Ok((Kind::Data, content)) => arriving.data(&content),
             Ok((Kind::Done, content)) => {
-                let done: Done = record(&content)?;
+                let done: CheckResult = record(&content)?;
                 arriving.whole()?;
                 let mut there = String::new();
                 if place.is_dir() {

@@ -21,7 +21,10 @@ pub(crate) struct DistRequirement<'a> {
 const DEEPEST: usize = 4;
 
 /// Every requirement that applies in an environment.
-pub(crate) fn wants<'a>(machine: &Machine, env: &'a PyEnv) -> Vec<DistRequirement<'a>> {
+pub(crate) fn applicable_requirements<'a>(
+    machine: &Machine,
+    env: &'a PyEnv,
+) -> Vec<DistRequirement<'a>> {
     let Some(platform) = platform(machine, env) else { return Vec::new() };
     let live = env.dists.iter().filter(|dist| !is_leftover(dist));
     let lines: Vec<(&Dist, Arc<str>, Requirement, Option<Marker>)> = live
@@ -82,7 +85,7 @@ fn platform(machine: &Machine, env: &PyEnv) -> Option<marker::MarkerEnvironment<
 
 #[cfg(test)]
 mod tests {
-    use super::wants;
+    use super::applicable_requirements;
     use crate::test_support::{env, machines};
 
     #[test]
@@ -100,8 +103,10 @@ mod tests {
             .requires("cuda-toolkit", "cuda-toolkit[nvrtc]; extra == 'cudart'")
             .requires("cuda-toolkit", "nvidia-cuda-nvrtc==13.2.*; extra == 'nvrtc'")
             .build();
-        let found: Vec<String> =
-            wants(&machines::h200(), &env).into_iter().map(|want| want.wanted.name).collect();
+        let found: Vec<String> = applicable_requirements(&machines::h200(), &env)
+            .into_iter()
+            .map(|want| want.wanted.name)
+            .collect();
         assert_eq!(found, ["cuda-toolkit", "nvidia-cublas", "cuda-toolkit", "nvidia-cuda-nvrtc"]);
     }
 }

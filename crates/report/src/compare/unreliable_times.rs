@@ -37,7 +37,7 @@ impl UnreliableTimes {
             }
         }
         for backend in [BackendKind::Cpu, BackendKind::Cuda, BackendKind::Metal] {
-            if let Some(why) = apart(base, run, backend) {
+            if let Some(why) = memory_change(base, run, backend) {
                 doubts.base.push(backend);
                 doubts.run.push(backend);
                 doubts.sentences.push(why);
@@ -54,7 +54,11 @@ impl UnreliableTimes {
 
 /// The memory bandwidth of one machine differs between the runs, for example because an unseen process uses it.
 /// Ceilings are comparable only between runs that recorded their conditions.
-fn apart(base: &ComparedRun<'_>, run: &ComparedRun<'_>, backend: BackendKind) -> Option<String> {
+fn memory_change(
+    base: &ComparedRun<'_>,
+    run: &ComparedRun<'_>,
+    backend: BackendKind,
+) -> Option<String> {
     (of(base.bench, backend).is_some() && of(run.bench, backend).is_some()).then_some(())?;
     if hardware(base) != hardware(run) {
         return None;
