@@ -10,7 +10,7 @@ mod health;
 #[cfg(target_os = "linux")]
 mod watch;
 #[cfg(target_os = "linux")]
-pub use ask::{write_moment, write_moment};
+pub use ask::write_moment;
 pub use health::{GpuPair, Health};
 #[cfg(target_os = "linux")]
 pub use watch::watch;

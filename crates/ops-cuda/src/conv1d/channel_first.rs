@@ -76,10 +76,5 @@ fn plan(problem: &Conv1dProblem, planner: &mut Planner<'_>) -> Result<(), Device
     let along = tokens.div_ceil(32 * vector).max(1) as u32;
     let grid = [along, problem.channels.div_ceil(WARPS) as u32, sequences.min(MAX_GRID_YZ) as u32];
     planner.launch(kernel, rows_of_warps(grid, WARPS), args);
-    slots::copy_unused(
-        planner,
-        &problem.slots,
-        sequences,
-        problem.channels * problem.state_len,
-    )
+    slots::copy_unused(planner, &problem.slots, sequences, problem.channels * problem.state_len)
 }

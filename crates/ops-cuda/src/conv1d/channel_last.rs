@@ -89,12 +89,7 @@ fn plan(problem: &Conv1dProblem, planner: &mut Planner<'_>) -> Result<(), Device
     let blocks = channel_blocks * tokens.div_ceil(segment).max(1).div_ceil(WARPS);
     let grid = [blocks as u32, sequences.min(65535) as u32, 1];
     planner.launch(kernel, rows_of_warps(grid, WARPS), args);
-    slots::copy_unused(
-        planner,
-        &problem.slots,
-        sequences,
-        problem.channels * problem.state_len,
-    )
+    slots::copy_unused(planner, &problem.slots, sequences, problem.channels * problem.state_len)
 }
 
 /// A launch with blocks of `warps` warps, numbered by `threadIdx.y`.

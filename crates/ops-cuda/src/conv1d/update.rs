@@ -121,10 +121,5 @@ fn plan(problem: &Conv1dProblem, planner: &mut Planner<'_>) -> Result<(), Device
     let grid = [blocks, sequences.div_ceil(tile.sequences) as u32, 1];
     let launch = planner.overlapping(rows_of_warps(grid, tile.warps));
     planner.launch(kernel, launch, args);
-    slots::copy_unused(
-        planner,
-        &problem.slots,
-        sequences,
-        problem.channels * problem.state_len,
-    )
+    slots::copy_unused(planner, &problem.slots, sequences, problem.channels * problem.state_len)
 }

@@ -81,12 +81,7 @@ fn plan(problem: &SelectiveScanProblem, planner: &mut Planner<'_>) -> Result<(),
     let grid = [blocks as u32, sequences.div_ceil(each).min(MAX_GRID_YZ) as u32, 1];
     let launch = planner.overlapping(Launch::new(grid, THREADS as u32, 0));
     planner.launch(kernel, launch, SelectiveScanStep { given: operands.arguments() });
-    slots::copy_unused(
-        planner,
-        &problem.slots,
-        sequences,
-        problem.channels * problem.state_dim,
-    )
+    slots::copy_unused(planner, &problem.slots, sequences, problem.channels * problem.state_dim)
 }
 
 #[cfg(test)]

@@ -121,12 +121,7 @@ fn plan(problem: &SelectiveScanProblem, planner: &mut Planner<'_>) -> Result<(),
     let grid = [blocks as u32, sequences as u32, 1];
     let launch = planner.overlapping(Launch::new(grid, threads, tile.shared_bytes() as u32));
     planner.launch(kernel, launch, SelectiveScanTiles { given: operands.arguments() });
-    slots::copy_unused(
-        planner,
-        &problem.slots,
-        sequences,
-        problem.channels * problem.state_dim,
-    )
+    slots::copy_unused(planner, &problem.slots, sequences, problem.channels * problem.state_dim)
 }
 
 #[cfg(test)]

@@ -266,12 +266,7 @@ fn plan(problem: &SsdProblem, planner: &mut Planner<'_>) -> Result<(), DeviceErr
     let grid = [head_blocks, segments as u32, sequences as u32];
     let launch = Launch { overlaps: segments > 1, ..Launch::new(grid, threads, shared) };
     planner.launch(kernel, launch, args);
-    slots::copy_unused(
-        planner,
-        &problem.slots,
-        sequences,
-        problem.heads * problem.state_len(),
-    )
+    slots::copy_unused(planner, &problem.slots, sequences, problem.heads * problem.state_len())
 }
 
 #[cfg(test)]

@@ -161,12 +161,7 @@ fn plan(problem: &SsdProblem, planner: &mut Planner<'_>) -> Result<(), DeviceErr
     let grid = [blocks as u32, operands.heads as u32, sequences.min(MAX_GRID_YZ) as u32];
     let launch = planner.overlapping(Launch::new(grid, 32 * WARPS as u32, 0));
     planner.launch(kernel, launch, args);
-    slots::copy_unused(
-        planner,
-        &problem.slots,
-        sequences,
-        problem.heads * problem.state_len(),
-    )
+    slots::copy_unused(planner, &problem.slots, sequences, problem.heads * problem.state_len())
 }
 
 #[cfg(test)]

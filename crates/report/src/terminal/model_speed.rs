@@ -1,6 +1,8 @@
 use super::Style;
 use super::layout::{Column, paragraph, plain, render, table};
-use crate::sections::model_speed::{HEADS, cells, comparisons, limits, peer_comparison, ran, subject};
+use crate::sections::model_speed::{
+    HEADS, cells, comparisons, limits, peer_comparison, ran, subject,
+};
 use facts::{ModelSpeedReport, Status};
 
 /// The model that was timed, its checks, then each test with its share of the limit by memory bandwidth.

@@ -10,9 +10,9 @@ use facts::{ParityRow, Status};
 /// Heads of the columns; a legend has the names, which do not fit.
 const HEADS: [&str; 12] = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"];
 
-</// The table of one op; empty if no installed package ran.
+/// The table of one op; empty if no installed package ran.
 pub(super) fn side_by_side(rows: &[&ParityRow], style: Style) -> String {
-|    let peers = installed(rows.iter().copied());
+    let peers = installed(rows.iter().copied());
     if peers.is_empty() || peers.len() > HEADS.len() {
         return String::new();
     }

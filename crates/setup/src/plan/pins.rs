@@ -46,7 +46,6 @@ pub(super) fn asked<'a>(
 }
 
 fn of_pick<'a>(
-    
     context: &'a SelectionContext,
     pick: &'a SelectedRelease,
 ) -> impl Iterator<Item = PinnedRequirement<'a>> {

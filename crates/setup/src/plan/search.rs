@@ -168,7 +168,6 @@ fn complete<'p>(
 }
 
 fn options<'p>(
-    
     context: &SelectionContext<'_, 'p>,
     item: usize,
 ) -> Result<Vec<SelectedRelease<'p>>, Reason> {

@@ -131,7 +131,12 @@ fn refused(hello: &Hello, known: &FleetState) -> Option<String> {
 }
 
 /// Receives the run folder, which gets its name once it is complete.
-fn arrives(rank: u32, link: &Link, challenge: &[u8], known: &FleetState) -> Result<CheckResult, String> {
+fn arrives(
+    rank: u32,
+    link: &Link,
+    challenge: &[u8],
+    known: &FleetState,
+) -> Result<CheckResult, String> {
     let place = known.out.join(format!(".rank-{rank}"));
     let mut arriving = IncomingFolder::into(place.clone());
     loop {
