@@ -104,8 +104,8 @@ impl Source {
     }
 
     /// Queries NVML through a program that calls [`nvml::write_record`], or with the additional argument `--moment`
-    /// [`nvml::write_moment`]: a call that hangs or crashes then affects only that program. Without it NVML is called in
-    /// this process, without a time limit.
+    /// [`nvml::write_moment`]: a call that hangs or crashes then affects only that program. Without it NVML is called
+    /// in this process, without a time limit.
     #[must_use]
     pub fn with_nvml_helper(mut self, program: PathBuf, arguments: &[&str]) -> Self {
         let arguments = arguments.iter().map(|word| (*word).to_string()).collect();

@@ -34,8 +34,8 @@ pub(super) fn run(arguments: &Quantize, output: &Output) -> anyhow::Result<Outco
         }
         let [before, after] = quantized.bytes.map(byte_count);
         let tensors = count(quantized.tensors.len(), "tensor");
-        let told = arguments.to.prose();
-        let _ = writeln!(out, "{tensors} in {told} in {folder}: {before} became {after}");
+        let format = arguments.to.prose();
+        let _ = writeln!(out, "{tensors} in {format} in {folder}: {before} became {after}");
         out
     })?;
     Ok(Outcome::Good)
