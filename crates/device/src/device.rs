@@ -16,7 +16,7 @@ pub struct Unavailable {
     pub reason: String,
 }
 
-/// Who owns the CUDA context of a device.
+/// The owner of a device's CUDA context.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeviceOwnership {
     /// This program: driver resources are released with the device.

@@ -24,7 +24,7 @@ const RUN: usize = 4 * HUGE_PAGE;
 const THREADS: usize = 8;
 
 /// Values in host memory aligned to a cache line, so that vectors do not cross lines: non-temporal stores require alignment,
-/// and a load across two lines costs two accesses. Large buffers request huge pages, which save most page table walks of
+/// and a load across two lines costs two accesses. Large buffers request huge pages, which save most page table look-ups of
 /// kernels that read them once.
 ///
 /// Cloning is copy-on-write: a clone shares the memory until one of the two is written. A buffer may also borrow memory of

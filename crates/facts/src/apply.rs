@@ -10,7 +10,7 @@ pub struct ApplyReport {
     pub venv: String,
     /// SHA-256 of the plan's file, in lower-case hexadecimal.
     pub plan_sha256: String,
-    /// What it did to the environment.
+    /// The effect on the environment.
     pub outcome: ApplyOutcome,
     /// Whether it resumed an interrupted apply.
     pub resumed: bool,
@@ -26,7 +26,7 @@ pub struct ApplyReport {
     pub kept_old: Option<String>,
 }
 
-/// What an apply did to the environment.
+/// The effect of an apply on the environment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ApplyOutcome {

@@ -108,7 +108,7 @@ fn injected_gpu_faults_are_named() {
         (
             "gpu-slower",
             // words: allow(behind)
-            "GPU 0 (stand-in) is slower than its siblings: its memory copy is 100.0 % behind",
+            "GPU 0 (stand-in) is slower than its siblings: its memory copy is 100.0 % lower",
         ),
         ("gpu-memory-test", "memory of GPU 0 (stand-in) does not hold what is written: 3 words"),
         ("gpu-kernels-fail", "checks fail on GPU 0 (stand-in)"),

@@ -24,7 +24,7 @@ pub struct KernelPackage {
     /// Whether layers run at full speed without it.
     #[serde(default)]
     pub optional: bool,
-    /// What runs without it, as a sentence.
+    /// The fallback that runs without it, as a sentence.
     pub otherwise: String,
     /// Source of the row.
     pub source: Citation,

@@ -109,8 +109,8 @@ fn ties_select_the_lower_blocks() {
     }
 }
 
-/// Numbers of tokens that the last query reads, counted by hand for the paper's sizes. Of 2048 tokens it reads
-/// (2048 - 32) / 16 + 1 compressed tokens, sixteen selected blocks of 64, and a window of 512.
+/// Numbers of tokens that the last query reads, counted by hand for the paper's sizes. With
+/// 2048 tokens it reads (2048 - 32) / 16 + 1 compressed tokens, sixteen selected blocks of 64, and a window of 512.
 #[test]
 fn read_counts_match_the_paper() {
     for (tokens, want) in [

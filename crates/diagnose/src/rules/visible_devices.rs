@@ -67,13 +67,13 @@ fn check(context: &Context) -> Vec<Finding> {
         (0, _) => (
             Severity::Error,
             format!(
-                "CUDA_VISIBLE_DEVICES begins with {wrong}, which is not here: no GPU is visible"
+                "CUDA_VISIBLE_DEVICES begins with {wrong}, which does not exist: no GPU is visible"
             ),
         ),
         _ => (
             Severity::Warning,
             format!(
-                "CUDA_VISIBLE_DEVICES names {wrong}, which is not here: CUDA sees {place} of {} GPUs",
+                "CUDA_VISIBLE_DEVICES names {wrong}, which does not exist: CUDA sees {place} of {} GPUs",
                 gpus.len()
             ),
         ),
@@ -201,17 +201,17 @@ mod tests {
                 mig(Some(false), 0, "MIG-377e0049"),
                 vec![],
             )
-            .finds(Error, Certain, &["begins with MIG-377e0049, which is not here"]),
+            .finds(Error, Certain, &["begins with MIG-377e0049, which does not exist"]),
             Case::new("a partition, and none was made", mig(Some(true), 0, "MIG-377e0049"), vec![])
-                .finds(Error, Certain, &["begins with MIG-377e0049, which is not here"]),
+                .finds(Error, Certain, &["begins with MIG-377e0049, which does not exist"]),
             Case::new("a partition of another GPU", mig(Some(true), 2, "MIG-GPU-ffff/1/0"), vec![])
-                .finds(Error, Certain, &["begins with MIG-GPU-ffff/1/0, which is not here"]),
+                .finds(Error, Certain, &["begins with MIG-GPU-ffff/1/0, which does not exist"]),
             Case::new("one of its partitions", listed("MIG-cba663e8-9bed"), vec![]),
             Case::new("no partition of this machine", listed("MIG-377e0049"), vec![]).finds(
                 Error,
                 Certain,
                 &[
-                    "begins with MIG-377e0049, which is not here",
+                    "begins with MIG-377e0049, which does not exist",
                     "MIG-c6d4f1ef-42e4, MIG-cba663e8-9bed [nvidia-smi -L]",
                     "export CUDA_VISIBLE_DEVICES=MIG-c6d4f1ef-42e4",
                 ],
