@@ -1,4 +1,4 @@
-//! Prints a report made of invented data, to be looked at: `cargo run -p report --example sample > sample.html`.
+//! Prints a report of invented data: `cargo run -p report --example sample > sample.html`.
 //! With `md`, `doctor`, `parity`, `bench` or `summary` as its argument it prints that instead; `incomplete` and
 //! `doctor-only` print the page of such a run.
 
@@ -32,7 +32,7 @@ fn main() {
     print!("{text}");
 }
 
-/// Numbers that look alike on every run and come from nothing.
+/// Pseudo-random numbers that are the same on every run.
 fn invented(seed: u64, low: f64, high: f64) -> f64 {
     let mixed = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 11;
     low * (high / low).powf(mixed as f64 / (1u64 << 53) as f64)

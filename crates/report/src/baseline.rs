@@ -1,4 +1,4 @@
-//! Figures of other people's reports, kept to be compared with: `baselines.csv`, each row with its source.
+//! Figures from published reports, to compare a run with: `baselines.csv`, each row with its source.
 
 use crate::plot::Band;
 use facts::{BaselineReport, BaselineRow, BenchReport, BenchRow, ReportedFigure};
@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 
 const TABLE: &str = include_str!("baseline/baselines.csv");
 
-/// The unit of rates; other units are how many times as fast as something.
+/// The unit of rates; any other unit is a speed-up over the kernel that it names.
 pub(crate) const RATE: &str = "TFLOP/s";
 
-/// The peer that speeds are held against.
+/// The peer that speed-ups are relative to.
 pub(crate) const BASIS: &str = "torch.sdpa.efficient";
 
 /// A line of the table.
@@ -46,13 +46,13 @@ fn figure(row: &csv::StringRecord) -> Option<Figure> {
 }
 
 impl Figure {
-    /// Whether every size that it names is the same there.
+    /// Whether every size that it names is equal in `shape`.
     fn fits(&self, op: &str, shape: &BTreeMap<String, u64>) -> bool {
         self.op == op && self.shape.iter().all(|(name, size)| shape.get(name) == Some(size))
     }
 }
 
-/// The baselines of an op at these sizes as bands of a picture; none where any size that a baseline names is another one.
+/// The baselines of an op at these sizes as bands of a plot; a baseline that names a different size has no band.
 pub(crate) fn bands(op: &str, shape: &BTreeMap<String, u64>) -> Vec<Band> {
     let rates = table().into_iter().filter(|figure| figure.reported.unit == RATE);
     rates
@@ -103,8 +103,8 @@ pub fn baselines() -> BTreeMap<String, BaselineShape> {
     known
 }
 
-/// A run's rows at the shape of a baseline beside what was reported there; without such rows `here` is empty, and without
-/// such a baseline there is none.
+/// A run's rows at the shape of a baseline, compared with the reported figures. `here` is empty when the run has no such rows;
+/// `None` when no baseline has this name.
 pub fn baseline(report: &BenchReport, name: &str) -> Option<BaselineReport> {
     let figures: Vec<Figure> = table().into_iter().filter(|figure| figure.name == name).collect();
     let first = figures.first()?;

@@ -1,4 +1,4 @@
-//! What a check made of each GPU, beside the others: words that terminal and documents share.
+//! The results of a check by GPU, side by side: text that terminal and documents share.
 
 use crate::format;
 use facts::CompactSort;
@@ -10,7 +10,7 @@ pub(crate) struct Line {
     pub(crate) values: Vec<String>,
 }
 
-/// What each GPU came to: checks, times beside its siblings', and the test of its memory.
+/// The results of each GPU: checks, times relative to its siblings, and the memory test.
 pub(crate) fn lines(report: &GpusReport) -> Vec<Line> {
     let line = |name: &str, value: &dyn Fn(&GpuPart) -> String| Line {
         name: name.to_owned(),
@@ -65,7 +65,7 @@ pub(crate) fn of_siblings(ratio: f64) -> String {
     format!("{:.1} %", 100.0 * ratio)
 }
 
-/// What came of comparing the bits of each kind, a sentence each.
+/// The result of the bitwise comparison for each kind of GPU, one sentence per kind.
 pub(crate) fn votes(report: &GpusReport) -> Vec<String> {
     report.kinds.iter().map(vote).collect()
 }
@@ -104,7 +104,7 @@ pub(crate) mod records {
     use facts::{BitDifference, CeilingKind, CeilingRatio, GpuSpeed, SCHEMA};
     use std::collections::BTreeMap;
 
-    /// So many GPUs, of which GPU 1 has other bits, is slow and has a bad word.
+    /// A report of `count` GPUs, of which GPU 1 differs in its bits, is slow and has a bad memory word.
     pub(crate) fn checked(count: u32) -> GpusReport {
         let part = |index| GpuPart {
             index,

@@ -1,9 +1,8 @@
-//! Two runs beside each other, and whether the newer one may pass a gate.
+//! Comparison of two runs, and whether the newer one may pass a gate.
 //!
-//! A difference of two medians is called a change only where it is larger than the tolerance, which stands for what clocks
-//! and neighbours do between runs, and where the medians' confidence intervals are apart, which stands for what happens
-//! within a run. What cannot be told from the samples is called unclear, and so is what two runs say of each other when one
-//! of them shared its machine.
+//! A difference of two medians is called a change only if it exceeds the tolerance, which covers variation between runs
+//! (clocks, other processes), and if the confidence intervals of the medians do not overlap, which covers variation within
+//! a run. A difference that the samples do not resolve is called unclear, as is one where either run shared its machine.
 
 mod document;
 mod doubts;
@@ -26,10 +25,10 @@ pub(crate) use parity::matters;
 pub(crate) use spread::tests::row;
 pub(crate) use words::{kernel, parity_lines, summary};
 
-/// The change of a median, in percent, that is taken for one where nothing else is said.
+/// The default tolerance in percent: a smaller difference of medians is no change.
 pub const TOLERANCE_PCT: f64 = 5.0;
 
-/// What is known of a run: a whole run folder, or the tables of a `bench -o`.
+/// The records of a run: a whole run folder, or the tables of a `bench -o`.
 #[derive(Debug, Clone, Copy)]
 pub struct Recorded<'a> {
     /// How the user named it.
@@ -40,13 +39,13 @@ pub struct Recorded<'a> {
     pub doctor: Option<&'a DoctorReport>,
     /// The parity matrix.
     pub parity: Option<&'a ParityReport>,
-    /// The measurements, with their samples where they were kept.
+    /// The measurements, with their samples where they were recorded.
     pub bench: Option<&'a BenchReport>,
-    /// Files that are not what they were when the run ended.
+    /// Files that were edited after the run ended.
     pub edited: &'a [String],
 }
 
-/// Holds a run against a base.
+/// Compares a run with a base.
 pub fn compare(base: &Recorded<'_>, run: &Recorded<'_>, tolerance_pct: f64) -> Comparison {
     let (parity, parity_same, parity_passed) = parity::changes(base.parity, run.parity);
     let doubts = Doubts::of(base, run);

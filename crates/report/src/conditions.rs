@@ -1,26 +1,26 @@
-//! What the conditions of a run allow to be said of its times. The limits stand here, and every sentence names the figure.
+//! Disturbances of a run by other work on the machine. The limits are defined here, and every sentence names the figure.
 
 use crate::format;
 use facts::{
     BackendKind, BenchReport, BenchRow, CeilingDrift, CeilingKind, Conditions, RooflineBound,
 };
 
-/// A ceiling that moved by more than this share of itself while kernels were timed was not that of a quiet machine.
+/// Percent by which a ceiling may move while kernels are timed; above it the machine was not quiet.
 pub(crate) const MOVED_PCT: f64 = 10.0;
-/// Other processes may keep so much of the usable cores busy.
+/// Percent of the usable cores that other processes may keep busy.
 const OTHERS_PCT: f64 = 10.0;
-/// The hypervisor may give so much of the cores' time to other machines.
+/// Percent of the cores' time that the hypervisor may give to other machines (steal time).
 const STOLEN_PCT: f64 = 2.0;
-/// What holds a GPU's clocks down where something is wrong with its cooling or its power. A cap on the power alone is how a
-/// GPU at work runs.
+/// NVML throttle reasons that point to a fault of cooling or power. The software power cap is not among them: it is normal under
+/// load.
 const ALARMS: [&str; 4] =
     ["SW_THERMAL_SLOWDOWN", "HW_THERMAL_SLOWDOWN", "HW_SLOWDOWN", "HW_POWER_BRAKE_SLOWDOWN"];
 
-/// Why the times of a backend may be another machine's fault, one sentence each; nothing where it was quiet.
+/// The disturbances of a backend's times, one sentence each; empty where the machine was quiet.
 pub(crate) fn disturbances(conditions: &Conditions) -> Vec<String> {
     let mut found = Vec::new();
     let meanwhile = &conditions.meanwhile;
-    // What others do on the cores is no matter of a GPU's kernels.
+    // Other work on the cores does not disturb a GPU's kernels.
     if conditions.backend == BackendKind::Cpu {
         let cores = f64::from(meanwhile.cores);
         if let Some(others) = &meanwhile.others_cores
@@ -78,7 +78,7 @@ fn moved(twice: &CeilingDrift) -> Option<String> {
     })
 }
 
-/// Whether the ceiling that a row is a share of moved while kernels were timed, so that the share proves nothing.
+/// Whether the ceiling of a row's share moved while kernels were timed, so that the share proves nothing.
 pub(crate) fn ceiling_moved(bench: &BenchReport, row: &BenchRow) -> bool {
     let Some(conditions) = of(Some(bench), row.backend) else { return false };
     let moved = |twice: &&CeilingDrift| twice.moved_pct() > MOVED_PCT;
@@ -108,7 +108,7 @@ pub(crate) fn all(bench: &BenchReport) -> Vec<String> {
     bench.conditions.iter().flat_map(of_backend).collect()
 }
 
-/// What was read before and after, as names and values for a table.
+/// The readings before and after, as table rows: name, both values, source.
 pub(crate) fn rows(conditions: &Conditions) -> Vec<[String; 4]> {
     let mut rows = Vec::new();
     let absent = || format::ABSENT.to_owned();
@@ -191,7 +191,7 @@ pub(crate) mod tests {
     use super::*;
     use facts::{CeilingKind, ConcurrentLoad, Fact, GpuMoment, Moment};
 
-    /// A backend that was timed while others kept so many of two cores busy, with a copy ceiling before and after.
+    /// A backend that was timed while other processes kept `others` of two cores busy, with a copy ceiling before and after.
     pub(crate) fn conditions(
         backend: BackendKind,
         others: f64,
@@ -225,7 +225,7 @@ pub(crate) mod tests {
                 "the ceiling of the memory copy moved by 18.4 %: 53.40 GB/s before and 43.60 GB/s after the kernels",
             ],
         );
-        // The cores are not what a GPU's kernels run on.
+        // A GPU's kernels do not run on the cores.
         check(conditions(Cuda, 1.9, [4273.0, 4270.0]), &[]);
         let mut stolen = conditions(Cpu, 0.0, [1.0, 1.0]);
         stolen.meanwhile.stolen_pct = Some(Fact::new(7.4, "/proc/stat"));

@@ -1,4 +1,4 @@
-//! Parity rows counted, and shown as what they prove.
+//! Counts of parity rows by the outcome that they prove.
 
 use crate::document::{Prose, Tone};
 use crate::format;
@@ -6,7 +6,7 @@ use crate::verdict::evidence_gap;
 use facts::CompactSort;
 use facts::{BackendKind, ParityRow, Status};
 
-/// How many rows stand at each status. A row that says PASS without evidence is `unproven`, never a pass.
+/// The number of rows of each status. A row that claims PASS without evidence is `unproven`, never a pass.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     pub(crate) pass: usize,
@@ -45,13 +45,13 @@ impl Counts {
         self.pass + self.bad() + self.skip + self.not_applicable + self.not_run
     }
 
-    /// Rows that must not be taken for a pass and need a look.
+    /// Rows that fail, fell back or are unproven.
     pub(crate) fn bad(self) -> usize {
-        // What ran instead of the kernel asked for proves nothing of it.
+        // A fallback proves nothing about the requested kernel.
         self.fail + self.fallback + self.unproven
     }
 
-    /// `400 passed, 2 failed, 6 were skipped and 4 do not apply here`; these four are always told apart.
+    /// `400 passed, 2 failed, 6 were skipped and 4 do not apply here`; always as four counts.
     pub(crate) fn sentence(self) -> String {
         let verb = |number: usize, one: &str, many: &str| {
             format!("{number} {}", if number == 1 { one } else { many })
@@ -169,7 +169,7 @@ pub(crate) fn ops(rows: &[ParityRow]) -> Vec<&str> {
     ops
 }
 
-/// The status to show: a PASS without evidence is shown as such.
+/// The status to show: a PASS without evidence is UNPROVEN.
 pub(crate) fn status(row: &ParityRow) -> (Tone, &'static str) {
     match row.status {
         Status::Pass if evidence_gap(row).is_some() => (Tone::Bad, "UNPROVEN"),
@@ -193,7 +193,7 @@ pub(crate) fn reason(row: &ParityRow) -> String {
     }
 }
 
-/// Rows that are not passes: failures first, then skips, then what does not apply; within each in the order of the run.
+/// Rows that are not passes: failures, then skips, then rows that do not apply; within each in the order of the run.
 pub(crate) fn not_passed(rows: &[ParityRow]) -> Vec<&ParityRow> {
     let rank = |row: &ParityRow| match status(row).1 {
         "FAIL" => 0,
@@ -208,7 +208,7 @@ pub(crate) fn not_passed(rows: &[ParityRow]) -> Vec<&ParityRow> {
     found
 }
 
-/// Rows that are no passes for one reason.
+/// Rows that are not passes for the same reason.
 pub(crate) struct LeftOut<'a> {
     pub(crate) reason: String,
     /// Never empty.
@@ -250,8 +250,7 @@ pub(crate) fn by_reason<'a>(rows: impl IntoIterator<Item = &'a ParityRow>) -> Ve
 /// A status whose count has a column: its head, its count, its tone.
 pub(crate) type CountColumn = (&'static str, fn(Counts) -> usize, Tone);
 
-/// Columns of counts. Those for fallbacks, passes without evidence and checks without time are there only where some row
-/// needs them.
+/// Columns of counts. Those for fallbacks, unproven passes and checks without time exist only if some row needs them.
 pub(crate) fn count_columns(all: Counts) -> Vec<CountColumn> {
     let columns: [CountColumn; 7] = [
         ("PASS", |counts| counts.pass, Tone::Good),
@@ -268,7 +267,7 @@ pub(crate) fn count_columns(all: Counts) -> Vec<CountColumn> {
     columns.into_iter().filter(needed).collect()
 }
 
-/// A count as a cell: nought is a dash, so that the eye finds what is there.
+/// A count as a cell; zero is a dash.
 pub(crate) fn cell(number: usize, tone: Tone) -> Prose {
     match (number, tone) {
         (0, _) => Prose::from(format::ABSENT),

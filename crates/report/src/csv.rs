@@ -1,5 +1,4 @@
-//! Tables as CSV and back. A number is written with as many digits as bring the same number back; what was not measured
-//! is an empty cell, never a nought.
+//! Reads and writes tables as CSV. Numbers round-trip; a value that was not measured is an empty cell, never zero.
 
 mod bench;
 mod branches;

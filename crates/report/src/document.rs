@@ -1,20 +1,19 @@
-//! The document a section builds: headings, prose, tables, lists, figures. It says what is meant; `markdown` and `html`
-//! say how it looks.
+//! The document a section builds: headings, prose, tables, lists, figures. `markdown` and `html` render it.
 
-/// What a status, a tile or a notice means to its reader.
+/// The meaning of a status, a tile or a notice, shown as its colour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tone {
     /// Evidence that something works.
     Good,
     /// Something fails.
     Bad,
-    /// Something deserves a look.
+    /// A warning.
     Warn,
-    /// Neither good nor bad.
+    /// Neutral.
     Plain,
 }
 
-/// Where a link goes.
+/// The target of a link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Target {
     /// A file of the run folder, relative to it.
@@ -30,15 +29,15 @@ pub(crate) enum Target {
 pub(crate) enum Inline {
     /// Words.
     Text(String),
-    /// Words that carry the sentence.
+    /// Emphasised words.
     Strong(String),
     /// Something a machine wrote or reads: a path, a name, a version.
     Code(String),
-    /// Words that lead somewhere.
+    /// Words with a link.
     Link(String, Target),
     /// A status word.
     Chip(Tone, String),
-    /// Words of less weight, on a line of their own below the others of their cell.
+    /// Secondary words, on a separate line at the end of their cell.
     Note(String),
 }
 
@@ -58,7 +57,7 @@ impl Prose {
         self
     }
 
-    /// Adds words that carry the sentence.
+    /// Adds emphasised words.
     pub(crate) fn strong(mut self, words: impl Into<String>) -> Self {
         self.0.push(Inline::Strong(words.into()));
         self
@@ -76,7 +75,7 @@ impl Prose {
         self
     }
 
-    /// Adds words of less weight below.
+    /// Adds secondary words on a separate line.
     pub(crate) fn note(mut self, words: impl Into<String>) -> Self {
         self.0.push(Inline::Note(words.into()));
         self
@@ -124,7 +123,7 @@ impl<T: Into<String>> From<T> for Prose {
     }
 }
 
-/// How a table column is set.
+/// The alignment of a table column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Align {
     /// Words.
@@ -136,7 +135,7 @@ pub(crate) enum Align {
 /// A table. Its caption names the file the numbers came from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Table {
-    /// What it shows and from which file.
+    /// The title and the source file.
     pub(crate) caption: Prose,
     /// Heads of the columns.
     pub(crate) columns: Vec<(String, Align)>,
@@ -147,7 +146,7 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// An empty table; a column whose head starts with `>` is set to the right.
+    /// An empty table; a column whose head starts with `>` is right-aligned.
     pub(crate) fn new(caption: impl Into<Prose>, columns: &[impl AsRef<str>]) -> Self {
         let columns = columns
             .iter()
@@ -171,20 +170,20 @@ impl Table {
 pub(crate) struct Tile {
     /// The number.
     pub(crate) value: String,
-    /// What it counts.
+    /// The quantity that it counts.
     pub(crate) label: String,
-    /// Where it came from.
+    /// The source of the number.
     pub(crate) source: Prose,
-    /// What it means.
+    /// The meaning of the number.
     pub(crate) tone: Tone,
 }
 
-/// A picture drawn by us.
+/// A picture.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Figure {
     /// Anchor.
     pub(crate) id: String,
-    /// What it shows and from which file.
+    /// The title and the source file.
     pub(crate) caption: Prose,
     /// An `<svg>` element, already escaped.
     pub(crate) svg: String,
@@ -201,7 +200,7 @@ pub(crate) enum Block {
     Notice(Tone, Prose),
     /// An unordered list.
     List(Vec<Prose>),
-    /// Lines to be copied or read as they stand.
+    /// Lines to copy verbatim.
     Code(Vec<String>),
     /// A table.
     Table(Table),
@@ -209,13 +208,13 @@ pub(crate) enum Block {
     Tiles(Vec<Tile>),
     /// Pictures that belong side by side.
     Figures(Vec<Figure>),
-    /// Something long that opens when asked.
+    /// A collapsed part.
     Details { summary: Prose, blocks: Vec<Block> },
-    /// One finding or another unit with an edge of its own.
+    /// One finding or another framed unit.
     Card { tone: Tone, id: String, title: Prose, blocks: Vec<Block> },
 }
 
-/// A section: an anchor, a title and what stands in it.
+/// A section: an anchor, a title and its parts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Section {
     /// Anchor.
@@ -233,15 +232,15 @@ pub(crate) struct Document {
     pub(crate) title: String,
     /// Machine and time, under the title.
     pub(crate) subtitle: Prose,
-    /// What came of it, under both.
+    /// The verdict, under both.
     pub(crate) verdict: Option<(Tone, Prose)>,
-    /// What must be known before anything is read, such as that the run is incomplete.
+    /// A notice above all sections, such as that the run is incomplete.
     pub(crate) banner: Option<(Tone, Prose)>,
     /// Sections in order.
     pub(crate) sections: Vec<Section>,
 }
 
-/// An anchor from words: lower case letters, digits and single hyphens.
+/// An anchor from words: lower-case alphanumerics and single hyphens.
 pub(crate) fn slug(words: &str) -> String {
     let mut out = String::new();
     for letter in words.chars() {

@@ -20,7 +20,7 @@ pub(crate) fn html(text: &str) -> String {
 
 /// Words in a Markdown line. Line ends become spaces: a table cell or a heading is one line.
 ///
-/// An underscore between two letters or digits is left alone, because GitHub's Markdown does not read it as emphasis and
+/// An underscore between two alphanumerics is not escaped, because GitHub's Markdown does not read it as emphasis and
 /// `avx512_bf16` should stay readable in the source.
 pub(crate) fn markdown(text: &str) -> String {
     let letters: Vec<char> = text.chars().collect();
@@ -84,7 +84,7 @@ pub(crate) fn href(path: &str) -> String {
     out
 }
 
-/// An address that may stand in a link: http or https, without anything that could end the link early.
+/// An address that is safe in a link: http or https, without characters that could end the link early.
 pub(crate) fn web(address: &str) -> Option<&str> {
     let safe = address.starts_with("https://") || address.starts_with("http://");
     let clean = !address.chars().any(|letter| {

@@ -1,4 +1,4 @@
-//! The checks of a fleet's ranks as a document of its own.
+//! The checks of a fleet's ranks as a separate document.
 
 use crate::document::{Block, Document, Prose, Section, Table, Tone};
 use crate::format;
@@ -10,7 +10,7 @@ use facts::{
 };
 use std::collections::BTreeMap;
 
-/// The ranks of a fleet beside each other; its content is a [`FleetReport`] as JSON.
+/// The comparison of a fleet's ranks; its content is a [`FleetReport`] as JSON.
 pub const FLEET_FILE: &str = "fleet.json";
 
 /// Rows of a table that are shown; the file has all.

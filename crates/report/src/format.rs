@@ -1,4 +1,4 @@
-//! Numbers for people. Every function is total: NaN and infinities are printed as such.
+//! Formats numbers. Every function is total: NaN and infinities are printed as such.
 
 pub(crate) use facts::byte_count as bytes;
 
@@ -75,7 +75,7 @@ pub(crate) fn error(value: f64) -> String {
     }
 }
 
-/// An error that may not exist: an absent one is a dash, never a nought.
+/// An error, or a dash if none was computed.
 pub(crate) fn error_or_dash(value: Option<f64>) -> String {
     value.map_or_else(|| ABSENT.to_owned(), error)
 }
@@ -90,7 +90,7 @@ pub(crate) fn signed_percent(value: f64) -> String {
     format!("{value:+.1} %")
 }
 
-/// What stands for a value that is not there.
+/// The mark of an absent value.
 pub(crate) const ABSENT: &str = "–";
 
 /// A count with its noun: `1 row`, `2 rows`.
@@ -108,7 +108,7 @@ pub(crate) fn plural(number: usize, noun: &str) -> String {
     }
 }
 
-/// An RFC 3339 time in UTC without its letters: `2025-11-03 09:12:44 UTC`. Anything else is left as it stands.
+/// An RFC 3339 time in UTC as `2025-11-03 09:12:44 UTC`. Any other text is returned unchanged.
 pub(crate) fn time(rfc3339: &str) -> String {
     let parts = rfc3339.strip_suffix('Z').and_then(|rest| rest.split_once('T'));
     match parts {

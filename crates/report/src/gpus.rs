@@ -3,7 +3,7 @@
 use crate::format;
 use facts::{EccCounts, Fact, Gpu, GpuHealth, GpuVendor, Machine, NvLink, PciePath};
 
-/// What is said of an idle GPU whose PCIe link rests.
+/// The note on an idle GPU whose PCIe link is at a lower generation.
 pub(crate) const RESTING: &str =
     "An idle GPU lowers the generation of its PCIe link to save power; the number of lanes stays.";
 /// The words of the matrix of paths.
@@ -12,15 +12,15 @@ pub(crate) const LEGEND: &str = "NV#: so many NVLinks. PIX: at most one PCIe bri
 
 /// A fact of all GPUs.
 pub(crate) struct Row {
-    /// What it is, with its unit.
+    /// The name of the fact, with its unit.
     pub(crate) name: &'static str,
     /// A value for each GPU in order.
     pub(crate) values: Vec<String>,
-    /// Where the first of them was read.
+    /// The source of the first value.
     pub(crate) source: String,
 }
 
-/// The NVIDIA GPUs of whose hardware something is known.
+/// The NVIDIA GPUs with at least one known hardware fact.
 pub(crate) fn known(machine: &Machine) -> Vec<&Gpu> {
     let nvidia = machine.gpus.iter().filter(|gpu| gpu.vendor == GpuVendor::Nvidia);
     let gpus: Vec<&Gpu> = nvidia.collect();
@@ -60,7 +60,7 @@ fn watts(health: &GpuHealth) -> Value {
     })
 }
 
-/// Every fact that at least one GPU tells.
+/// Every fact that at least one GPU reports.
 pub(crate) fn rows(gpus: &[&Gpu]) -> Vec<Row> {
     type Ask = fn(&Gpu) -> Value;
     let asked: [(&'static str, Ask); 19] = [
@@ -118,13 +118,13 @@ pub(crate) fn rows(gpus: &[&Gpu]) -> Vec<Row> {
     asked.iter().filter_map(row).collect()
 }
 
-/// Whether one of them has a PCIe link that rests.
+/// Whether any GPU has a PCIe link below its largest generation.
 pub(crate) fn resting(gpus: &[&Gpu]) -> bool {
     let links = gpus.iter().filter_map(|gpu| gpu.health.pcie.as_ref());
     links.into_iter().any(|link| link.value.generation_most > Some(link.value.generation))
 }
 
-/// The paths between GPUs: a line for each GPU, its own place marked with `X`; `None` where there is one alone.
+/// The paths between GPUs: a line for each GPU, its own place marked with `X`; `None` for a single GPU.
 pub(crate) fn paths(machine: &Machine, gpus: &[&Gpu]) -> Option<Vec<Vec<String>>> {
     let paths = &machine.interconnect.paths.as_ref()?.value;
     let word = |one: u32, other: u32| {
@@ -142,7 +142,7 @@ pub(crate) fn paths(machine: &Machine, gpus: &[&Gpu]) -> Option<Vec<Vec<String>>
     (gpus.len() > 1).then(|| gpus.iter().map(line).collect())
 }
 
-/// What the machine has to reach other machines and the kernel's log has to say, a sentence each.
+/// One sentence each about the GPUDirect modules and about Xid errors in the kernel's log.
 pub(crate) fn sentences(machine: &Machine) -> Vec<String> {
     let mut out = Vec::new();
     if let Some(modules) = &machine.interconnect.direct_modules {

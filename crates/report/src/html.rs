@@ -4,7 +4,7 @@ use crate::document::{Align, Block, Document, Figure, Inline, Prose, Table, Targ
 use crate::escape;
 
 const STYLE: &str = include_str!("html/page.css");
-/// Letters of code above which a table may break it.
+/// Characters of code above which a table may break it.
 const LONG_CODE: usize = 44;
 const MARK: &str = include_str!("html/mark.svg");
 
@@ -15,7 +15,7 @@ pub(crate) fn render(document: &Document) -> String {
     out.push_str("<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n");
     out.push_str("<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n");
     out.push_str("<meta name=\"color-scheme\" content=\"light dark\">\n");
-    // The page says itself that it asks for nothing: a browser refuses any request that slipped in.
+    // The content security policy makes a browser refuse every request.
     out.push_str(
         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; img-src data:\">\n",
     );
@@ -116,7 +116,7 @@ fn block(out: &mut String, part: &Block) {
     }
 }
 
-/// A table in a box that scrolls by itself, so that the page never does sideways; the box takes the keyboard's focus.
+/// A table in a box with its own horizontal scrolling, so that the page has none; the box is focusable by keyboard.
 fn table(out: &mut String, table: &Table) {
     let label = escape::html(&table.caption.plain());
     out.push_str(&format!(
@@ -149,7 +149,7 @@ fn align_class(align: Align) -> &'static str {
     }
 }
 
-/// Words get room in proportion to their length, so that a narrow screen scrolls instead of breaking every word.
+/// The class of a cell. Longer text gets a wider column, so that a narrow screen scrolls instead of breaking every word.
 fn cell_class(align: Align, cell: &Prose) -> &'static str {
     match (align, cell.plain().chars().count()) {
         // A number is not broken at its hyphen: 2.4e-3.

@@ -1,4 +1,4 @@
-//! Kernels of installed packages, each with what its rows prove of it.
+//! Kernels of installed packages, each with the result that its rows prove.
 
 use crate::counts::{Counts, by_reason, status};
 use crate::document::Tone;
@@ -6,12 +6,12 @@ use crate::format;
 use facts::CompactSort;
 use facts::ParityRow;
 
-/// A kernel of an installed package that was asked for in a run.
+/// A kernel of an installed package that a run requested.
 #[derive(Debug, Clone)]
 pub(crate) struct Installed<'a> {
     /// `torch.sdpa.flash`.
     pub(crate) name: &'a str,
-    /// The package with its version, as far as some call reached it; else the kernel's name.
+    /// The package with its version if a call reached it; otherwise the kernel's name.
     pub(crate) package: &'a str,
     pub(crate) op: &'a str,
     pub(crate) counts: Counts,
@@ -65,25 +65,25 @@ pub(crate) fn sentence(kernels: &[Installed<'_>]) -> String {
 }
 
 impl Installed<'_> {
-    /// Whether every call that it took was right, by kernels of its own, and there was such a call.
+    /// Whether every call that it accepted passed on the package's kernels, and there was such a call.
     pub(crate) fn is_ready(&self) -> bool {
         self.counts.pass > 0 && self.counts.bad() == 0 && self.counts.skip == 0
     }
 
-    /// What its rows come to, in the words of the rows: the worst of them, a pass before what does not apply.
+    /// The worst status of its rows; PASS ranks above rows that do not apply.
     pub(crate) fn result(&self) -> (Tone, &'static str) {
         let worst = |word: &&str| self.rows.iter().find(|row| status(row).1 == *word);
         let words = ["FAIL", "UNPROVEN", "FALLBACK", "SKIP", "PASS", "NOT RUN", "N/A"];
         words.iter().find_map(worst).map_or((Tone::Plain, "N/A"), |row| status(row))
     }
 
-    /// What a profiler saw in a call that passed: the proof that it was this kernel.
+    /// The kernels that a profiler saw in a call that passed: the proof that this kernel ran.
     pub(crate) fn seen(&self) -> Option<&str> {
         let passed = self.rows.iter().find(|row| status(row).1 == "PASS");
         passed.map(|row| row.evidence.as_str()).filter(|seen| !seen.is_empty())
     }
 
-    /// The reason of its result that holds for most of those rows, and how many rows of it have another one.
+    /// The most frequent reason among the rows with its result, and how many of those rows have a different one.
     pub(crate) fn why(&self) -> Option<(String, usize)> {
         let (_, word) = self.result();
         let rows = self.rows.iter().copied().filter(|row| status(row).1 == word);
@@ -91,7 +91,7 @@ impl Installed<'_> {
             return None;
         }
         let mut reasons = by_reason(rows);
-        // Stable: of equals the first.
+        // The sort is stable: the first of equals wins.
         reasons.compact_sort_by_key(|some| std::cmp::Reverse(some.rows.len()));
         let others = reasons.iter().skip(1).map(|some| some.rows.len()).sum();
         Some((reasons.into_iter().next()?.reason, others))

@@ -1,10 +1,10 @@
-//! The letters of shapes in words.
+//! The dimensions of shapes by name.
 
 use facts::BenchRow;
 use facts::CompactCollect;
 use std::collections::BTreeSet;
 
-/// Letters that mean the same in every op that has no row of its own for them.
+/// Dimensions that mean the same in every op that does not override them in [`OPS`].
 const COMMON: &[(&str, &str)] = &[
     ("B", "sequences"),
     ("T", "tokens of each sequence"),
@@ -56,7 +56,7 @@ const OPS: &[(&str, &[(&str, &str)])] = &[
     ("sampling", &[("R", "rows"), ("V", "vocabulary")]),
 ];
 
-/// What a letter of an op's shape counts.
+/// The meaning of a dimension of an op's shape.
 fn meaning(op: &str, letter: &str) -> Option<&'static str> {
     let of = |table: &[(&str, &'static str)]| {
         table.iter().find(|(known, _)| *known == letter).map(|(_, words)| *words)

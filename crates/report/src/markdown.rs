@@ -3,20 +3,20 @@
 use crate::document::{Align, Block, Document, Inline, Prose, Table, Target, Tone};
 use crate::escape;
 
-/// What of a document is left out where it would be too long.
+/// The parts of a document that are shown where it would be too long.
 #[derive(Debug, Clone, Copy)]
 struct Room {
-    /// Rows of a table, items of a list, lines of code.
+    /// Largest number of rows of a table, items of a list, lines of code.
     most: usize,
-    /// Whether what is folded, and each picture, is there at all.
+    /// Whether folded parts and pictures are shown.
     folded: bool,
-    /// Whether sections are there that one looks up rather than reads.
+    /// Whether reference sections are shown.
     reference: bool,
 }
 
 const ALL: Room = Room { most: usize::MAX, folded: true, reference: true };
 
-/// Sections that one looks up.
+/// Reference sections.
 const REFERENCE: [&str; 4] = ["environment", "gpus", "processes", "matrix"];
 
 /// The whole document.
@@ -24,8 +24,8 @@ pub(crate) fn render(document: &Document) -> String {
     render_in(document, ALL)
 }
 
-/// The document in so many lines: what is folded goes first, then what one looks up, then the ends of long tables and lists,
-/// each of which says how many of its rows are elsewhere.
+/// The document in at most `lines` lines. Folded parts are dropped first, then reference sections, then the ends of long tables
+/// and lists, each of which says how many of its rows are elsewhere.
 pub(crate) fn render_within(document: &Document, lines: usize) -> String {
     let brief = Room { folded: false, ..ALL };
     let cut = [usize::MAX, 60, 40, 24, 16, 10, 6, 4, 2, 1];
@@ -120,7 +120,7 @@ fn block(out: &mut String, part: &Block, room: Room) {
         }
         Block::Figures(figures) => {
             for figure in figures {
-                // GitHub shows no inline SVG: the picture is in the page beside this file.
+                // GitHub shows no inline SVG: link to the picture in `report.html`.
                 let link = format!("[report.html](report.html#{})", figure.id);
                 out.push_str(&format!("- Figure: {} Drawn in {link}.\n", prose(&figure.caption)));
             }
@@ -148,7 +148,7 @@ fn block(out: &mut String, part: &Block, room: Room) {
 /// Lines of a command that are never cut.
 const LEAST: usize = 12;
 
-/// Says how many rows are not here.
+/// Writes how many rows are left out.
 fn more(out: &mut String, all: usize, room: Room, before: &str) {
     if all > room.most {
         let left = all - room.most;
@@ -167,7 +167,7 @@ fn table(out: &mut String, table: &Table, room: Room) {
     for cells in table.rows.iter().take(room.most) {
         out.push_str(&row(cells.iter().map(prose).collect()));
     }
-    // A line behind the table would be taken for one of its rows.
+    // A line directly after the table would be parsed as one of its rows.
     if table.rows.len() > room.most {
         out.push('\n');
     }

@@ -1,4 +1,4 @@
-//! Pictures of a bench run's sweeps, each an SVG file that stands alone.
+//! Pictures of a bench run's sweeps, each a self-contained SVG file.
 //!
 //! Rows of one op belong to one picture when they differ in one dimension alone: the head dim for attention, the tokens for
 //! every other op. A series is firstlight's own kernels, whichever the selection chose at each size, or one peer.
@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 /// One picture.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Picture {
-    /// File name without its extension: what is shown, at which shape, on which device.
+    /// File name without its extension: the quantity, the shape and the device.
     pub name: String,
     /// The picture.
     pub svg: String,
@@ -26,7 +26,7 @@ impl Picture {
     /// The same as a PNG file, with the pixels that the SVG file names as its size.
     ///
     /// # Errors
-    /// One sentence: its SVG is none of ours.
+    /// One sentence: the SVG is not one that [`bench_pictures`] draws.
     pub fn png(&self) -> Result<Vec<u8>, String> {
         png::drawn(&self.svg)
     }
@@ -44,7 +44,7 @@ pub fn bench_pictures(report: &BenchReport, device: &str) -> Vec<Picture> {
     pictures.collect()
 }
 
-/// What the rows of a sweep have in common.
+/// The properties that all rows of a sweep share.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Sweep {
     op: String,
@@ -84,7 +84,7 @@ impl Sweep {
 
     fn pictures(&self, rows: &[&BenchRow], ceilings: &[Ceilings], device: &str) -> Vec<Picture> {
         let x_name = axes(&self.op)[0];
-        // Rows of another value of the second axis (MLA has Dv apart from D) are no points of this curve.
+        // Rows of another value of the second axis (MLA has Dv apart from D) are not on this curve.
         let on_curve = |row: &&&BenchRow| {
             let sizes: Vec<_> =
                 axes(&self.op).iter().filter_map(|name| row.shape.get(*name)).collect();
@@ -169,7 +169,7 @@ impl Sweep {
     }
 }
 
-/// Lower-case words that every file system takes.
+/// Lower-case words that are valid in every file system.
 fn file_name(parts: &[&str]) -> String {
     let mut name = String::new();
     for letter in parts.join("-").to_lowercase().chars() {
@@ -188,7 +188,7 @@ const STYLE: &str = include_str!("pictures/standalone.css");
 /// White around a picture, in its own units.
 const MARGIN: f64 = 12.0;
 
-/// A picture of the report as a file of its own: its name space, its colours and white paper.
+/// A picture of the report as a separate file: adds the namespace, the colours and a white background.
 fn standalone(svg: &str) -> String {
     let (head, rest) = svg.split_once('>').unwrap_or((svg, ""));
     let size = head.split("viewBox=\"0 0 ").nth(1).and_then(|rest| rest.split('"').next());
@@ -296,7 +296,7 @@ mod tests {
             ]),
             [format!("{shape}-tflops-nvidia-h200"), format!("{shape}-speedup-nvidia-h200")]
         );
-        // Without the peer that speeds are held against there is no gain to show.
+        // Without the peer that speed-ups are relative to there is no speed-up to show.
         assert_eq!(
             names(vec![attention(320, None, 1.0), attention(384, None, 1.5)]),
             [format!("{shape}-tflops-nvidia-h200")]

@@ -1,8 +1,8 @@
 //! Pictures as inline SVG.
 //!
-//! Each is drawn 440 units wide and shown at about that many pixels, so that its letters stay readable on a phone; wider
-//! screens set several side by side. Colours come from the page's style, so a picture follows light, dark and print. A mark
-//! stands only for a number in the data: what was not measured has its words and no mark.
+//! Each is 440 units wide and shown at about as many pixels, so that its text stays readable on a phone; wider screens show
+//! several side by side. Colours come from the page's style, so a picture follows light, dark and print. Every mark is a number
+//! in the data: a value that was not measured has text and no mark.
 
 mod bars;
 mod changes;

@@ -16,14 +16,13 @@ pub const BENCH_FILE: &str = "bench.csv";
 pub const MODEL_SPEED_FILE: &str = "models.json";
 /// The same as a table, as [`crate::model_speed_csv`] writes it.
 pub const MODEL_SPEED_TABLE: &str = "models.csv";
-/// Name of every timed sample in a run folder.
+/// Every timed sample in a run folder, as [`crate::samples_csv`] writes it.
 pub const SAMPLES_FILE: &str = "samples.csv";
-/// What else went on while kernels were timed, in a run folder; its content is a
-/// [`facts::ConditionsReport`] as JSON.
+/// The load of the machine while kernels were timed, in a run folder; its content is a [`facts::ConditionsReport`] as JSON.
 pub const CONDITIONS_FILE: &str = "conditions.json";
-/// The GPUs of a check beside each other, in a run folder; its content is a [`GpusReport`] as JSON.
+/// The comparison of the GPUs of a check, in a run folder; its content is a [`GpusReport`] as JSON.
 pub const GPUS_FILE: &str = "gpus.json";
-/// What was measured between those GPUs as a table, as [`crate::fabric_csv`] writes it.
+/// The measurements between those GPUs as a table, as [`crate::fabric_csv`] writes it.
 pub const FABRIC_TABLE: &str = "fabric.csv";
 /// The manifest in a run folder; its content is a [`RunManifest`] as JSON.
 pub const MANIFEST_FILE: &str = "run.json";
@@ -31,7 +30,7 @@ pub const MANIFEST_FILE: &str = "run.json";
 /// Everything a report is made from.
 #[derive(Debug, Clone, Copy)]
 pub struct Run<'a> {
-    /// What was run, from which source, and the artefacts.
+    /// The command, the source it was built from, and the artefacts.
     pub manifest: &'a RunManifest,
     /// Machine, environments and findings.
     pub doctor: &'a DoctorReport,
@@ -65,7 +64,7 @@ pub fn markdown(run: &Run<'_>) -> String {
     brief(&document(run))
 }
 
-/// Lines of `report.md` that somebody still scrolls through.
+/// Most lines of `report.md`.
 const LINES: usize = 300;
 
 fn brief(document: &Document) -> String {

@@ -30,7 +30,7 @@ pub(crate) use model::status as kernel_status;
 pub(crate) use pending::pending as pending_items;
 pub(crate) use summary::{verdict, why as verdict_reason};
 
-/// What a section makes of a run. One that has nothing to say is left out with its heading.
+/// Builds the blocks of a section from a run. A section without blocks is left out with its heading.
 pub(crate) type Build = fn(&Run<'_>) -> Vec<Block>;
 
 /// Name (also the anchor and the file's stem), title and builder.

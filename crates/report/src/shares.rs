@@ -1,21 +1,21 @@
-//! What a time is of the ceiling that limits it, in words. Nothing is more than all of a ceiling: where a run that was recorded
-//! before ceilings were raised says so, its ceiling was too low, and no figure is shown.
+//! Share of the ceiling that limits a kernel, as text. Older runs did not raise a ceiling that a kernel exceeded; a share above
+//! 100 % in such a run means that the ceiling was measured too low, and no figure is shown.
 
 use crate::conditions::ceiling_moved;
 use crate::format;
 use facts::{BenchReport, BenchRow, CeilingKind, RooflineBound};
 
-/// Percent of the ceiling; `None` where nothing can be said.
+/// Percent of the ceiling; `None` if unknown, out of range or cache-resident.
 pub(crate) fn percent(row: &BenchRow) -> Option<f64> {
     row.pct_of_ceiling.filter(|share| (0.0..=100.0).contains(share) && !row.cache_resident)
 }
 
-/// The same of a row of a run; `None` also where its ceiling moved while kernels were timed.
+/// [`percent`] of a row of a run; `None` also if its ceiling moved while kernels were timed.
 pub(crate) fn sound(bench: &BenchReport, row: &BenchRow) -> Option<f64> {
     percent(row).filter(|_| !ceiling_moved(bench, row))
 }
 
-/// The share of a row of a run in words, `in doubt` where its ceiling moved.
+/// The share of a row of a run as text, `in doubt` if its ceiling moved.
 pub(crate) fn words_in(bench: &BenchReport, row: &BenchRow) -> String {
     match percent(row).is_some() && ceiling_moved(bench, row) {
         true => "in doubt: its ceiling moved".to_owned(),

@@ -1,4 +1,4 @@
-//! The lines people compare first: interpreter, torch, its CUDA, triton and flash_attn of one environment.
+//! The versions to compare first: interpreter, torch, its CUDA, triton and flash_attn of one environment.
 
 use facts::PyEnv;
 
@@ -17,7 +17,7 @@ pub(crate) fn five_lines(env: &PyEnv) -> [(&'static str, String, String); 5] {
             };
             ((torch.version.clone(), torch.source.clone()), (cuda, torch.source.clone()))
         }
-        // The METADATA alone does not tell what torch was built for, and a label is not taken for it.
+        // METADATA does not state the CUDA version that torch was built for, and a version label is no evidence of it.
         (None, Some(dist)) => (
             (dist.version.clone(), dist.path.clone()),
             ("not known: no torch/version.py".to_owned(), dist.path.clone()),

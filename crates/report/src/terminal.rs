@@ -42,7 +42,7 @@ pub use processes::processes;
 pub use summary::{summary, verdict};
 pub use together::{fabric, sustained};
 
-/// Names with a sentence each, the sentences wrapped beside them.
+/// Names with a sentence each, the sentences wrapped in a second column.
 pub fn listing(rows: &[(&str, &str)], style: Style) -> String {
     let rows: Vec<(String, String)> =
         rows.iter().map(|(name, words)| ((*name).to_owned(), (*words).to_owned())).collect();

@@ -1,10 +1,10 @@
-//! What GPUs do together: words that terminal and documents share.
+//! Measurements on several GPUs: text that terminal and documents share.
 
 use crate::format;
 use facts::CompactSort;
 use facts::{Collective, CollectiveKind, FabricReport, GpuLoad, PeerCopy, SustainedReport};
 
-/// A matrix of copies: a line for each GPU that sends, a value for each that gets, its own place marked with `X`.
+/// A matrix of copies: a line per sending GPU, a value per receiving GPU, `X` on the diagonal.
 pub(crate) fn matrix(
     fabric: &FabricReport,
     value: impl Fn(&PeerCopy) -> Option<f64>,
@@ -21,14 +21,14 @@ pub(crate) fn matrix(
     fabric.gpus.iter().map(line).collect()
 }
 
-/// A rate, or what stands for none.
+/// A rate, or [`format::ABSENT`].
 pub(crate) fn rate(value: Option<f64>) -> String {
     value.map_or(format::ABSENT.to_owned(), |value| format::significant(value, 3))
 }
 
 /// The collectives: a line for each size, its values in the order of [`CollectiveKind::ALL`].
 pub(crate) fn sizes(fabric: &FabricReport) -> Vec<(u64, Vec<Option<&Collective>>)> {
-    // Rows of ranks that do not divide a size are a little shorter.
+    // The other collectives are a little shorter if the number of ranks does not divide the size.
     let all = fabric.collectives.iter().filter(|it| it.kind == CollectiveKind::AllReduce);
     let mut sizes: Vec<u64> = all.map(|it| it.bytes).collect();
     sizes.compact_sort();
@@ -40,7 +40,7 @@ pub(crate) fn sizes(fabric: &FabricReport) -> Vec<(u64, Vec<Option<&Collective>>
     sizes.into_iter().map(line).collect()
 }
 
-/// What was measured between the GPUs, a sentence each.
+/// The measurements between the GPUs, one sentence each.
 pub(crate) fn sentences(fabric: &FabricReport) -> Vec<String> {
     let mut out = Vec::new();
     let rates = || fabric.copies.iter().filter_map(|copy| Some((copy, copy.gbps?)));
@@ -91,7 +91,7 @@ pub(crate) fn sentences(fabric: &FabricReport) -> Vec<String> {
     out
 }
 
-/// What all GPUs did under load, a sentence for each.
+/// The load on all GPUs, one sentence per GPU.
 pub(crate) fn loads(report: &SustainedReport) -> Vec<String> {
     let mut out: Vec<String> = report.gpus.iter().map(load).collect();
     if let Some(why) = &report.broke {

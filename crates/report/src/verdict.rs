@@ -7,16 +7,16 @@ use facts::{
     Platform, RunState, Severity, Status,
 };
 
-/// What a run's evidence allows to be said, worst first. It is computed from counts; there is no word for "excellent".
+/// The verdict on a run, worst first, computed from counts. There is no word for "excellent".
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verdict {
-    /// The run did not reach its end.
+    /// The run did not finish.
     Incomplete,
     /// A check fails, a pass lacks its evidence, or a finding is an error.
     Failing,
-    /// Nothing fails, and no kernel was held against the reference.
+    /// Nothing fails, and no kernel was compared with the reference.
     NotVerified,
-    /// A GPU is here and no check passed on it, whatever passed elsewhere.
+    /// The machine has a GPU and no check passed on it, whatever passed elsewhere.
     GpuNotVerified,
     /// Kernels pass and none fails; something was skipped, not run, or warned about.
     Partial,
@@ -52,7 +52,7 @@ impl Verdict {
         }
     }
 
-    /// Whether nothing is known to be wrong with what was verified.
+    /// Whether no verified kernel is known to be wrong.
     pub fn is_good(self) -> bool {
         !matches!(self, Self::Incomplete | Self::Failing | Self::NotVerified)
     }
@@ -81,7 +81,7 @@ impl Verdict {
     }
 }
 
-/// Whose kernels the checks of a run are about.
+/// The devices whose kernels a run checked.
 pub fn coverage(doctor: &DoctorReport, parity: Option<&ParityReport>) -> Coverage {
     let rows = parity.map_or(&[][..], |parity| &parity.rows);
     let proven = |row: &&ParityRow| {
@@ -126,7 +126,7 @@ pub(crate) fn scope(run: &Run<'_>) -> String {
     };
     let of_gpu = match gpu {
         GpuCoverage::Verified => "",
-        // A run without facts does not tell.
+        // A run without facts does not show whether there is a GPU.
         GpuCoverage::NoneVisible if machine.platform == Platform::Unknown => "",
         GpuCoverage::NoneVisible => "; no GPU is visible to this process",
         GpuCoverage::NotVerified => {
@@ -162,7 +162,7 @@ fn counted<'a>(names: impl Iterator<Item = &'a str>) -> String {
     counts.iter().map(word).collect::<Vec<_>>().join(", ")
 }
 
-/// What a run is of, in a line: its GPUs and their driver, or that there is none.
+/// The hardware of a run on one line: its GPUs and their driver, or that there is none.
 pub fn headline(machine: &Machine) -> String {
     let driver = machine.driver.as_ref().and_then(|driver| driver.version());
     let driver = driver.map(|version| format!(", driver {}", version.value)).unwrap_or_default();
@@ -179,8 +179,8 @@ impl std::fmt::Display for Verdict {
     }
 }
 
-/// What a row that says PASS lacks: a counted launch, an error, or an error within its tolerance. `None` for a row that
-/// proves its pass and for every other status.
+/// The evidence that a PASS row lacks: a counted launch, an error, or an error within its tolerance. `None` for a row that proves
+/// its pass and for every other status.
 pub fn evidence_gap(row: &ParityRow) -> Option<String> {
     if row.status != Status::Pass {
         return None;
@@ -188,7 +188,7 @@ pub fn evidence_gap(row: &ParityRow) -> Option<String> {
     match row.rel_err {
         _ if row.launches == 0 => Some("no launch was counted".to_owned()),
         None => Some("no error was computed".to_owned()),
-        // NaN compares false with everything: it is caught here as well.
+        // NaN compares false with everything, so it is checked here as well.
         Some(error) if error.is_nan() || error > row.tolerance => Some(format!(
             "its error {} is above the {} allowed",
             format::error(error),

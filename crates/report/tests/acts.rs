@@ -1,4 +1,4 @@
-//! A report that can be acted on: commands for what is pending, doubts where the figures are, and no section without content.
+//! Reports have commands for pending work, doubts next to the figures, and no section without content.
 
 mod fixture;
 

@@ -1,4 +1,4 @@
-//! A run beside the figures of a field report (R3-09): every number and sentence follows from the rows.
+//! A run compared with the figures of a field report (R3-09): every number and sentence follows from the rows.
 
 mod fixture;
 

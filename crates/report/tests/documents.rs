@@ -1,4 +1,4 @@
-//! Whole documents of a small run: their text, and what must hold of any of them.
+//! Whole documents of a small run: their text, and properties of all documents.
 
 mod fixture;
 mod page;
@@ -89,7 +89,7 @@ fn a_page_is_whole_and_asks_for_nothing() {
         for word in ["@import", "url(", "javascript:\""] {
             assert!(!page.style.contains(word), "{name}: {word}");
         }
-        // A narrow screen, a dark one and paper: what a browser needs to be told for each.
+        // Media queries for dark mode, print and narrow screens.
         for word in ["prefers-color-scheme: dark", "@media print", "@media (max-width"] {
             assert!(page.style.contains(word), "{name}: {word}");
         }
@@ -198,7 +198,7 @@ fn counts_in_prose_are_counts_of_rows() {
             let were = if skip == 1 { "was" } else { "were" };
             assert!(text.contains(&format!("{skip} {were} skipped and")), "{at} {status}");
             let page = html(&sample.run());
-            // In the tables of every check the status stands before the case.
+            // In the tables of every check the status column is before the case column.
             let (_, page) = page.split_once("id=\"parity-all\"").expect("the tables are there");
             let page = page.replace(" class=\"w1\"", "").replace(" class=\"w2\"", "");
             let chips =
@@ -237,7 +237,7 @@ fn a_changed_csv_changes_the_prose() {
         "4 passed, 1 failed, 1 fell",
         "4 passed, 0 failed, 1 fell",
     );
-    // A failure that is merely called a pass is not believed.
+    // A failure that claims PASS is unproven.
     check(
         parity.clone(),
         &line,
@@ -247,7 +247,7 @@ fn a_changed_csv_changes_the_prose() {
     );
     check(bench.clone(), "61.4", "88.8", "25.6 % to 61.4 %", "25.6 % to 88.8 %");
     check(bench.clone(), "180.25", "99.5", "180.2 GFLOP/s", "99.50 GFLOP/s");
-    // An installed kernel: how fast beside firstlight's own, and whether it is ready.
+    // An installed kernel: its speed relative to firstlight's own, and whether it is ready.
     let (two, slower) = (["2.00×", "3.00×"], bench.replace(",2.46,", ",3.69,"));
     let mut sample = small();
     assert!(markdown(&sample.run()).contains(two[0]));
@@ -303,7 +303,7 @@ fn r4_19_the_verdict_follows_from_the_evidence() {
     };
     let all = small();
     check(&|_| (), Verdict::Verified);
-    // What passed on the processor says nothing of the GPU that is here, and a machine without one is told apart from that.
+    // Passes on the processor do not verify a GPU; a machine without a GPU has another verdict.
     let on_processor = |sample: &mut Sample| {
         sample.parity.rows.iter_mut().for_each(|row| row.backend = BackendKind::Cpu);
     };
@@ -411,7 +411,7 @@ fn what_is_green_is_folded_and_what_is_empty_is_not_there() {
     let opened = before.matches("<details").count() - before.matches("</details>").count();
     assert_eq!(opened, 1, "folded");
     assert!(!after.is_empty());
-    // A picture of what fails stands open.
+    // A picture with failures is not folded.
     let failing = html(&small().run());
     let (before, _) = failing.split_once("id=\"figure-parity-attention\"").expect("a picture");
     assert_eq!(before.matches("<details").count(), before.matches("</details>").count());
@@ -422,7 +422,7 @@ fn what_is_green_is_folded_and_what_is_empty_is_not_there() {
     for id in ["bench", "parity", "installed", "model-speed"] {
         assert!(!alone.contains(&format!("href=\"#{id}\"")), "{id}");
     }
-    // The picture of a speed stands before its table.
+    // The picture of speeds is before their table.
     let speed = failing.split_once("id=\"bench\"").expect("a section").1;
     assert!(speed.find("<svg") < speed.find("<table"));
 }
@@ -460,7 +460,7 @@ fn r1_13_what_is_pending_stays_pending_and_is_counted() {
     check(&|sample| sample.manifest.not_run.clear(), 4, 3, 4);
     check(&|sample| sample.bench.not_timed.push("kda f16: no".into()), 4, 5, 4);
     check(&|sample| sample.doctor.machine.notes.clear(), 4, 4, 3);
-    // A skip that is called N/A moves from what is pending to what cannot be had.
+    // A skip that becomes N/A moves from pending to the limits.
     check(&|sample| sample.parity.rows[6].status = Status::NotApplicable, 4, 3, 5);
 }
 

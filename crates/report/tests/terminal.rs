@@ -1,4 +1,4 @@
-//! What a terminal shows of a small run.
+//! The terminal output of a small run.
 
 mod fixture;
 

@@ -1,4 +1,4 @@
-//! A comparison as a document of its own.
+//! A comparison as a separate document.
 
 use super::parity::matters;
 use super::words::{kernel, parity_lines, summary};
@@ -34,7 +34,7 @@ pub fn gate_report(report: &GateReport) -> Documents {
     render(&report.comparison, Some(Section { id: "gate", title: "Gate", blocks }))
 }
 
-/// What an unclear gate says.
+/// The text of an unclear gate.
 pub(crate) const UNCLEAR: &str = "The gate is neither passed nor failed: a run was disturbed, so that its times prove nothing. Take them again on a quiet machine.";
 
 fn render(comparison: &Comparison, outcome: Option<Section>) -> Documents {
@@ -195,7 +195,7 @@ fn time(spread: Option<TimingSpread>) -> String {
     )
 }
 
-/// One picture an op, of the kernels that both runs timed.
+/// One picture per op, of the kernels that both runs timed.
 fn figures(comparison: &Comparison) -> Option<Block> {
     let mut ops: Vec<&str> = Vec::new();
     for change in &comparison.speed {
@@ -237,7 +237,7 @@ fn bar(change: &SpeedChange) -> Option<ChangeBar> {
     })
 }
 
-/// What a change means to its reader.
+/// The tone of a change.
 pub(crate) fn tone(change: Change) -> Tone {
     match change {
         Change::Slower | Change::Gone => Tone::Bad,

@@ -1,4 +1,4 @@
-//! Runs whose times say something about their surroundings rather than about kernels.
+//! Runs whose times were disturbed by other work on the machine.
 
 use super::Recorded;
 use super::surroundings::hardware;
@@ -6,7 +6,7 @@ use crate::conditions::{MOVED_PCT, disturbances, of};
 use crate::format;
 use facts::{BackendKind, CeilingDrift, CeilingKind};
 
-/// What is in doubt between two runs.
+/// The backends of two runs whose times are in doubt.
 #[derive(Debug, Default)]
 pub(super) struct Doubts {
     /// Backends whose times in the base are in doubt.
@@ -29,7 +29,7 @@ impl Doubts {
                 let (name, backend) = (recorded.name, conditions.backend);
                 for why in found {
                     let sentence = format!("{name}, {backend}: {why}");
-                    // A run compared with itself has one reason, and not two.
+                    // A run compared with itself lists each reason once.
                     if !doubts.sentences.contains(&sentence) {
                         doubts.sentences.push(sentence);
                     }
@@ -52,8 +52,8 @@ impl Doubts {
     }
 }
 
-/// One machine whose memory has become another one's, as where something that nobody sees shares it. Ceilings are measured
-/// the same way only by runs that recorded their conditions.
+/// Why the copy ceilings of two runs on the same hardware differ, as when another virtual machine shares its memory. Only runs
+/// that recorded their conditions measured the ceilings in the same way; others are not compared.
 fn apart(base: &Recorded<'_>, run: &Recorded<'_>, backend: BackendKind) -> Option<String> {
     (of(base.bench, backend).is_some() && of(run.bench, backend).is_some()).then_some(())?;
     if hardware(base) != hardware(run) {

@@ -1,4 +1,4 @@
-//! Whether a run may pass, held against a baseline.
+//! Whether a run may pass, compared with a baseline.
 
 use super::parity::matters;
 use super::surroundings::hardware;
@@ -7,11 +7,11 @@ use super::{Recorded, compare};
 use crate::format;
 use facts::{Change, GateOutcome, GateReport, ParityRow, RunState, SCHEMA, SpeedChange, Status};
 
-/// Holds a run against a baseline. It fails where a check that passed does not pass any more, where a timed kernel is slower
-/// than the baseline's beyond tolerance and noise or is not timed at all, where an error is found that was not there, and
-/// where either run cannot stand for itself: it is incomplete, its files were edited, or it has nothing in common with the
-/// other one. A change that the samples leave unclear is no failure; it is listed. Where nothing fails and a run was
-/// disturbed, so that what its times say was taken back, the gate is neither passed nor failed.
+/// Compares a run with a baseline. The gate fails if a check that passed in the baseline does not pass, if a timed kernel is
+/// slower than in the baseline beyond tolerance and noise or is not timed, if the run has an error finding that the baseline
+/// does not have, or if either run is no evidence: it is incomplete, its files were edited, or it shares no check or timing
+/// with the other. A change that the samples leave unclear is listed and does not fail the gate. If nothing fails but times
+/// were discarded because a run was disturbed, the gate is neither passed nor failed.
 pub fn gate(
     run: &Recorded<'_>,
     baseline: &Recorded<'_>,
@@ -63,7 +63,7 @@ pub fn gate(
     GateReport { schema: SCHEMA, passed, outcome, failures, held, comparison }
 }
 
-/// Installed kernels of a run that failed without having run once. A baseline with the same gap is no excuse for it.
+/// Installed kernels of a run that failed without a single launch. They fail the gate even if the baseline has the same gap.
 fn never_ran(run: &Recorded<'_>) -> Vec<String> {
     let rows = run.parity.map_or(&[][..], |parity| &parity.rows);
     let mut seen: Vec<&str> = Vec::new();
@@ -217,14 +217,14 @@ mod tests {
         let (fast, slow) = (timed(1.0, Some(&quiet)), timed(2.0, Some(&busy)));
         check(&fast, &slow, GateOutcome::Unclear);
         check(&slow, &fast, GateOutcome::Unclear);
-        // As fast as before although the machine was shared: nothing got slower.
+        // As fast as the base although the machine was shared: nothing got slower.
         check(&fast, &timed(1.0, Some(&busy)), GateOutcome::Passed);
-        // As slow as in a shared machine, alone: that hides something.
+        // As slow on a quiet machine as on a shared one: a slowdown may be hidden.
         check(&slow, &timed(2.0, Some(&quiet)), GateOutcome::Unclear);
         check(&fast, &timed(2.0, Some(&quiet)), GateOutcome::Failed);
-        // Without conditions, as in runs of earlier versions, times are taken at their word.
+        // Without recorded conditions, as in runs of earlier versions, times are trusted.
         check(&timed(1.0, None), &timed(2.0, None), GateOutcome::Failed);
-        // What is lost is lost on a busy machine too.
+        // A lost row fails on a busy machine too.
         let lost = BenchReport { rows: Vec::new(), ..slow.clone() };
         check(&fast, &lost, GateOutcome::Failed);
     }

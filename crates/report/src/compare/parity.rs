@@ -5,8 +5,7 @@ use crate::verdict::evidence_gap;
 use facts::CompactSort;
 use facts::{ParityChange, ParityReport, ParityRow, Status};
 
-/// Checks whose outcome differs, those that take evidence away first, the number of those with the same one, and how many of
-/// these pass.
+/// Checks whose outcome differs, lost evidence first, the number of checks with the same outcome, and how many of these pass.
 pub(super) fn changes(
     base: Option<&ParityReport>,
     run: Option<&ParityReport>,
@@ -36,14 +35,14 @@ pub(super) fn changes(
     (changes, same, passed)
 }
 
-/// Whether a change takes evidence away: a check that passed does so no longer, or something fails.
+/// Whether a change loses evidence: a check that passed in the base does not pass in the run, or a check fails.
 pub(crate) fn matters(change: &ParityChange) -> bool {
     matches!(change.run, Some(Status::Fail | Status::Fallback))
         || (change.base == Some(Status::Pass) && change.run != Some(Status::Pass))
 }
 
-/// Rows of the same check. A check that ran on the same variant is the same one; what is left over is paired whatever the
-/// variant, as another choice between runs is no other check. A peer stands for itself alone.
+/// Pairs of rows of the same check. Rows of the same variant are paired first; the remaining rows of firstlight's kernels are
+/// paired across variants, as the selection may choose another variant of a check. A peer is paired with itself only.
 fn pairs<'a>(
     base: &'a [ParityRow],
     run: &'a [ParityRow],
@@ -63,13 +62,13 @@ fn pairs<'a>(
     pairs
 }
 
-/// Whether both check the same, whichever variant did it.
+/// Whether both rows are of the same check, whichever variant ran.
 fn same_check(a: &ParityRow, b: &ParityRow) -> bool {
     (&a.op, &a.case, &a.dtype) == (&b.op, &b.case, &b.dtype)
         && (a.backend, a.peer.is_some()) == (b.backend, b.peer.is_some())
 }
 
-/// The outcome as the row proves it: a pass without evidence is a failure.
+/// The outcome that the row proves: a pass without evidence is a failure.
 fn outcome(row: &ParityRow) -> Status {
     if evidence_gap(row).is_some() { Status::Fail } else { row.status }
 }
@@ -124,7 +123,7 @@ mod tests {
         expect(vec![], vec![row("a", "x", Fail)], &[("a", true)], 0);
         expect(vec![], vec![row("a", "x", Pass)], &[("a", false)], 0);
         expect(vec![row("a", "x", Fail)], vec![row("a", "x", NotApplicable)], &[("a", false)], 0);
-        // It says PASS, but nothing was launched.
+        // The row claims PASS without a launch.
         let mut hollow = row("a", "x", Pass);
         hollow.launches = 0;
         expect(vec![row("a", "x", Pass)], vec![hollow], &[("a", true)], 0);
@@ -134,7 +133,7 @@ mod tests {
     fn another_variant_is_the_same_check_and_another_peer_is_not() {
         use Status::{Fail, Pass};
         expect(vec![row("a", "x", Pass)], vec![row("a", "y", Pass)], &[], 1);
-        // Two variants of one case: each is held against itself.
+        // Two variants of one case: each is compared with itself.
         expect(
             vec![row("a", "x", Pass), row("a", "y", Fail)],
             vec![row("a", "y", Fail), row("a", "x", Pass)],

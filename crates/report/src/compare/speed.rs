@@ -8,7 +8,7 @@ use facts::{
     TimingSpread,
 };
 
-/// Every kernel that either run timed: what got worse first, the largest change before the smaller ones.
+/// Every kernel that either run timed: slower ones first, larger changes before smaller ones.
 pub(super) fn changes(
     base: Option<&BenchReport>,
     run: Option<&BenchReport>,
@@ -32,8 +32,8 @@ pub(super) fn changes(
     changes
 }
 
-/// Takes back what times say of a kernel where a run was disturbed. Two times that agree agree all the same, unless the base
-/// alone was slowed down: then a run that is as slow hides something.
+/// Marks a change as unclear where a run was disturbed. Two equal times remain equal unless the base alone was disturbed: an
+/// undisturbed run that is as slow may hide a slowdown.
 fn doubted(change: SpeedChange, doubts: &Doubts) -> SpeedChange {
     let (base, run) = doubts.on(change.backend);
     let disturbed = match change.change {
@@ -45,9 +45,9 @@ fn doubted(change: SpeedChange, doubts: &Doubts) -> SpeedChange {
     SpeedChange { change: said, disturbed, ..change }
 }
 
-/// Whether both are of the same work by the same hands; which variant did it may differ between runs, and is told.
+/// Whether both rows time the same work of firstlight, or of the same peer; the variant may differ between runs and is reported.
 fn same_kernel(a: &BenchRow, b: &BenchRow) -> bool {
-    // A peer's variant is its name; its package's version may differ, and is told among the surroundings.
+    // A peer's variant is its name; its package's version may differ and is reported among the surroundings.
     let peer = |row: &BenchRow| row.peer.as_ref().map(|_| row.variant.clone());
     (&a.op, &a.case, &a.shape) == (&b.op, &b.case, &b.shape)
         && (&a.dtype, a.backend, peer(a)) == (&b.dtype, b.backend, peer(b))
@@ -93,7 +93,7 @@ fn judge(
     }
 }
 
-/// The order of a list that is read from the top.
+/// The sort order: regressions first.
 fn rank(change: Change) -> u8 {
     match change {
         Change::Slower => 0,
@@ -168,7 +168,7 @@ mod tests {
         check(&quiet, &around(1.04, 0.01), Change::Same);
         check(&quiet, &around(1.2, 0.01), Change::Slower);
         check(&quiet, &around(0.8, 0.01), Change::Faster);
-        // The median moved by a fifth, but the samples are all over the place.
+        // The median moved by a fifth, but the intervals of the samples overlap.
         check(&quiet, &around(1.2, 1.0), Change::Unclear);
         check(&around(1.0, 0.9), &around(0.8, 0.7), Change::Unclear);
         check(&[1.0, 9.0, 1.0], &[2.0, 0.5, 2.0], Change::Unclear);

@@ -1,4 +1,4 @@
-//! How well a median is known.
+//! Confidence intervals of medians.
 
 use facts::CompactSort;
 use facts::{BenchRow, TimingSpread};
@@ -6,10 +6,10 @@ use facts::{BenchRow, TimingSpread};
 /// The normal deviate of a two-sided confidence of 99 %.
 const DEVIATE: f64 = 2.576;
 
-/// The median of a row and the interval in which the true one lies.
+/// The median of a row and its 99 % confidence interval, in ms.
 ///
-/// From samples: ranks n/2 ± z·√n/2 of the sorted ones, which holds for any distribution (Conover, Practical Nonparametric
-/// Statistics, 3.2). Few samples give their whole range.
+/// The interval has the ranks n/2 ± z·√n/2 of the sorted samples, which is valid for any distribution (Conover, Practical
+/// Nonparametric Statistics, 3.2). With few samples it is their whole range.
 pub(super) fn spread(row: &BenchRow) -> TimingSpread {
     let mut sorted = row.samples_ms.clone();
     sorted.compact_sort_by(f64::total_cmp);

@@ -1,11 +1,11 @@
-//! What surrounded the runs: machine, stack, source, findings.
+//! Differences in the surroundings of two runs: machine, stack, source, findings.
 
 use super::Recorded;
 use facts::CompactSort;
 use facts::{Difference, DoctorReport, FindingChange, RunState, Severity};
 use std::collections::BTreeMap;
 
-/// Where the surroundings differ; what neither run recorded is no difference.
+/// The facts that differ between the runs; a fact that neither run recorded is no difference.
 pub(super) fn differences(base: &Recorded<'_>, run: &Recorded<'_>) -> Vec<Difference> {
     let (before, after) = (told(base), told(run));
     let mut names: Vec<&String> = before.keys().chain(after.keys()).collect();
@@ -87,7 +87,7 @@ pub(super) fn findings(
     changes
 }
 
-/// What the kernels of a run ran on, for a gate that must not hold one machine against another.
+/// The GPUs and processor that the kernels of a run ran on: a gate does not compare different hardware.
 pub(super) fn hardware(recorded: &Recorded<'_>) -> Option<String> {
     let machine = &recorded.doctor?.machine;
     let gpus: Vec<&str> = machine.gpus.iter().map(|gpu| gpu.name.value.as_str()).collect();

@@ -1,5 +1,5 @@
-//! A time says little without the ceilings of the same run, so `bench.csv` carries them: its `record` column tells kernels
-//! (`kernel`), the two sorts of ceiling (`ceiling`) and what was not timed (`not timed`, with the sentence in `note`) apart.
+//! `bench.csv` has the ceilings of the run in addition to its times. Its `record` column is `kernel`, `ceiling`, or `not timed`
+//! with the reason in `note`.
 
 use super::fields::{CsvError, Row, Rows, optional, write};
 use crate::run::BENCH_FILE;
@@ -27,7 +27,7 @@ const COLUMNS: &[&str] = &[
     "verified_rel_err",
     "reference_ms",
     "note",
-    // Last, as runs recorded before them have no such columns.
+    // Last, as older runs lack these columns.
     "replays",
     "peer",
     "evidence",
@@ -36,7 +36,7 @@ const COLUMNS: &[&str] = &[
     "cache_resident",
 ];
 
-/// The last columns, which a table may lack.
+/// The number of last columns that a table may lack.
 const LATER: usize = 6;
 
 #[derive(Clone, Copy, PartialEq)]
@@ -60,8 +60,8 @@ const RECORDS: [(&str, Record); 6] = [
 const BOUNDS: [(&str, RooflineBound); 2] =
     [("compute", RooflineBound::Compute), ("memory", RooflineBound::Memory)];
 
-/// Ceilings, timings and what was not timed as CSV. The shape is one cell, `B=1 D=128 T=2048`; what was not measured is an
-/// empty cell.
+/// Ceilings, timings and kernels that were not timed as CSV. The shape is one cell, `B=1 D=128 T=2048`; a value that was not
+/// measured is an empty cell.
 pub fn bench_csv(report: &BenchReport) -> String {
     let ceilings = report.ceilings.iter().flat_map(ceiling);
     let kernels = report.rows.iter().map(kernel);
@@ -176,7 +176,7 @@ fn named(cells: &[(&str, String)]) -> Vec<String> {
         .collect()
 }
 
-/// Reads what [`bench_csv`] wrote. Columns may stand in any order, and others are passed over.
+/// Reads the output of [`bench_csv`]. Columns may be in any order, and unknown ones are ignored.
 ///
 /// # Errors
 /// [`CsvError`] names the line and the column that cannot be read, also when the ceilings are missing.
@@ -199,7 +199,7 @@ pub fn read_bench_csv(text: &str) -> Result<BenchReport, CsvError> {
             Record::Raised => read_raised(&row, &mut ceilings)?,
         }
     }
-    // A run whose time was spent before has neither ceilings nor times.
+    // A run that was out of time before timing has neither ceilings nor times.
     if ceilings.is_empty() && !kernels.is_empty() {
         return Err(CsvError::Malformed {
             file: BENCH_FILE,
@@ -213,14 +213,14 @@ pub fn read_bench_csv(text: &str) -> Result<BenchReport, CsvError> {
         not_timed,
         not_applicable,
         not_run,
-        // They stand in a file of their own.
+        // They are stored in a separate file.
         conditions: Vec::new(),
     })
 }
 
 /// Adds a rate to the ceilings of its backend, of which the copy comes first.
 fn read_ceiling(row: &Row<'_>, ceilings: &mut Vec<Ceilings>) -> Result<(), CsvError> {
-    // Runs recorded before a run could have several backends do not name it.
+    // Older runs have one backend and do not name it.
     let backend = if row.text("backend").is_empty() { BackendKind::Cpu } else { row.backend()? };
     if row.text("op") == "copy" {
         ceilings.push(Ceilings {

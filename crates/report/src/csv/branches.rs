@@ -1,4 +1,4 @@
-//! A step of NSA's decoding branch by branch, one line a context.
+//! Times of the branches of an NSA decode step, one line per context length.
 
 use super::fields::write;
 use facts::{BranchReport, BranchRow};
@@ -22,7 +22,7 @@ const COLUMNS: &[&str] = &[
     "formula_reads",
 ];
 
-/// The table as CSV; what a branch adds to those before it stands in `cmp_ms`, `sel_ms` and `win_ms`.
+/// The table as CSV; `cmp_ms`, `sel_ms` and `win_ms` are the times that each branch adds to the ones before it.
 pub fn branches_csv(report: &BranchReport) -> String {
     let cells = |row: &BranchRow| {
         let (adds, hot, reads) = (row.adds_ms, row.one_hot_ms, row.reads);

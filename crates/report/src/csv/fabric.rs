@@ -1,4 +1,4 @@
-//! What was measured between GPUs, one line a measurement.
+//! Measurements between GPUs, one line each.
 
 use super::fields::write;
 use facts::FabricReport;
@@ -17,7 +17,7 @@ const COLUMNS: &[&str] = &[
     "wrong",
 ];
 
-/// The measurements as CSV: copies, collectives and recorded sums. A rate of what was wrong is an empty cell.
+/// The measurements as CSV: copies, collectives and recorded sums. A wrong transfer has an empty rate.
 pub fn fabric_csv(report: &FabricReport) -> String {
     let number = |value: Option<f64>| value.map(|value| value.to_string()).unwrap_or_default();
     let copies = report.copies.iter().map(|copy| {

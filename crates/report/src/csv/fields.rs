@@ -11,7 +11,7 @@ pub enum CsvError {
     Malformed {
         /// The file.
         file: &'static str,
-        /// What the reader met.
+        /// The error of the CSV reader.
         what: String,
     },
     /// A column is missing.
@@ -24,7 +24,7 @@ pub enum CsvError {
         /// All columns.
         wanted: String,
     },
-    /// A cell does not hold what its column promises.
+    /// A cell does not hold a value of its column's type.
     #[error("{file} line {line}: column `{column}` holds `{value}`, expected {wanted}")]
     BadCell {
         /// The file.
@@ -33,15 +33,15 @@ pub enum CsvError {
         line: u64,
         /// The column.
         column: &'static str,
-        /// What the cell holds.
+        /// The text of the cell.
         value: String,
-        /// What it should hold.
+        /// The expected type of value.
         wanted: String,
     },
 }
 
 impl CsvError {
-    /// What to do about it.
+    /// How to fix the file.
     pub fn hint(&self) -> String {
         match self {
             Self::Malformed { .. } => {
@@ -57,7 +57,7 @@ impl CsvError {
 /// Writes a header and rows.
 pub(super) fn write(columns: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
     let mut writer = WriterBuilder::new().from_writer(Vec::new());
-    // Writing to memory cannot fail, and rows are made with one cell for each column by the functions beside this one.
+    // Writing to memory cannot fail, and every caller builds rows with one cell per column.
     let mut put = |cells: &[String]| {
         writer.write_record(cells).expect("a CSV row of the header's width goes into memory")
     };
@@ -69,7 +69,7 @@ pub(super) fn write(columns: &[&str], rows: impl Iterator<Item = Vec<String>>) -
     String::from_utf8(bytes).expect("cells are UTF-8")
 }
 
-/// A number that is absent where it was not measured.
+/// A number, or an empty cell if it was not measured.
 pub(super) fn optional(value: Option<f64>) -> String {
     value.map(|value| value.to_string()).unwrap_or_default()
 }
@@ -82,7 +82,7 @@ pub(super) struct Rows {
 }
 
 impl Rows {
-    /// Reads the text and makes sure every wanted column is there; columns nobody asks for are passed over.
+    /// Reads the text and checks that every wanted column is there; other columns are ignored.
     pub(super) fn read(
         file: &'static str,
         text: &str,

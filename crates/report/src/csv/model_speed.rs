@@ -1,7 +1,7 @@
 use super::fields::{optional, write};
 use facts::ModelSpeedReport;
 
-/// Every timed test of a model, one a line with its samples, for other programs: the report is read from the JSON beside.
+/// Every timed test of a model with its samples, one per line, for other programs; firstlight reads `models.json` instead.
 pub fn model_speed_csv(report: &ModelSpeedReport) -> String {
     const COLUMNS: &[&str] = &[
         "model",

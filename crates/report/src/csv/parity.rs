@@ -15,13 +15,13 @@ const COLUMNS: &[&str] = &[
     "tolerance",
     "launches",
     "millis",
-    // Last, as runs recorded before them have no such columns.
+    // Last, as older runs lack these columns.
     "peer",
     "evidence",
     "bits",
 ];
 
-/// The last columns, which a table may lack.
+/// The number of last columns that a table may lack.
 const LATER: usize = 3;
 
 /// The parity matrix as CSV, one row for each case; an error that was never computed is an empty cell.
@@ -49,7 +49,7 @@ fn cells(row: &ParityRow) -> Vec<String> {
     ]
 }
 
-/// Reads what [`parity_csv`] wrote. Columns may stand in any order, and others are passed over.
+/// Reads the output of [`parity_csv`]. Columns may be in any order, and unknown ones are ignored.
 ///
 /// # Errors
 /// [`CsvError`] names the line and the column that cannot be read; nothing is guessed.

@@ -1,4 +1,4 @@
-//! Every timed sample, apart from the table of medians because there are many of them.
+//! Every timed sample, in a separate file from the medians because of their number.
 
 use super::fields::{CsvError, Rows, write};
 use crate::run::SAMPLES_FILE;
@@ -24,7 +24,7 @@ pub fn samples_csv(report: &BenchReport) -> String {
     write(COLUMNS, samples)
 }
 
-/// Gives the rows of a report their samples from what [`samples_csv`] wrote.
+/// Reads the output of [`samples_csv`] into the rows of a report.
 ///
 /// # Errors
 /// [`CsvError`] names the line and the column that cannot be read.

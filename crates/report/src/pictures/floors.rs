@@ -1,4 +1,4 @@
-//! The least time that a run's own ceilings allow: what a picture of times is held against.
+//! The least time that a run's own ceilings allow, as curves in a picture of times.
 
 use crate::plot::Series;
 use facts::{BenchRow, Ceilings};

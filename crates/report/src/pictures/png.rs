@@ -1,18 +1,18 @@
-//! A picture as pixels, for places that show no SVG. Letters become outlines of a font that is built in: every machine draws the
-//! same ones, one without fonts too.
+//! Renders a picture to PNG, for viewers that show no SVG. Text becomes outlines of a built-in font, so that every machine draws
+//! the same pixels, with or without installed fonts.
 
 use resvg::tiny_skia::{Pixmap, Transform};
 use resvg::usvg::{Options, Tree};
 use std::fmt::Write as _;
 use ttf_parser::{Face, OutlineBuilder};
 
-/// DejaVu Sans, reduced to ASCII and a few signs; its licence lies beside it.
+/// DejaVu Sans, reduced to ASCII and a few signs; its licence is in the same folder.
 const FONT: &[u8] = include_bytes!("dejavu/DejaVuSans-reduced.ttf");
 
 /// Draws a file of [`super::standalone`] at the size that it names.
 ///
 /// # Errors
-/// One sentence: it is no such file, or of no size.
+/// One sentence: it is no such file, or has no size.
 pub(super) fn drawn(svg: &str) -> Result<Vec<u8>, String> {
     let face = Face::parse(FONT, 0).map_err(|error| error.to_string())?;
     let outlined = outlined(svg, &face).ok_or("a text of the picture has no place")?;
@@ -20,12 +20,12 @@ pub(super) fn drawn(svg: &str) -> Result<Vec<u8>, String> {
     let size = tree.size().to_int_size();
     let of_no_size = || format!("a picture of {} by {}", size.width(), size.height());
     let mut pixels = Pixmap::new(size.width(), size.height()).ok_or_else(of_no_size)?;
-    // The file says its size in pixels, and has units of its own.
+    // The tree already maps the view box to the size in pixels.
     resvg::render(&tree, Transform::identity(), &mut pixels.as_mut());
     pixels.encode_png().map_err(|error| error.to_string())
 }
 
-/// The same file with a path for each text; `None` where a text is not as ours are.
+/// The same file with a path for each text; `None` if a text element has another form than those that `plot` writes.
 fn outlined(svg: &str, face: &Face<'_>) -> Option<String> {
     let letters: f32 = attribute(svg, "font-size")?.parse().ok()?;
     let scale = letters / f32::from(face.units_per_em());
@@ -70,9 +70,9 @@ fn attribute<'a>(element: &'a str, name: &str) -> Option<&'a str> {
     element.split_once(&format!("{name}=\""))?.1.split_once('"').map(|(value, _)| value)
 }
 
-/// What [`crate::escape::html`] wrote.
+/// The inverse of [`crate::escape::html`].
 fn unescaped(words: &str) -> String {
-    // Ampersands last: they begin the others.
+    // Ampersands last: every escape begins with one.
     let plain = words.replace("&lt;", "<").replace("&gt;", ">").replace("&quot;", "\"");
     plain.replace("&#39;", "'").replace("&amp;", "&")
 }
@@ -122,7 +122,7 @@ mod tests {
     use super::*;
     use crate::plot::{Series, lines_with};
 
-    /// A sweep as a file of its own.
+    /// A sweep as a separate file.
     fn sample(label: &str) -> String {
         let points = vec![(320.0, 500.0), (512.0, 450.0), (1024.0, 400.0)];
         let series = [Series { label: label.to_owned(), points }];
@@ -165,7 +165,7 @@ mod tests {
             assert!(path.starts_with(expect), "{anchor} {words}: {path}");
             assert!(outlined.contains("<path class=\"muted\"") && !outlined.contains("<text"));
         };
-        // An l is a bar from 0.094 of its size on, and 0.278 wide.
+        // The glyph of l is a bar that starts at 0.094 em; its advance is 0.278 em.
         check("start", "l", "M11.178 ");
         check("middle", "l", "M9.442 ");
         check("end", "l", "M7.705 ");

@@ -4,13 +4,13 @@ use crate::format;
 
 /// One bar of a percentage.
 pub(crate) struct Bar {
-    /// What tells it from the others of its group.
+    /// The name of the bar within its group.
     pub(crate) label: String,
-    /// Which colour, from 1.
+    /// Index of the colour, from 1.
     pub(crate) series: usize,
-    /// Percent; `None` has words and no bar.
+    /// Percent; `None` has text and no bar.
     pub(crate) percent: Option<f64>,
-    /// Words after the number, or in its place.
+    /// Text after the number, or instead of it.
     pub(crate) note: String,
 }
 
@@ -22,7 +22,7 @@ pub(crate) struct BarGroup {
 
 const ROW: f64 = 21.0;
 const NUMBER_ROOM: f64 = 128.0;
-/// Most that the names of bars have: `fla.fused_recurrent_kda`. Names that are cut tell nothing apart.
+/// Width of the longest names of bars, such as `fla.fused_recurrent_kda`, in units: cut names would be ambiguous.
 const LABEL_ROOM: f64 = 165.0;
 
 /// Grouped horizontal bars of percentages. The axis reaches 100 %, or further when a number does.

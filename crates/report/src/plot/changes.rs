@@ -2,13 +2,13 @@ use super::scale::Scale;
 use super::svg::{Anchor, Svg, WIDTH, width_of};
 use crate::format;
 
-/// One time held against another.
+/// One time compared with another.
 pub(crate) struct ChangeBar {
-    /// What was timed.
+    /// The timed kernel.
     pub(crate) label: String,
     /// New time over old time.
     pub(crate) ratio: f64,
-    /// Least and largest ratio that the two confidence intervals allow.
+    /// Smallest and largest ratio within the two confidence intervals.
     pub(crate) range: (f64, f64),
     /// The class of the mark: `bad`, `good`, `s1`.
     pub(crate) class: &'static str,
@@ -16,11 +16,11 @@ pub(crate) struct ChangeBar {
 
 const ROW: f64 = 19.0;
 const NUMBER_ROOM: f64 = 70.0;
-/// No change is drawn longer than this factor; its number says how much it is.
+/// Largest ratio that is drawn; the number beyond it is written out.
 const LONGEST: f64 = 4.0;
 
-/// Ratios of times around one, with what their samples leave open, on a logarithmic axis: twice as long is as far to the
-/// right as half as long is to the left. `tolerance_pct` is the band within which nothing is called a change.
+/// Ratios of times around 1 with their confidence intervals, on a logarithmic axis. `tolerance_pct` is the band within which a
+/// ratio is no change.
 pub(crate) fn changes(id: &str, title: &str, bars: &[ChangeBar], tolerance_pct: f64) -> String {
     let described: Vec<String> =
         bars.iter().map(|bar| format!("{}: {}", bar.label, words(bar))).collect();

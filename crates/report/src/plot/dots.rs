@@ -5,18 +5,18 @@ use facts::CompactSort;
 
 /// One compared row.
 pub(crate) struct Dot {
-    /// Relative error; 0 and what is not finite have places of their own beside the axis.
+    /// Relative error; 0 and values that are not finite have separate places at the ends of the axis.
     pub(crate) error: f64,
     /// Whether it is a proven pass.
     pub(crate) passed: bool,
-    /// What it is, said when pointed at.
+    /// The name of the row, shown as a tooltip.
     pub(crate) name: String,
 }
 
 /// Dots that share a line.
 pub(crate) struct DotRow {
     pub(crate) label: String,
-    /// Which colour, from 1.
+    /// Index of the colour, from 1.
     pub(crate) series: usize,
     /// The limits in force on this line.
     pub(crate) tolerances: Vec<f64>,
@@ -27,7 +27,7 @@ const ROW: f64 = 27.0;
 const ZERO_ROOM: f64 = 40.0;
 const BROKEN_ROOM: f64 = 66.0;
 
-/// Relative errors on a logarithmic axis, each line with the limits it was held against.
+/// Relative errors on a logarithmic axis, each line with its tolerances.
 pub(crate) fn dots(id: &str, title: &str, rows: &[DotRow]) -> String {
     let all = || rows.iter().flat_map(|row| &row.dots);
     let described: Vec<String> = rows.iter().map(describe).collect();
@@ -80,7 +80,7 @@ pub(crate) fn dots(id: &str, title: &str, rows: &[DotRow]) -> String {
         };
         let mut marks: Vec<(f64, &Dot)> = row.dots.iter().map(|dot| (place(dot), dot)).collect();
         marks.compact_sort_by(|a, b| a.0.total_cmp(&b.0));
-        // Marks that would hide each other go to the first of three heights with room.
+        // A mark that would hide another goes to the first of three heights with room.
         let mut ends = [f64::NEG_INFINITY; 3];
         for (x, dot) in marks {
             let level = ends.iter().position(|end| x - end >= 6.5).unwrap_or(0);

@@ -13,10 +13,10 @@ pub(crate) struct Series {
 const HEIGHT: f64 = 190.0;
 const COLOURS: usize = 8;
 
-/// A range of values over a stretch of x: what someone else measured, known no better than that.
+/// A range of values over a range of x, as reported by another source.
 pub(crate) struct Band {
     pub(crate) label: String,
-    /// The stretch of x.
+    /// The range of x.
     pub(crate) from: f64,
     pub(crate) to: f64,
     /// The values.
@@ -24,7 +24,7 @@ pub(crate) struct Band {
     pub(crate) high: f64,
 }
 
-/// Lines over one dimension of a shape. The y axis starts at nought; the x axis is logarithmic when the dimension grows
+/// Lines over one dimension of a shape. The y axis starts at zero; the x axis is logarithmic when the dimension grows
 /// eightfold or more. Points that are not finite are left out.
 pub(crate) fn lines(
     id: &str,
@@ -36,7 +36,7 @@ pub(crate) fn lines(
     lines_with(id, title, x_name, y_name, series, &[])
 }
 
-/// The same over bands.
+/// [`lines`] over bands.
 pub(crate) fn lines_with(
     id: &str,
     title: &str,
@@ -48,7 +48,7 @@ pub(crate) fn lines_with(
     draw(id, title, (x_name, y_name), (series, bands), false)
 }
 
-/// Lines over seconds, from nought.
+/// Lines over seconds, from zero.
 pub(crate) fn over_time(id: &str, title: &str, y_name: &str, series: &[Series]) -> String {
     draw(id, title, ("seconds", y_name), (series, &[]), true)
 }
@@ -146,7 +146,7 @@ fn draw(
     svg.finish(y - 10.0)
 }
 
-/// A round number without the digits that a sum of steps may leave behind.
+/// A round number without the rounding errors of a sum of steps.
 fn tick_label(tick: f64) -> String {
     let text = format::significant(tick, 3);
     if text.contains('.') {
@@ -156,7 +156,7 @@ fn tick_label(tick: f64) -> String {
     }
 }
 
-/// The points that have a place on the axes.
+/// The finite points.
 fn shown(series: &Series) -> impl Iterator<Item = (f64, f64)> {
     series.points.iter().copied().filter(|(x, y)| x.is_finite() && y.is_finite() && *x > 0.0)
 }

@@ -5,18 +5,18 @@ use crate::format;
 pub(crate) struct PairRate {
     pub(crate) from: usize,
     pub(crate) to: usize,
-    /// `None` for what was not believed or not measured: it has a dash and no mark.
+    /// `None` if the rate is wrong or was not measured: the cell has a dash and no mark.
     pub(crate) rate: Option<f64>,
 }
 
-/// Where each cell begins, and its height.
+/// Origin of the first cell and height of each, in units.
 const LEFT: f64 = 58.0;
 const TOP: f64 = 52.0;
 const CELL: f64 = 46.0;
 /// A rate below this share of the highest is marked as bad.
 const BAD: f64 = 0.9;
 
-/// A matrix of rates: who sends by the row, who gets by the column. A square grows with the rate, which stands below it.
+/// A matrix of rates: senders by row, receivers by column. The area of a square grows with the rate below it.
 pub(crate) fn pairs(
     id: &str,
     title: &str,

@@ -10,9 +10,9 @@ pub(crate) struct RatioColumn {
 const ROW: f64 = 21.0;
 /// The axis of each column reaches at least this far to both sides of 1.
 const LEAST: f64 = 0.05;
-/// What is further off stands at the edge, as another mark.
+/// A ratio further from 1 than this is drawn at the edge, as another mark.
 const MOST: f64 = 0.5;
-/// A ratio above this is marked as bad: as for the finding.
+/// A ratio above this is marked as bad, as in the finding `gpu-slower`.
 const BAD: f64 = 1.05;
 
 /// Small multiples: a column for each GPU, a row for each op, a dot for each ratio around a line at 1.

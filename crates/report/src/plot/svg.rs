@@ -6,7 +6,7 @@ pub(super) const WIDTH: f64 = 440.0;
 /// Height of the letters in the picture's units.
 const LETTERS: f64 = 12.5;
 
-/// Where a text's x lies.
+/// The point of a text that is at its x.
 #[derive(Clone, Copy)]
 pub(super) enum Anchor {
     Start,
@@ -14,7 +14,7 @@ pub(super) enum Anchor {
     End,
 }
 
-/// An `<svg>` element being drawn, with the words a screen reader says for it.
+/// An `<svg>` element being drawn, with its title and description for screen readers.
 pub(super) struct Svg {
     id: String,
     title: String,
@@ -47,8 +47,8 @@ impl Svg {
         ));
     }
 
-    /// Text within `room` units: smaller where it is longer, and cut where it would be under [`SMALLEST`]; then a tooltip has all
-    /// of it.
+    /// Text within `room` units: scaled down if it is longer, and cut if the scale would be below [`SMALLEST`]; a cut text has a
+    /// tooltip.
     pub(super) fn label(&mut self, x: f64, y: f64, room: f64, class: &str, words: &str) {
         let scale = (room / width_of(words) * 100.0).floor() / 100.0;
         let shown = fit(words, room);
@@ -104,7 +104,7 @@ impl Svg {
         ));
     }
 
-    /// A diamond: told from a circle without colour.
+    /// A diamond: distinct from a circle without colour.
     pub(super) fn diamond(&mut self, x: f64, y: f64, radius: f64, class: &str, tip: &str) {
         let at =
             |dx: f64, dy: f64| format!("{} {}", number(x + dx * radius), number(y + dy * radius));
@@ -142,7 +142,7 @@ fn number(value: f64) -> String {
     if text == "-0" { "0".to_owned() } else { text.to_owned() }
 }
 
-/// An upper estimate of a text's width: a page has no way to measure letters before it is shown.
+/// An upper estimate of a text's width in units: the font is unknown until the page is shown.
 pub(super) fn width_of(words: &str) -> f64 {
     words.chars().count() as f64 * LETTERS * 0.56
 }

@@ -89,7 +89,7 @@ fn ceilings(ceilings: &Ceilings) -> Table {
     table
 }
 
-/// What was read before and after, and each ceiling twice.
+/// The readings before and after the timing, and each ceiling twice.
 fn surroundings(conditions: &Conditions) -> Table {
     let caption = Prose::new()
         .text("Read before the first ceiling was measured and after the last, from ")
@@ -143,7 +143,7 @@ fn timings(bench: &BenchReport) -> Table {
     table
 }
 
-/// A median with what spreads above it, and with the time of dense attention where that was timed, too.
+/// A median with its p95, and with the time of dense attention if that was timed too.
 fn median(row: &BenchRow) -> Prose {
     let median = Prose::from(unbroken(&format::duration(row.median_ms)))
         .note(unbroken(&format!("p95 {}", format::duration(row.p95_ms))));
@@ -153,7 +153,7 @@ fn median(row: &BenchRow) -> Prose {
     }
 }
 
-/// Another's time on the same inputs and how many medians it holds.
+/// Another kernel's time on the same inputs, in ms and as a multiple of the median.
 fn in_medians(other_ms: Option<f64>, row: &BenchRow) -> String {
     other_ms.map_or_else(
         || format::ABSENT.to_owned(),
@@ -167,12 +167,12 @@ fn in_medians(other_ms: Option<f64>, row: &BenchRow) -> String {
     )
 }
 
-/// A value with its unit, which a narrow cell may not part.
+/// A value with its unit, joined by no-break spaces.
 fn unbroken(words: &str) -> String {
     words.replace(' ', "\u{a0}")
 }
 
-/// How many samples there are, and of how many runs back to back each is the mean.
+/// The number of samples, and the number of back-to-back runs that each is the mean of.
 fn samples(row: &BenchRow) -> Prose {
     let samples = Prose::from(row.samples.to_string());
     match row.replays {
@@ -192,12 +192,12 @@ pub(crate) fn raised_words(raised: &RaisedCeiling) -> String {
     )
 }
 
-/// Sizes by name: `B 1, T 2048`, with spaces at which a table cell may not be broken.
+/// Sizes by name: `B 1, T 2048`, with no-break spaces.
 fn shape(shape: &BTreeMap<String, u64>) -> String {
     shape.iter().map(|(name, size)| format!("{name}\u{a0}{size}")).collect::<Vec<_>>().join(", ")
 }
 
-/// Ops with the backends they were timed on, as they come.
+/// Ops with the backends they were timed on, in order of first appearance.
 fn ops(rows: &[BenchRow]) -> Vec<(&str, BackendKind)> {
     let mut ops: Vec<(&str, BackendKind)> = Vec::new();
     for row in rows {
@@ -218,7 +218,7 @@ fn figures(bench: &BenchReport) -> Vec<Figure> {
         let title = format!("{op} on {backend}: share of the ceiling reached");
         let groups = groups(bench, &rows);
         if !groups.iter().flat_map(|group| &group.bars).any(|bar| bar.percent.is_some()) {
-            // No bar: the table has the reason of each.
+            // No bar: the table has each reason.
             figures.extend(sweeps(&place, op, &rows));
             continue;
         }
@@ -307,7 +307,7 @@ fn sweeps(place: &str, op: &str, rows: &[&BenchRow]) -> Vec<Figure> {
             sizes.dedup();
             sizes.len() >= 3 && sizes.len() == series.points.len()
         });
-        // Five colours are told apart; more lines than that go into a further picture.
+        // Five colours are distinguishable; further lines go into another picture.
         for (i, part) in found.chunks(5).enumerate() {
             let id = format!("sweep-{}-{}-{}", slug(place), slug(name), i + 1);
             let svg = lines(

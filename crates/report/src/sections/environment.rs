@@ -42,7 +42,7 @@ fn sourced(what: &str, value: String, source: &str) -> Vec<Prose> {
     vec![Prose::from(what), Prose::from(value), Prose::new().code(source)]
 }
 
-/// What is shown of a machine, in order: name, value, source.
+/// The facts of a machine, in order: name, value, source.
 fn machine_facts(machine: &Machine) -> Vec<(String, String, String)> {
     let mut facts: Vec<(String, String, String)> = Vec::new();
     let mut add = |name: &str, value: String, source: &str| {
@@ -159,7 +159,8 @@ fn about(machine: &Machine) -> Table {
     table
 }
 
-/// What the driver accepts, what is installed to compile with, and what torch was built for are three versions.
+/// The three CUDA versions of a machine: the newest that the driver supports, the installed toolkit, and the one that torch was
+/// built for.
 fn cuda(machine: &Machine, envs: &[PyEnv]) -> Block {
     let mut table = Table::new(
         from_facts("Three different things called the CUDA version"),
@@ -254,7 +255,7 @@ fn environment(place: usize, env: &PyEnv) -> Vec<Block> {
     blocks
 }
 
-/// What sort of environment, how it was found, who manages it.
+/// The kind of environment, how it was found, and the tool that manages it.
 pub(crate) fn describe(env: &PyEnv) -> String {
     let kind = match env.kind {
         EnvKind::Venv => "virtual environment",

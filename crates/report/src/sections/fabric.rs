@@ -13,7 +13,7 @@ pub(super) fn build(run: &Run<'_>) -> Vec<Block> {
     fabric.map(of).unwrap_or_default()
 }
 
-/// What a matrix has of each copy.
+/// The title of a matrix and its value for each copy.
 type Value = (&'static str, fn(&PeerCopy) -> Option<f64>);
 const MATRICES: [Value; 3] = [
     ("GB/s of copies one way", |copy| copy.gbps),

@@ -1,4 +1,4 @@
-//! What is wrong, the evidence, the cause, the fix.
+//! Each finding with its evidence, cause and fix.
 
 use crate::document::{Block, Prose, Tone, slug};
 use crate::format;
@@ -17,7 +17,7 @@ pub(super) fn build(run: &Run<'_>) -> Vec<Block> {
 pub(crate) fn sentence(doctor: &DoctorReport) -> String {
     let findings = &doctor.findings;
     let of = |severity| findings.iter().filter(|finding| finding.severity == severity).count();
-    // Of a run whose facts were not kept, nothing was judged.
+    // A run without recorded facts was not checked for findings.
     if findings.is_empty() && doctor.machine.platform == Platform::Unknown {
         return "The facts of the machine were not kept with this run".to_owned();
     }
@@ -46,7 +46,7 @@ pub(crate) fn tone(severity: Severity) -> (Tone, &'static str) {
     }
 }
 
-/// A finding with its cause and its remedy; `file` has it as it was recorded.
+/// A finding with its cause and its remedy; `file` is the file that records it.
 pub(crate) fn card(place: usize, finding: &Finding, file: &str) -> Block {
     let (tone, word) = tone(finding.severity);
     let certainty = match finding.confidence {
@@ -69,7 +69,7 @@ pub(crate) fn card(place: usize, finding: &Finding, file: &str) -> Block {
         blocks.push(Block::Paragraph(Prose::new().strong("Fix")));
         blocks.push(Block::Code(finding.fix.clone()));
     }
-    // Folded: what to do comes first, and whoever doubts it opens the rest.
+    // The fix comes first; evidence and cause are folded.
     let mut folded = vec![Block::List(evidence.collect())];
     if !finding.links.is_empty() {
         let mut links = Prose::new().text("Read more: ");

@@ -1,4 +1,4 @@
-//! The GPUs side by side, the paths between them, and what joins them to other machines.
+//! The GPUs side by side, the paths between them, and the ports to other machines.
 
 use crate::checked_gpus::{lines, votes};
 use crate::document::{Block, Figure, Prose, Table, Tone};
@@ -32,7 +32,7 @@ pub(super) fn build(run: &Run<'_>) -> Vec<Block> {
     blocks
 }
 
-/// What the check made of each.
+/// The results of the check for each GPU.
 fn checked(report: &GpusReport) -> Vec<Block> {
     let mut head = vec!["Check".to_owned()];
     head.extend(report.gpus.iter().map(|gpu| format!(">GPU {}", gpu.index)));
@@ -74,7 +74,7 @@ fn checked(report: &GpusReport) -> Vec<Block> {
     blocks
 }
 
-/// Checks whose bits differ, so many of them.
+/// Most checks with differing bits that are listed.
 const LISTED: usize = 20;
 
 fn differing(kind: &GpuKind) -> Block {
@@ -94,7 +94,7 @@ fn differing(kind: &GpuKind) -> Block {
     Block::Table(table)
 }
 
-/// Each op's time on each GPU by that of its siblings.
+/// Each op's time on each GPU relative to its siblings.
 fn picture((place, kind): (usize, &GpuKind)) -> Option<Figure> {
     let ops: BTreeSet<&String> = kind.speed.iter().flat_map(|gpu| gpu.by_op.keys()).compact_set();
     let rows: Vec<String> = ops.into_iter().cloned().collect();

@@ -1,4 +1,4 @@
-//! The kernels of the Python environment: which are ready, by evidence, and how fast they are beside firstlight's own.
+//! The kernels of the Python environment: which are ready, by evidence, and how fast they are compared with firstlight's own.
 
 use crate::counts::{Counts, cell, count_columns, largest_error};
 use crate::document::{Block, Prose, Table};
@@ -21,12 +21,12 @@ pub(super) fn build(run: &Run<'_>) -> Vec<Block> {
     blocks
 }
 
-/// The installed kernels that were asked for.
+/// The installed kernels that the run requested.
 pub(super) fn of_run<'a>(run: &Run<'a>) -> Vec<Installed<'a>> {
     installed(run.parity.into_iter().flat_map(|parity| &parity.rows))
 }
 
-/// What a reader asks next once the result is read; beside it, as a narrow screen shows the first columns alone.
+/// Head of the column next to the result: a narrow screen shows only the first columns.
 const WHY: &str = "Why, or what was seen to run";
 
 fn by_kernel(kernels: &[Installed<'_>]) -> Table {

@@ -1,4 +1,4 @@
-//! What works on this kind of machine and on the others, each cell with its reason and source.
+//! The support matrix of this platform and the others, each cell with its reason and source.
 
 use crate::document::{Block, Prose, Table, Tone};
 use crate::run::{FACTS_FILE, Run};
@@ -6,11 +6,11 @@ use facts::{Support, SupportCell, SupportMatrix};
 
 pub(super) fn build(run: &Run<'_>) -> Vec<Block> {
     let Some(matrix) = &run.doctor.matrix else { return Vec::new() };
-    // Of a machine that the matrix does not have it says nothing; `firstlight plan --matrix` shows the others.
+    // A machine of no platform in the matrix has no section; `firstlight plan --matrix` shows all platforms.
     let Some(platform) = &matrix.here else { return Vec::new() };
     let here = format!("This machine is {platform}, by ");
     let mut blocks = vec![Block::Paragraph(Prose::new().text(here).file(FACTS_FILE).text("."))];
-    // What holds here stands open; the other platforms are for those who choose a machine.
+    // The column of this platform is open; the others are folded.
     blocks.push(Block::Table(table(matrix, None, |cell| &cell.platform == platform)));
     let others =
         table(matrix, Some("Platform"), |cell| Some(&cell.platform) != matrix.here.as_ref());
@@ -19,7 +19,7 @@ pub(super) fn build(run: &Run<'_>) -> Vec<Block> {
     blocks
 }
 
-/// `platform` is the head of that column, where it says anything.
+/// `platform` is the head of the platform column, if there is one.
 fn table(
     matrix: &SupportMatrix,
     platform: Option<&str>,
@@ -52,7 +52,7 @@ fn source(words: &str) -> Prose {
     if words.starts_with("https://") { Prose::new().web(words) } else { Prose::from(words) }
 }
 
-/// How far something is supported, as a word with its meaning.
+/// A level of support as a word with its tone.
 pub(crate) fn support(support: Support) -> (Tone, &'static str) {
     match support {
         Support::Yes => (Tone::Good, "yes"),

@@ -130,7 +130,7 @@ fn kernels(needs: &[KernelNeed]) -> Table {
     table
 }
 
-/// How a kernel package stands, as a word with its meaning.
+/// The status of a kernel package as a word with its tone.
 pub(crate) fn status(status: KernelStatus) -> (Tone, &'static str) {
     match status {
         KernelStatus::Ready => (Tone::Good, "ready"),

@@ -1,4 +1,4 @@
-//! How fast the model that was timed runs, and what memory allows.
+//! The speed of the timed model, and the limit by memory bandwidth.
 
 use crate::document::{Block, Prose, Table, Tone};
 use crate::format;
@@ -20,7 +20,7 @@ pub(super) fn build(run: &Run<'_>) -> Vec<Block> {
             .text("Tokens a second of all sequences together, mean and standard deviation, from ")
             .file(MODEL_SPEED_FILE)
             .text(".");
-        // Numbers stand on the right.
+        // Numbers are right-aligned.
         let heads = HEADS.map(|head| match head {
             "test" | "by" => head.to_owned(),
             _ => format!(">{head}"),
@@ -41,7 +41,7 @@ pub(super) fn build(run: &Run<'_>) -> Vec<Block> {
     blocks
 }
 
-/// What was timed, where.
+/// The model that was timed and its device, as a sentence.
 pub(crate) fn subject(model: &ModelSpeedReport) -> String {
     let weights = if model.random { "random weights" } else { "weights of its folder" };
     let loaded = match model.load_seconds {
@@ -90,7 +90,7 @@ pub(crate) fn cells(model: &ModelSpeedReport, speed: &ModelSpeed) -> [String; 9]
     ]
 }
 
-/// What the percentages of decoding are of.
+/// The limits by memory bandwidth that the percentages of decoding refer to.
 pub(crate) fn limits(model: &ModelSpeedReport) -> String {
     let limit = |speed: &ModelSpeed| {
         // The limit is the test's, whatever ran it.
@@ -111,7 +111,7 @@ pub(crate) fn limits(model: &ModelSpeedReport) -> String {
     }
 }
 
-/// What became of the check of a test by its own prompts; the engine has no speed without a pass.
+/// The status of the check of a test on its own prompts. The engine's is always a pass, as it has no speed without one.
 fn status(model: &ModelSpeedReport, speed: &ModelSpeed) -> Status {
     let Some(peer) = &speed.peer else { return Status::Pass };
     let of_test = |case: &str| case.rsplit('/').next() == Some(speed.test.as_str());

@@ -1,4 +1,4 @@
-//! The parity matrix: by kernel with counts, what is not a pass with its reason, pictures, and every row.
+//! The parity matrix: counts by kernel, rows that are not a pass with their reasons, pictures, and every row.
 
 use crate::counts::{self, Counts, cell, count_columns, groups, not_passed, ops, reason, status};
 use crate::document::{Block, Figure, Prose, Table, Tone, slug};
@@ -20,7 +20,7 @@ pub(super) fn build(run: &Run<'_>) -> Vec<Block> {
     if rows.is_empty() {
         return blocks;
     }
-    // What is as it should be is folded: a picture of it says nothing that the counts do not.
+    // Pictures of passing checks are folded: they add nothing to the counts.
     let (green, others): (Vec<_>, Vec<_>) =
         figures(rows).into_iter().partition(|(_, all_passed)| *all_passed);
     let pictures = |figures: Vec<(Figure, bool)>| {

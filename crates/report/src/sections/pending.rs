@@ -1,4 +1,4 @@
-//! What ended, what is still to do, and what cannot be had here. Pending stays pending, and every count is computed.
+//! Stages that are done, work that is pending, and limits of this machine. Every count is computed from the records.
 
 use crate::counts::left_out;
 use crate::document::{Block, Prose};
@@ -8,13 +8,13 @@ use facts::{OUT_OF_TIME, RunState, SkippedStage, Status};
 
 /// One thing done, pending or impossible.
 pub(crate) struct Item {
-    /// What.
+    /// Name of the item.
     pub(crate) what: String,
-    /// What came out of it, or why it is not done.
+    /// The result, or why it is not done.
     pub(crate) why: String,
-    /// The command that does it, where one can.
+    /// The command that does it, if there is one.
     pub(crate) command: Option<String>,
-    /// Where that is recorded.
+    /// The file that records it.
     file: &'static str,
 }
 
@@ -39,7 +39,7 @@ pub(crate) fn commands(items: &[Item]) -> Vec<&str> {
     commands
 }
 
-/// Options of a check that leave something out, with whether a value follows.
+/// Options that limit a check, with whether a value follows.
 const LIMITS: &[(&str, bool)] = &[
     ("--quick", false),
     ("--op", true),
@@ -50,14 +50,14 @@ const LIMITS: &[(&str, bool)] = &[
     ("--sustain", true),
     ("--peer-budget", true),
 ];
-/// Options that are of that run alone.
+/// Options that apply to one run only, with whether a value follows.
 const OF_THE_RUN: &[(&str, bool)] =
     &[("-o", true), ("--output", true), ("--json", false), ("--until", true), ("--part", true)];
 
-/// The command of this run without what limits it.
+/// The command of this run without the options that limit it.
 pub(crate) fn rerun(run: &Run<'_>) -> String {
     let command = &run.manifest.command;
-    // Other commands than `check` are named by what they time.
+    // The arguments of commands other than `check` name what they time.
     if command.get(1).map(String::as_str) != Some("check") {
         return "firstlight check".to_owned();
     }
@@ -79,7 +79,7 @@ pub(crate) fn rerun(run: &Run<'_>) -> String {
     words.join(" ")
 }
 
-/// A word as a shell takes it.
+/// A word quoted for a shell.
 fn quoted(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,@+%[]~".contains(c);
     match !word.is_empty() && word.chars().all(is_plain) {
@@ -88,10 +88,10 @@ fn quoted(word: &str) -> String {
     }
 }
 
-/// The command that does what a run left out.
+/// The command that does the skipped stage of a run.
 fn command_of(run: &Run<'_>, not_run: &SkippedStage) -> Option<String> {
     let why = not_run.why.as_str();
-    // Facts about how something was measured: nothing is left to do.
+    // Notes on how something was measured: nothing is pending.
     if why.starts_with("where kernels were verified") || why.contains("(MIG)") {
         return None;
     }
@@ -151,7 +151,7 @@ fn done(run: &Run<'_>) -> Vec<Item> {
         .collect()
 }
 
-/// What could have been done here and was not.
+/// Work that could have been done here and was not.
 pub(crate) fn pending(run: &Run<'_>) -> Vec<Item> {
     let mut items = Vec::new();
     if run.manifest.state == RunState::Incomplete {
@@ -177,7 +177,7 @@ pub(crate) fn pending(run: &Run<'_>) -> Vec<Item> {
     items
 }
 
-/// What this machine or its files do not allow.
+/// Limits of this machine or its files.
 fn limits(run: &Run<'_>) -> Vec<Item> {
     let mut items = checks(run, Status::NotApplicable, "not applicable here");
     items.extend(checks(run, Status::NotRun, "without time"));

@@ -1,4 +1,4 @@
-//! Who had the GPUs' memory when the machine was read.
+//! The processes that held GPU memory when the machine was read.
 
 use crate::document::{Block, Prose, Table};
 use crate::format;
@@ -7,7 +7,7 @@ use facts::{GpuMemory, GpuProcess, ProcessReport};
 
 pub(super) fn build(run: &Run<'_>) -> Vec<Block> {
     let machine = &run.doctor.machine;
-    // What is wrong among them stands with the findings.
+    // Problems with processes are shown as findings.
     let report = ProcessReport::new(machine, Vec::new());
     let unread = machine
         .driver

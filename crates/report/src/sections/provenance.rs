@@ -67,7 +67,7 @@ fn tree(tree: Option<&SourceTree>, absent: &str) -> Prose {
     }
 }
 
-/// The command as it could be typed again: an argument with anything but plain letters is quoted.
+/// The command for a shell: an argument with any character outside a safe set is quoted.
 fn command_line(words: &[String]) -> String {
     let plain = |word: &str| {
         !word.is_empty()

@@ -10,7 +10,7 @@ use crate::verdict::{Verdict, coverage, scope};
 use crate::{conditions, shares};
 use facts::{BenchReport, GpuCoverage, ParityReport, ParityRow, Severity};
 
-/// The verdict, whose kernels it is about, and the counts behind it: the first thing that anybody reads.
+/// The verdict, the devices whose kernels it covers, and the counts that decide it.
 pub(crate) fn verdict(run: &Run<'_>) -> (Tone, Prose) {
     let verdict = Verdict::of(run);
     let words = Prose::new().chip(verdict.tone(), verdict.as_str().to_uppercase()).text(format!(

@@ -3,7 +3,7 @@ use super::layout::{Column, fields, paragraph, plain, render, table};
 use crate::format;
 use facts::{ApplyOutcome, ApplyReport};
 
-/// What an apply did: each step with its time and bytes, the lines of the proof, and what became of the old environment.
+/// The result of an apply: each step with its time and bytes, the lines of the proof, and the fate of the old environment.
 pub fn apply(report: &ApplyReport, style: Style) -> String {
     let columns = [
         Column::word("step"),

@@ -4,7 +4,7 @@ use crate::baseline::RATE;
 use crate::format;
 use facts::{BaselineReport, BaselineRow, ReportedFigure};
 
-/// Timed kernels beside the figures of a report: a line for each width and kernel, then what each series comes to.
+/// Timed kernels next to the figures of a report: a line per head dimension and kernel, then the range of each series.
 pub fn baseline(report: &BaselineReport, style: Style) -> String {
     let BaselineReport { name, shape, here, there } = report;
     let mut out =
@@ -62,7 +62,7 @@ fn times(speedup: Option<f64>) -> String {
     speedup.map_or_else(|| format::ABSENT.to_owned(), |times| format::significant(times, 3) + "×")
 }
 
-/// What a report says of the same width.
+/// The reported speed-up of a series at the head dimension of a row.
 fn reported(there: &[ReportedFigure], series: &str, row: &BaselineRow) -> Option<f64> {
     let of = |figure: &&ReportedFigure| {
         figure.unit != RATE && figure.series == series && figure.channels == [row.channels; 2]
@@ -70,7 +70,7 @@ fn reported(there: &[ReportedFigure], series: &str, row: &BaselineRow) -> Option
     there.iter().find(of).map(|figure| figure.values[0])
 }
 
-/// What each kernel of this run comes to over the widths.
+/// The range of rates and speed-ups of each kernel of this run over the head dimensions.
 fn sentences(here: &[BaselineRow]) -> Vec<String> {
     let mut kernels: Vec<&str> = Vec::new();
     for row in here {

@@ -5,7 +5,7 @@ use crate::sections::raised_words;
 use crate::{conditions, shares};
 use facts::BenchReport;
 
-/// Ceilings, then every timed kernel with its share of the ceiling that limits it, then what was not timed.
+/// Ceilings, then every timed kernel with its share of the ceiling that limits it, then the kernels that were not timed.
 pub fn bench(report: &BenchReport, style: Style) -> String {
     let rate = |rate: Option<f64>, unit: &str| {
         rate.map_or_else(
@@ -114,7 +114,7 @@ fn rows(report: &BenchReport, style: Style) -> String {
     let mut table = table(style, &columns);
     let mut op = "";
     for row in &report.rows {
-        // The op stands on a line of its own, so that the cases below it need not be broken.
+        // The op has a separate line, so that the cases below it need not be broken.
         if row.op != op {
             op = &row.op;
             table.add_row(vec![plain(op)]);

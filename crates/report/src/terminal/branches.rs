@@ -3,7 +3,7 @@ use super::layout::{Column, paragraph, plain, render, table};
 use crate::format;
 use facts::{BranchReport, BranchRow, PerBranch};
 
-/// The two tables of a step of decoding: what was measured, then what the field report's way of measuring gives.
+/// The two tables of a decode step: the measured times, then the times by the field report's method.
 pub fn branches(report: &BranchReport, style: Style) -> String {
     let BranchReport { backend, settings, rows, not_timed, .. } = report;
     let mut out = paragraph(style, &format!("a step of NSA's decoding on {backend}: {settings}"));
@@ -40,7 +40,7 @@ fn parts(rows: &[BranchRow], style: Style) -> String {
     render(&table)
 }
 
-/// What is left between two medians can be below nought where the machine was busy.
+/// A difference of medians with its sign: on a busy machine it may be negative.
 fn signed(millis: f64) -> String {
     let sign = if millis < 0.0 { "-" } else { "" };
     format!("{sign}{}", format::duration(millis.abs()))

@@ -5,7 +5,7 @@ use crate::escape;
 use crate::sections::{describe, finding_tone, findings_sentence, version};
 use facts::{Confidence, DoctorReport, Finding, RemedyStep, Severity};
 
-/// What a tired person acts on: what is wrong, worst first, why, and the commands. The rest is one flag away.
+/// The short form of a doctor report: findings, worst first, with causes and commands.
 pub fn doctor_brief(report: &DoctorReport, style: Style) -> String {
     doctor_brief_with(report, style, IndexCheck::NotAsked)
 }
@@ -17,11 +17,11 @@ pub enum IndexCheck<'a> {
     NotAsked,
     /// It did not answer, with the reason.
     Unanswered(&'a str),
-    /// It answered: what it does not have is in the findings.
+    /// It answered: missing files are in the findings.
     Answered,
 }
 
-/// The same, with what a package index answered about the remedies.
+/// [`doctor_brief`] with the answer of a package index about the remedies.
 pub fn doctor_brief_with(report: &DoctorReport, style: Style, index: IndexCheck<'_>) -> String {
     let mut out = fields(style, &where_we_are(report));
     out.push('\n');
@@ -53,7 +53,7 @@ pub fn doctor_brief_with(report: &DoctorReport, style: Style, index: IndexCheck<
     out
 }
 
-/// That the commands above are what the files call for and no index was asked, where one of them is an installer's.
+/// A note that no index was asked for the files of the commands above, if one of these is an installer's.
 pub(super) fn unresolved(report: &DoctorReport, style: Style, index: IndexCheck<'_>) -> String {
     let installs = |step: &RemedyStep| matches!(step, RemedyStep::Install { .. });
     if !report.findings.iter().flat_map(|found| &found.remedy).any(installs) {

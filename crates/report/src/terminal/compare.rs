@@ -5,7 +5,7 @@ use crate::document::Tone;
 use crate::format;
 use facts::{Comparison, GateOutcome, GateReport, SpeedChange, TimingSpread};
 
-/// Two runs beside each other: what surrounded them, what is proven in one alone, and every time, worst first.
+/// Two runs compared: differences of their surroundings, checks that only one passes, and every time, worst first.
 pub fn comparison(comparison: &Comparison, style: Style) -> String {
     let mut out =
         paragraph(style, &format!("{} compared with {}", comparison.run, comparison.base));
@@ -99,7 +99,7 @@ fn speed(changes: &[SpeedChange], style: Style) -> String {
     render(&table)
 }
 
-/// The comparison behind a gate, then its outcome, where the eye is.
+/// The comparison of a gate, then its outcome on the last line.
 pub fn gate(report: &GateReport, style: Style) -> String {
     let mut out = comparison(&report.comparison, style);
     out.push('\n');

@@ -15,7 +15,7 @@ pub fn doctor(report: &DoctorReport, style: Style) -> String {
     doctor_with(report, style, IndexCheck::NotAsked)
 }
 
-/// The same, with what a package index answered about the remedies.
+/// [`doctor`] with the answer of a package index about the remedies.
 pub fn doctor_with(report: &DoctorReport, style: Style, index: IndexCheck<'_>) -> String {
     let mut out = format!("{}\n", paint(style, Tone::Plain, "machine"));
     out.push_str(&fields(style, &machine(&report.machine)));
@@ -60,7 +60,7 @@ fn field(name: impl Into<String>, value: impl Into<String>) -> (String, String) 
     (name.into(), value.into())
 }
 
-/// The facts one asks for first; the report has all of them with their sources.
+/// The main facts; the report has all of them with their sources.
 fn machine(machine: &Machine) -> Vec<(String, String)> {
     let value = |fact: &Option<Fact<String>>| fact.as_ref().map(|fact| fact.value.clone());
     let joined =

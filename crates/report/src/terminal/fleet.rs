@@ -8,7 +8,7 @@ use facts::FleetReport;
 /// Ranks that are shown; the report has all.
 const LISTED: usize = 32;
 
-/// The ranks of a fleet beside each other, and who is not as the others are.
+/// The ranks of a fleet side by side, and the ranks that differ.
 pub fn fleet(fleet: &FleetReport, style: Style) -> String {
     let columns = [
         Column::number("rank"),

@@ -4,11 +4,11 @@ use crate::checked_gpus::{lines, votes};
 use crate::gpus::{LEGEND, RESTING, known, paths, resting, rows, sentences};
 use facts::{GpusReport, Machine};
 
-/// Columns that the names of the facts take, and each GPU beside them.
+/// Width of the column of names and of each GPU's column, in characters.
 const NAMES: usize = 26;
 const EACH: usize = 13;
 
-/// The GPUs side by side, as many as the width holds, and the paths between them; empty where nothing is known of any.
+/// The GPUs side by side, as many as fit the width, and the paths between them; empty if nothing is known about any.
 pub(super) fn gpus(machine: &Machine, style: Style) -> String {
     let gpus = known(machine);
     let mut out = String::new();
@@ -54,7 +54,7 @@ pub(super) fn gpus(machine: &Machine, style: Style) -> String {
     out
 }
 
-/// What a check made of each GPU, and the vote on their bits.
+/// The results of a check for each GPU, and the vote on their bits.
 pub(super) fn checked(report: &GpusReport, style: Style) -> String {
     let mut out = String::new();
     let beside = (style.width.saturating_sub(NAMES) / EACH).max(1);

@@ -26,7 +26,7 @@ fn bare_cell(words: &str) -> comfy_table::Cell {
     comfy_table::Cell::new(escape::terminal(words))
 }
 
-/// Sentences behind a status word each.
+/// Sentences, each after a status word.
 pub(super) fn tagged(style: Style, items: Vec<(Cell, String)>) -> String {
     let mut table = bare(style);
     for (tag, words) in items {
@@ -50,7 +50,7 @@ fn bare(style: Style) -> comfy_table::Table {
         .load_preset(presets::NOTHING)
         .set_content_arrangement(ContentArrangement::Dynamic)
         .set_width(width);
-    // The room is told about colour; it must not ask the terminal.
+    // The caller decides on colour; comfy_table must not ask the terminal.
     if style.color {
         table.enforce_styling()
     } else {

@@ -3,7 +3,7 @@ use super::layout::{Column, cell, paragraph, plain, render, table};
 use crate::sections::support;
 use facts::SupportMatrix;
 
-/// What works where; with `verbose`, each cell's reason and source below.
+/// The support matrix; with `verbose`, each cell's reason and source below.
 pub fn matrix(matrix: &SupportMatrix, verbose: bool, style: Style) -> String {
     let mut table = table(
         style,
@@ -27,7 +27,7 @@ pub fn matrix(matrix: &SupportMatrix, verbose: bool, style: Style) -> String {
     }
     let mut out = render(&table);
     out.push('\n');
-    // Of a machine that was named there is one column, and nothing about this machine.
+    // With a named machine there is one column, and no line about this machine.
     if matrix.platforms.len() > 1 {
         out.push_str(&paragraph(
             style,

@@ -22,7 +22,7 @@ pub fn fit(report: &ModelReport, memory: &[(String, String)], style: Style) -> S
     out
 }
 
-/// What the model is, and its layers by kind.
+/// The name and configuration of the model, and its layers by kind.
 fn layers(report: &ModelReport, style: Style) -> String {
     let total: usize = report.layers.iter().map(|group| group.indices.len()).sum();
     let title = format!(

@@ -3,7 +3,7 @@ use super::layout::{Column, paragraph, plain, render, table};
 use crate::sections::model_speed::{HEADS, beside, cells, limits, ran, subject};
 use facts::{ModelSpeedReport, Status};
 
-/// What was timed, how it was checked, then each test with its share of what memory allows.
+/// The model, its checks, then each test with its share of the limit by memory bandwidth.
 pub fn model_speed(model: &ModelSpeedReport, style: Style) -> String {
     let mut out = paragraph(style, &subject(model));
     let (own, installed): (Vec<_>, Vec<_>) =
@@ -18,7 +18,7 @@ pub fn model_speed(model: &ModelSpeedReport, style: Style) -> String {
     for row in own.iter().filter(|row| row.status != Status::Pass) {
         out.push_str(&paragraph(style, &format!("{} {}: {}", row.status, row.case, row.reason)));
     }
-    // Cases of one peer differ in what ran, and seldom in why.
+    // Cases of one peer differ in the kernels that ran, and seldom in the reason.
     for rows in installed.chunk_by(|a, b| (a.status, &a.variant) == (b.status, &b.variant)) {
         let cases: Vec<&str> = rows.iter().map(|row| row.case.as_str()).collect();
         let why = if rows[0].status == Status::Pass { &rows[0].evidence } else { &rows[0].reason };

@@ -9,7 +9,7 @@ use crate::format;
 use crate::installed::{Installed, installed, own, sentence};
 use facts::{BackendKind, ParityReport, ParityRow, Status};
 
-/// The whole matrix: counts, what failed with its reason, what was left out by reason, then every row that ran, by op and kernel.
+/// The whole matrix: counts, failures with their reasons, skipped rows by reason, then every row that ran, by op and kernel.
 pub fn parity(report: &ParityReport, style: Style) -> String {
     let mut out = head(&report.rows, &report.rows, style);
     let groups = groups(&report.rows);
@@ -29,7 +29,7 @@ pub fn parity(report: &ParityReport, style: Style) -> String {
                 &format!("{op}, {} {}", name(group.variant, group.backend.as_str()), group.dtype),
             ));
             out.push_str(&rows(group, style));
-            // One example of what ran is enough here; parity.csv and --json have it for every row.
+            // One example of the kernels that ran is enough here; parity.csv and --json have it for every row.
             if let Some(row) = group.rows.iter().find(|row| !row.evidence.is_empty()) {
                 let by = row.peer.as_deref().unwrap_or_default();
                 let words = format!("of {by}; in {} there ran {}", row.case, row.evidence);
@@ -72,8 +72,8 @@ fn rows(group: &Group<'_>, style: Style) -> String {
     render(&table)
 }
 
-/// Counts, then of firstlight's own kernels what failed with its reason, what was left out by reason, and a line each; and a
-/// sentence for each installed kernel.
+/// Counts; for firstlight's own kernels failures with their reasons, skipped rows by reason, and a line each; a sentence for each
+/// installed kernel.
 pub fn parity_summary(report: &ParityReport, style: Style) -> String {
     let own = own(&report.rows);
     let mut out = head(&report.rows, &own, style);
@@ -164,7 +164,7 @@ fn head(all: &[ParityRow], told: &[ParityRow], style: Style) -> String {
     out
 }
 
-/// Failed rows; those that one kernel has for one reason together.
+/// Failed rows, grouped by kernel and reason.
 fn failures(rows: &[ParityRow]) -> Vec<LeftOut<'_>> {
     let failed = not_passed(rows).into_iter().filter(|row| status(row).0 == Tone::Bad);
     let mut kernels: Vec<(&str, BackendKind, Vec<&ParityRow>)> = Vec::new();

@@ -5,13 +5,13 @@ use facts::{
     InstallPlan, PackageOrigin, PlanRefusal, PlanTarget, PlannedPackage, RejectedCandidate,
 };
 
-/// How many refused candidates are shown where all are not asked for.
+/// How many refused candidates are shown without `--explain`.
 const SHOWN: usize = 3;
 /// How many packages of unknown size are named.
 const NAMED: usize = 3;
 
-/// What was chosen, what to know about it, and the commands that come next, one line each. With `explain` every candidate
-/// that was refused, and the source of each choice.
+/// The chosen packages, notes on them, and the next commands, one line each. With `explain` also every refused candidate and
+/// the source of each choice.
 pub fn plan(plan: &InstallPlan, explain: bool, next: &[String], style: Style) -> String {
     let mut out = paint(style, Tone::Plain, &format!("plan for {}", machine(&plan.target)));
     out.push_str("\n\n");
@@ -36,7 +36,7 @@ pub fn plan(plan: &InstallPlan, explain: bool, next: &[String], style: Style) ->
     out
 }
 
-/// What cannot all hold, the plans nearest to what was asked for, and the commands that come next.
+/// The requirements that conflict, the plans nearest to the request, and the next commands.
 pub fn refusal(refusal: &PlanRefusal, explain: bool, next: &[String], style: Style) -> String {
     let words = format!("no plan for {}", machine(&refusal.target));
     let mut out = paint(style, Tone::Bad, &words);
@@ -86,7 +86,7 @@ fn choice(plan: &InstallPlan) -> Vec<(String, String)> {
     rows
 }
 
-/// How much is downloaded, and which packages that does not count.
+/// The download size, and the packages that it does not count.
 fn download(plan: &InstallPlan) -> Option<String> {
     let size = |package: &PlannedPackage| package.files.first().and_then(|file| file.bytes);
     let bytes: u64 = plan.packages.iter().filter_map(size).sum();

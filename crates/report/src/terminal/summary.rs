@@ -7,8 +7,7 @@ use crate::run::Run;
 use crate::sections::{findings_sentence, pending_items, verdict_reason};
 use crate::verdict::{Verdict, scope};
 
-/// The end of a `check`: parity by kernel, timings, findings in one line, what is pending, and the verdict last, where
-/// the eye is.
+/// The end of a `check`: parity by kernel, timings, findings in one line, pending work, and the verdict on the last line.
 pub fn summary(run: &Run<'_>, style: Style) -> String {
     let mut out = String::new();
     for part in [

@@ -1,4 +1,4 @@
-//! Tables: cells are broken between words, and a row that does not fit even so is a list.
+//! Tables: cells are wrapped between words; a table that does not fit even then is printed as lists.
 
 use super::Style;
 use super::layout::NARROWEST;
@@ -15,7 +15,7 @@ pub(super) struct Cell {
 }
 
 impl Cell {
-    /// The same for tables that are laid out by comfy_table.
+    /// The cell as a comfy_table cell.
     pub(super) fn coloured(&self) -> comfy_table::Cell {
         use comfy_table::{Attribute, Color};
         let cell = comfy_table::Cell::new(&self.words);
@@ -99,7 +99,7 @@ impl Table {
                 .map(|(at, column)| if column.wraps { of_wrapped[at] } else { of_others[at] })
                 .collect()
         };
-        // What is broken first: the longest texts between words, then names at their hyphens, then numbers from their units.
+        // Order of breaking: the longest texts between words, then names at their hyphens, then numbers from their units.
         let tries = [
             (least(&words, &most), GAP),
             (least(&words, &most), NARROW_GAP),
@@ -110,7 +110,7 @@ impl Table {
         tries.into_iter().find_map(|(mut widths, gap)| {
             let room = line.checked_sub(widths.len() * gap - 1)?;
             let mut left = room.checked_sub(widths.iter().sum())?;
-            // The smallest wish first: most columns are then as wide as they want to be.
+            // The smallest missing width first: most columns then have their full width.
             let mut order: Vec<usize> = (0..widths.len()).collect();
             order.compact_sort_by_key(|at| most[*at].saturating_sub(widths[*at]));
             for at in order {
@@ -157,7 +157,7 @@ impl Table {
 
 /// Blanks between two columns.
 const GAP: usize = 2;
-/// Where the line is short of room.
+/// The gap if the line is too narrow for [`GAP`].
 const NARROW_GAP: usize = 1;
 
 /// The table as text.
@@ -232,14 +232,14 @@ fn longest_part(line: &str) -> usize {
     indent(line) + parts.map(width).max().unwrap_or(0)
 }
 
-/// Where a long name may be broken, after these.
+/// Characters after which a long name may be broken.
 const HYPHENS: &[char] = &['-', '/', '+', ','];
 
 fn parts(word: &str) -> impl Iterator<Item = &str> {
     word.split_inclusive(HYPHENS)
 }
 
-/// A text in lines of so many columns, broken between words, and a word that is longer at its hyphens.
+/// A text in lines of at most `most` columns, broken between words; a longer word is broken after [`HYPHENS`].
 fn broken(words: &str, most: usize) -> Vec<String> {
     let mut lines = Vec::new();
     for text in words.lines() {

@@ -4,11 +4,11 @@ use crate::format;
 use crate::together::{loads, matrix, rate, sentences, sizes};
 use facts::{Collective, CollectiveKind, FabricReport, SustainedReport};
 
-/// Columns that a name takes, and each GPU beside it.
+/// Width of the column of names and of each GPU's column, in characters.
 const NAME: usize = 10;
 const EACH: usize = 9;
 
-/// What GPUs carry between each other: rates of copies, collectives over sizes, and sentences.
+/// Transfers between GPUs: rates of copies, collectives over sizes, and sentences.
 pub fn fabric(report: &FabricReport, style: Style) -> String {
     let mut out = String::new();
     if !report.copies.is_empty() {
@@ -57,7 +57,7 @@ pub fn fabric(report: &FabricReport, style: Style) -> String {
     out
 }
 
-/// What GPUs did under load, a sentence for each.
+/// The GPUs under load, one sentence each.
 pub fn sustained(report: &SustainedReport, style: Style) -> String {
     loads(report).iter().map(|sentence| paragraph(style, sentence)).collect()
 }

@@ -1,4 +1,4 @@
-//! A strict reader of our own pages: tags must nest, attributes must be quoted, and nothing may be left open.
+//! A strict parser of the report's pages: tags must nest, attributes must be quoted, and no tag may be left open.
 
 /// Tags and attributes of a page.
 pub(crate) struct Page {
@@ -50,7 +50,7 @@ impl Page {
         self.tags.iter().filter(|(tag, _)| tag == name).count()
     }
 
-    /// Values of an attribute, wherever it stands.
+    /// Values of an attribute in any element.
     pub(crate) fn attributes<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
         let all = self.tags.iter().flat_map(|(_, attributes)| attributes);
         all.filter(move |(attribute, _)| attribute == name).map(|(_, value)| value.as_str())
