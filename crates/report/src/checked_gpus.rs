@@ -163,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_vote_says_who_is_odd_and_what_was_left_out() {
+    fn a_vote_names_the_odd_gpu_and_the_excluded_checks() {
         let check = |count: u32, change: &dyn Fn(&mut GpuKind), expect: &str| {
             let mut report = records::checked(count);
             change(&mut report.kinds[0]);

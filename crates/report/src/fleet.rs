@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn the_report_names_who_is_not_as_the_others_are() {
+    fn the_report_names_each_rank_that_differs() {
         let text = fleet_report(&report(), &manifest(RunState::Complete)).markdown;
         for words in [
             "# firstlight: fleet of 3 ranks",
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_compared_is_said_and_never_the_same() {
+    fn the_report_names_comparisons_that_were_not_made() {
         let bare =
             FleetReport { stack_compared: 0, stack: Vec::new(), findings: Vec::new(), ..report() };
         let text = fleet_report(&bare, &manifest(RunState::Complete)).markdown;

@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn floors_are_what_the_ceilings_allow() {
+    fn floors_follow_from_the_ceilings() {
         let kda = row("kda", "prefill-2048", &[("T", 2048)], None, 2.0);
         let ceilings = |backend, bf16| Ceilings {
             backend,

@@ -226,7 +226,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_measured_is_said_beside_what_the_links_allow() {
+    fn measurements_are_compared_with_the_limit_of_the_links() {
         let two = sentences(&records::fabric(2));
         let expect = [
             "A copy from GPU 1 to GPU 0 has 389 GB/s, 81.4 % of what 18 NVLinks of 26.6 GB/s carry.",

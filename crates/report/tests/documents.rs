@@ -336,7 +336,7 @@ fn r4_19_the_verdict_follows_from_the_evidence() {
 }
 
 #[test]
-fn the_first_screen_names_the_gpu_and_whose_kernels_were_verified() {
+fn the_first_screen_names_the_gpu_and_the_verified_devices() {
     let check = |change: &dyn Fn(&mut Sample), title: &str, scope: &str| {
         let mut sample = small();
         change(&mut sample);
@@ -401,7 +401,7 @@ fn a_long_run_has_a_short_text_and_a_whole_page() {
 }
 
 #[test]
-fn what_is_green_is_folded_and_what_is_empty_is_not_there() {
+fn passing_pictures_are_folded_and_empty_sections_left_out() {
     let mut sample = small();
     sample.parity.rows.retain(|row| row.status == Status::Pass && row.launches > 0);
     sample.doctor.model = None;
@@ -442,7 +442,7 @@ fn r4_18_a_dirty_tree_is_recorded_as_such() {
 }
 
 #[test]
-fn r1_13_what_is_pending_stays_pending_and_is_counted() {
+fn r1_13_pending_work_stays_pending_and_is_counted() {
     let check = |change: &dyn Fn(&mut Sample), done: usize, pending: usize, limits: usize| {
         let mut sample = small();
         change(&mut sample);
@@ -465,7 +465,7 @@ fn r1_13_what_is_pending_stays_pending_and_is_counted() {
 }
 
 #[test]
-fn r2_10_a_speed_beside_another_is_measured_in_the_same_run_or_not_said() {
+fn r2_10_speeds_are_compared_only_within_one_run() {
     let mut sample = small();
     assert!(markdown(&sample.run()).contains("| 1.23 ms | `torch.sdpa.math` | 2.46 ms | 2.00× |"));
     sample.bench.rows.retain(|row| row.peer.is_some());

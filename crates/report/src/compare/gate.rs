@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_apply_in_both_runs_holds_nothing() {
+    fn checks_that_apply_in_neither_run_hold_nothing() {
         let report = |status, launches| ParityReport {
             schema: SCHEMA,
             rows: vec![ParityRow {
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gate_passes_what_holds_and_nothing_else() {
+    fn a_gate_fails_on_slower_missing_and_edited_results() {
         let check = |now: Vec<BenchRow>, edited: &[String], expect: &[&str]| {
             let before = bench(vec![row("a", &[1.0; 9]), row("b", &[2.0; 9])]);
             let now = bench(now);

@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn what_takes_evidence_away_stands_first() {
+    fn changes_that_lose_evidence_are_listed_first() {
         use Status::{Fail, NotApplicable, Pass, Skip};
         expect(
             vec![

@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn ceilings_kernels_and_what_was_not_timed_come_back() {
+    fn ceilings_kernels_and_untimed_rows_round_trip() {
         let text = bench_csv(&report());
         assert_eq!(read_bench_csv(&text).unwrap(), report());
         assert_eq!(bench_csv(&read_bench_csv(&text).unwrap()), text);

@@ -70,7 +70,7 @@ mod tests {
     use crate::together::records;
 
     #[test]
-    fn a_line_for_each_measurement_and_no_rate_of_what_is_wrong() {
+    fn each_measurement_has_a_line_and_wrong_transfers_no_rate() {
         let text = fabric_csv(&records::fabric(3));
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.len(), 1 + 6 + 8 + 1, "{text}");

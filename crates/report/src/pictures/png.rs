@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_picture_has_its_size_white_paper_its_line_and_its_letters() {
+    fn a_picture_has_its_size_a_white_background_its_line_and_its_text() {
         let svg = sample("firstlight <1> & co");
         let png = drawn(&svg).unwrap();
         let pixels = Pixmap::decode_png(&png).unwrap();
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn letters_stand_where_their_text_does() {
+    fn outlines_start_at_the_position_of_their_text() {
         let face = Face::parse(FONT, 0).unwrap();
         let check = |anchor: &str, words: &str, expect: &str| {
             let svg = format!(

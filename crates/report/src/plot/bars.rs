@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bar_stands_for_a_number_and_nothing_else() {
+    fn only_measured_values_have_a_bar() {
         let note = |percent: Option<f64>| percent.map_or("", |_| "of copy").to_owned();
         let bar = |percent| Bar { label: "f32".into(), series: 1, percent, note: note(percent) };
         let check = |percents: &[Option<f64>], rects: usize, says: &str| {

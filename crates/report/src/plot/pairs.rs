@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_pair_is_a_square_of_its_rate_and_what_is_slow_is_marked() {
+    fn measured_pairs_have_a_square_and_slow_ones_are_marked() {
         let pair = |from, to, rate| PairRate { from, to, rate };
         let rates = [pair(0, 1, Some(390.0)), pair(1, 0, Some(200.0)), pair(0, 2, None)];
         let names = ["GPU 0", "GPU 1", "GPU 2"].map(str::to_owned);

@@ -178,7 +178,7 @@ mod tests {
     use crate::checked_gpus::records;
 
     #[test]
-    fn what_is_wrong_with_one_gpu_is_a_notice_a_table_and_a_picture() {
+    fn a_gpu_that_differs_has_a_notice_a_table_and_a_picture() {
         let count =
             |blocks: &[Block], of: fn(&Block) -> bool| blocks.iter().filter(|it| of(it)).count();
         let notices =

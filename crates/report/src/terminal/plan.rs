@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_says_what_clashes_and_what_would_work() {
+    fn a_refusal_names_the_conflict_and_the_nearest_plans() {
         let refused = PlanRefusal {
             target: PlanTarget { gpus: Vec::new(), name: "this".into(), ..target() },
             wants: Vec::new(),
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn download_size_names_what_it_does_not_count() {
+    fn download_size_names_the_packages_it_does_not_count() {
         let file = |bytes| facts::PlannedFile {
             name: "x-1-py3-none-any.whl".into(),
             url: None,
