@@ -6,7 +6,6 @@
 mod apply;
 mod baseline;
 mod bench;
-mod beside;
 mod branches;
 mod brief;
 mod compare;
@@ -20,6 +19,7 @@ mod model_speed;
 mod parity;
 mod plan;
 mod processes;
+mod side_by_side;
 mod summary;
 mod table;
 mod together;

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 /// The facts that differ between the runs; a fact that neither run recorded is no difference.
 pub(super) fn differences(base: &Recorded<'_>, run: &Recorded<'_>) -> Vec<Difference> {
-    let (before, after) = (told(base), told(run));
+    let (before, after) = (named_facts(base), named_facts(run));
     let mut names: Vec<&String> = before.keys().chain(after.keys()).collect();
     names.compact_sort();
     names.dedup();
@@ -22,8 +22,8 @@ pub(super) fn differences(base: &Recorded<'_>, run: &Recorded<'_>) -> Vec<Differ
         .collect()
 }
 
-/// Facts by name, as a reader would name them.
-fn told(recorded: &Recorded<'_>) -> BTreeMap<String, String> {
+/// The compared facts of a run by name.
+fn named_facts(recorded: &Recorded<'_>) -> BTreeMap<String, String> {
     let mut facts = BTreeMap::new();
     let mut tell = |what: &str, value: Option<String>| {
         if let Some(value) = value {

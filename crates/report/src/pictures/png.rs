@@ -27,8 +27,8 @@ pub(super) fn drawn(svg: &str) -> Result<Vec<u8>, String> {
 
 /// The same file with a path for each text; `None` if a text element has another form than those that `plot` writes.
 fn outlined(svg: &str, face: &Face<'_>) -> Option<String> {
-    let letters: f32 = attribute(svg, "font-size")?.parse().ok()?;
-    let scale = letters / f32::from(face.units_per_em());
+    let font_size: f32 = attribute(svg, "font-size")?.parse().ok()?;
+    let scale = font_size / f32::from(face.units_per_em());
     let (mut out, mut rest) = (String::new(), svg);
     while let Some((before, after)) = rest.split_once("<text ") {
         let (text, tail) = after.split_once("</text>")?;
@@ -59,9 +59,9 @@ fn outlined(svg: &str, face: &Face<'_>) -> Option<String> {
     Some(out)
 }
 
-/// How far a letter moves the pen, in the font's units; one that it does not have is as wide as a digit.
-fn advance(face: &Face<'_>, letter: char) -> f32 {
-    let glyph = face.glyph_index(letter).or_else(|| face.glyph_index('0'));
+/// The advance width of a character in font units; a character without a glyph is as wide as a digit.
+fn advance(face: &Face<'_>, character: char) -> f32 {
+    let glyph = face.glyph_index(character).or_else(|| face.glyph_index('0'));
     glyph.and_then(|glyph| face.glyph_hor_advance(glyph)).map_or(0.0, f32::from)
 }
 
@@ -145,9 +145,9 @@ mod tests {
         let all = (pixels.width() * pixels.height()) as usize;
         assert!(count([255; 3]) > all / 2, "white paper: {} of {all}", count([255; 3]));
         assert!(count([0x2f, 0x6d, 0xb5]) > 1000, "the line's blue");
-        // Titles and labels are of this colour, and nothing else is.
-        let letters = count([0x1c, 0x21, 0x27]);
-        assert!(letters > 300, "letters: {letters}");
+        // Only titles and labels have this colour.
+        let text = count([0x1c, 0x21, 0x27]);
+        assert!(text > 300, "pixels of text: {text}");
         let longer = drawn(&sample("firstlight <1> & co, and a longer name")).unwrap();
         assert_ne!(longer, png, "words are drawn");
         assert_eq!(drawn(&svg).unwrap(), png, "the same bytes again");

@@ -3,8 +3,8 @@ use crate::escape;
 /// Width of every picture in its own units.
 pub(super) const WIDTH: f64 = 440.0;
 
-/// Height of the letters in the picture's units.
-const LETTERS: f64 = 12.5;
+/// Font size in the picture's units.
+const FONT_SIZE: f64 = 12.5;
 
 /// The point of a text that is at its x.
 #[derive(Clone, Copy)]
@@ -121,7 +121,7 @@ impl Svg {
     pub(super) fn finish(self, height: f64) -> String {
         let Self { id, title, description, body } = self;
         format!(
-            "<svg viewBox=\"0 0 {} {}\" role=\"img\" aria-labelledby=\"{id}-title {id}-desc\" font-size=\"{LETTERS}\">\n\
+            "<svg viewBox=\"0 0 {} {}\" role=\"img\" aria-labelledby=\"{id}-title {id}-desc\" font-size=\"{FONT_SIZE}\">\n\
              <title id=\"{id}-title\">{}</title>\n<desc id=\"{id}-desc\">{}</desc>\n{body}</svg>",
             number(WIDTH),
             number(height),
@@ -144,7 +144,7 @@ fn number(value: f64) -> String {
 
 /// An upper estimate of a text's width in units: the font is unknown until the page is shown.
 pub(super) fn width_of(words: &str) -> f64 {
-    words.chars().count() as f64 * LETTERS * 0.56
+    words.chars().count() as f64 * FONT_SIZE * 0.56
 }
 
 /// The smallest size of a label, as a share of that of other text.
@@ -155,7 +155,7 @@ fn fit(words: &str, room: f64) -> String {
     if width_of(words) <= room {
         return words.to_owned();
     }
-    let keep = (room / (LETTERS * 0.56)).floor().max(2.0) as usize - 1;
+    let keep = (room / (FONT_SIZE * 0.56)).floor().max(2.0) as usize - 1;
     let mut short: String = words.chars().take(keep).collect();
     short.truncate(short.trim_end().len());
     short.push('…');
@@ -168,20 +168,20 @@ mod tests {
 
     #[test]
     fn long_labels_are_drawn_smaller_before_they_are_cut() {
-        let drawn = |letters: usize| {
+        let drawn = |length: usize| {
             let mut svg = Svg::new("x", "t", "d");
-            let words = "w".repeat(letters);
+            let words = "w".repeat(length);
             svg.label(3.0, 5.0, width_of(&"w".repeat(40)), "", &words);
             (svg.body.contains(&format!(">{words}</text>")), svg.body)
         };
-        for (letters, whole, scale) in [
+        for (length, whole, scale) in [
             (40, true, None),
             (44, true, Some("scale(0.9)")),
             (57, true, Some("scale(0.7)")),
             (60, false, None),
         ] {
-            let (is_whole, body) = drawn(letters);
-            assert_eq!(is_whole, whole, "{letters}: {body}");
+            let (is_whole, body) = drawn(length);
+            assert_eq!(is_whole, whole, "{length}: {body}");
             match scale {
                 Some(scale) => assert!(body.contains(&format!("translate(3 5) {scale}")), "{body}"),
                 None => assert!(!body.contains("scale("), "{body}"),

@@ -15,8 +15,8 @@ pub(super) fn gpus(machine: &Machine, style: Style) -> String {
     if gpus.is_empty() {
         return out;
     }
-    let beside = (style.width.saturating_sub(NAMES) / EACH).max(1);
-    for some in gpus.chunks(beside) {
+    let per_table = (style.width.saturating_sub(NAMES) / EACH).max(1);
+    for some in gpus.chunks(per_table) {
         let mut columns = vec![Column::word("gpus side by side")];
         columns.extend(some.iter().map(|gpu| Column::wrapped(format!("gpu {}", gpu.index))));
         let mut table = table(style, &columns);
@@ -57,9 +57,9 @@ pub(super) fn gpus(machine: &Machine, style: Style) -> String {
 /// The results of a check for each GPU, and the vote on their bits.
 pub(super) fn checked(report: &GpusReport, style: Style) -> String {
     let mut out = String::new();
-    let beside = (style.width.saturating_sub(NAMES) / EACH).max(1);
-    for first in (0..report.gpus.len()).step_by(beside) {
-        let some = first..(first + beside).min(report.gpus.len());
+    let per_table = (style.width.saturating_sub(NAMES) / EACH).max(1);
+    for first in (0..report.gpus.len()).step_by(per_table) {
+        let some = first..(first + per_table).min(report.gpus.len());
         let mut columns = vec![Column::wrapped("gpus checked")];
         let heads = report.gpus[some.clone()].iter();
         columns.extend(heads.map(|gpu| Column::wrapped(format!("gpu {}", gpu.index))));

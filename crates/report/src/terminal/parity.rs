@@ -1,6 +1,6 @@
 use super::Style;
-use super::beside::beside;
 use super::layout::{Cell, Column, cell, paragraph, plain, render, table, tagged};
+use super::side_by_side::side_by_side;
 use crate::counts::{
     Counts, Group, LeftOut, by_reason, count_columns, groups, left_out, not_passed, ops, status,
 };
@@ -20,7 +20,7 @@ pub fn parity(report: &ParityReport, style: Style) -> String {
         out.push('\n');
         out.push_str(&paragraph(style, &words));
         let of_op: Vec<&ParityRow> = report.rows.iter().filter(|row| row.op == op).collect();
-        out.push_str(&beside(&of_op, style));
+        out.push_str(&side_by_side(&of_op, style));
         let ran = |group: &&Group<'_>| group.rows.iter().any(|row| has_result(row));
         for group in groups.iter().filter(|group| group.op == op).filter(ran) {
             out.push('\n');
@@ -130,14 +130,14 @@ fn by_kernel(rows: &[ParityRow], style: Style) -> String {
     render(&table)
 }
 
-/// The counts of all rows, and of those that are told one by one the failures, and what was left out.
-fn head(all: &[ParityRow], told: &[ParityRow], style: Style) -> String {
+/// The counts of `all` rows; failures and skipped rows of `listed`.
+fn head(all: &[ParityRow], listed: &[ParityRow], style: Style) -> String {
     let counts = Counts::of(all);
     let words =
         format!("parity: {}, {}", format::count(counts.total(), "check"), counts.sentence());
     let mut out = paragraph(style, &words);
     let mut items: Vec<(Cell, String)> = Vec::new();
-    for failed in failures(told) {
+    for failed in failures(listed) {
         let row = failed.rows[0];
         let kernel = name(&row.variant, row.backend.as_str());
         let what = match failed.rows.len() {
@@ -149,7 +149,7 @@ fn head(all: &[ParityRow], told: &[ParityRow], style: Style) -> String {
     }
     for left_out in [Status::Skip, Status::NotApplicable, Status::NotRun]
         .iter()
-        .flat_map(|wanted| left_out(told, *wanted))
+        .flat_map(|wanted| left_out(listed, *wanted))
     {
         let checks = format::count(left_out.rows.len(), "check");
         items.push((

@@ -12,10 +12,10 @@ const EACH: usize = 9;
 pub fn fabric(report: &FabricReport, style: Style) -> String {
     let mut out = String::new();
     if !report.copies.is_empty() {
-        let beside = (style.width.saturating_sub(NAME) / EACH).max(1);
+        let per_table = (style.width.saturating_sub(NAME) / EACH).max(1);
         let lines = matrix(report, |copy| copy.gbps);
-        for first in (0..report.gpus.len()).step_by(beside) {
-            let some = first..(first + beside).min(report.gpus.len());
+        for first in (0..report.gpus.len()).step_by(per_table) {
+            let some = first..(first + per_table).min(report.gpus.len());
             let mut columns = vec![Column::word("GB/s")];
             let heads = report.gpus[some.clone()].iter();
             columns.extend(heads.map(|gpu| Column::word(format!("to {gpu}"))));

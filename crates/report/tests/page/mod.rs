@@ -17,9 +17,9 @@ impl Page {
         let mut open: Vec<String> = Vec::new();
         let mut rest = text;
         while let Some(start) = rest.find('<') {
-            let (words, tail) = (&rest[..start], &rest[start + 1..]);
-            if words.contains('>') {
-                return Err(format!("a bare > in {words:?}"));
+            let (content, tail) = (&rest[..start], &rest[start + 1..]);
+            if content.contains('>') {
+                return Err(format!("an unescaped > in {content:?}"));
             }
             let end = tail.find('>').ok_or("an unclosed tag")?;
             let tag = &tail[..end];

@@ -7,11 +7,11 @@ use crate::format;
 use crate::installed::installed;
 use facts::{ParityRow, Status};
 
-/// Heads of the columns: names would not fit, so a legend has them.
+/// Heads of the columns, explained in a legend: names would not fit.
 const HEADS: [&str; 12] = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"];
 
 /// The table of one op; empty where no installed package was run.
-pub(super) fn beside(rows: &[&ParityRow], style: Style) -> String {
+pub(super) fn side_by_side(rows: &[&ParityRow], style: Style) -> String {
     let peers = installed(rows.iter().copied());
     if peers.is_empty() || peers.len() > HEADS.len() {
         return String::new();
@@ -31,7 +31,7 @@ pub(super) fn beside(rows: &[&ParityRow], style: Style) -> String {
             (&row.case, &row.dtype, row.backend) == (&first.case, &first.dtype, first.backend)
         };
         let line: Vec<&&ParityRow> = rows.iter().filter(same).collect();
-        // One line a call, however many variants of firstlight's own were run.
+        // One line per call, whatever the number of firstlight variants that ran.
         let native: Vec<&&&ParityRow> = line.iter().filter(|row| row.peer.is_none()).collect();
         if native.first().is_none_or(|row| row.variant != first.variant) {
             continue;
