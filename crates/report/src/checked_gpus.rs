@@ -139,7 +139,7 @@ pub(crate) mod records {
         };
         let odd = if count > 2 { vec![1] } else { Vec::new() };
         let bits = (0..count).map(|gpu| (gpu, if gpu == 1 { "bb" } else { "aa" }.repeat(32)));
-        let differ = BitDifference { check: "kda a bf16 walk".into(), odd, bits: bits.collect() };
+        let differ = BitDifference { check: "kda a bf16 chunk".into(), odd, bits: bits.collect() };
         let kind = GpuKind {
             name: "NVIDIA H200".into(),
             gpus: (0..count).collect(),

@@ -21,7 +21,7 @@ pub fn fleet_report(fleet: &FleetReport, manifest: &RunManifest) -> Documents {
     let section = |id, title, blocks| Section { id, title, blocks };
     let banner = (manifest.state == RunState::Incomplete).then(|| {
         let words =
-            " A rank was lost or the check is still running: nothing below stands for the whole (";
+            " A rank was lost or the check is still running: nothing below covers the whole fleet (";
         let words = Prose::new().strong("Incomplete.").text(words).file(MANIFEST_FILE).text(").");
         (Tone::Bad, words)
     });
@@ -65,7 +65,7 @@ pub(crate) fn sentence(fleet: &FleetReport) -> String {
         format::count(fleet.findings.len(), "finding"),
     );
     if broke > 0 {
-        words += &format!("; {} did not come to an end", format::count(broke, "rank"));
+        words += &format!("; {} did not finish", format::count(broke, "rank"));
     }
     if unread > 0 {
         words += &format!("; {} of the stacks not read", format::count(unread as usize, "file"));
@@ -102,7 +102,7 @@ fn findings(fleet: &FleetReport) -> Vec<Block> {
 
 fn ranks(fleet: &FleetReport) -> Vec<Block> {
     let heads = ["Rank", "Host", "Verdict", ">Passed", ">Failed", ">Timed", "Folder"];
-    let mut table = Table::new(from_file("What each rank's check came to"), &heads);
+    let mut table = Table::new(from_file("The result of each rank's check"), &heads);
     for rank in fleet.ranks.iter().take(LISTED) {
         let RankPart { host, verdict, passed, failed, timed, folder, broke, .. } = rank;
         let verdict = match broke {
@@ -253,9 +253,7 @@ fn pending(fleet: &FleetReport) -> Vec<Block> {
         }
     }
     if left.is_empty() {
-        return vec![Block::Paragraph(Prose::from(
-            "No rank that came to its end left anything out.",
-        ))];
+        return vec![Block::Paragraph(Prose::from("No rank that finished left anything out."))];
     }
     let line = |((what, why), ranks): ((&str, &str), Vec<u32>)| {
         Prose::from(format!("{}: {what}: {why}", numbers(&ranks)))
@@ -350,7 +348,7 @@ mod tests {
         for words in [
             "# firstlight: fleet of 3 ranks",
             "Slurm on 3 hosts",
-            "3 ranks, 1 finding between them: 15 checks passed, 0 failed; 1 rank did not come to an end.",
+            "3 ranks, 1 finding between them: 15 checks passed, 0 failed; 1 rank did not finish.",
             "rank 1 (node-1) has another nccl than most ranks",
             "ranks 0-1: Xid 79",
             "| `nccl` | rank 1 | 2 | 7 | `bbbbbbbbbbbb` |",

@@ -6,8 +6,8 @@ use facts::{EccCounts, Fact, Gpu, GpuHealth, GpuVendor, Machine, NvLink, PciePat
 /// The note on an idle GPU whose PCIe link is at a lower generation.
 pub(crate) const RESTING: &str =
     "An idle GPU lowers the generation of its PCIe link to save power; the number of lanes stays.";
-/// The words of the matrix of paths.
-pub(crate) const LEGEND: &str = "NV#: so many NVLinks. PIX: at most one PCIe bridge. PXB: several. PHB: the host's bridge. \
+/// The legend of the matrix of paths.
+pub(crate) const LEGEND: &str = "NV#: # NVLinks. PIX: at most one PCIe bridge. PXB: several. PHB: the host's bridge. \
                                  NODE: host bridges of one NUMA node. SYS: from one NUMA node to another.";
 
 /// A fact of all GPUs.
@@ -96,7 +96,7 @@ pub(crate) fn rows(gpus: &[&Gpu]) -> Vec<Row> {
         ("error correction", |gpu| of(&gpu.health.ecc, |on| switch(*on))),
         ("errors since load", |gpu| of(&gpu.health.ecc_volatile, counts)),
         ("errors of its life", |gpu| of(&gpu.health.ecc_aggregate, counts)),
-        ("rows replaced", |gpu| {
+        ("rows remapped", |gpu| {
             of(&gpu.health.remapped, |rows| {
                 let pending = if rows.pending { ", pending" } else { "" };
                 let failed = if rows.failed { ", failed" } else { "" };

@@ -95,7 +95,7 @@ fn document(run: &Run<'_>) -> Document {
         };
         let words = Prose::new()
             .strong("Incomplete run.")
-            .text(format!(" It was interrupted or is still running: {reached}, artefacts may be missing, and nothing below stands for the whole ("))
+            .text(format!(" It was interrupted or is still running: {reached}, artefacts may be missing, and nothing below covers the whole run ("))
             .file(MANIFEST_FILE)
             .text(").");
         (Tone::Bad, words)

@@ -86,7 +86,7 @@ pub(crate) fn sentences(fabric: &FabricReport) -> Vec<String> {
         out.push(format!("Not measured: {}: {}.", left.what, left.why));
     }
     if let Some(why) = &fabric.broke {
-        out.push(format!("It did not come to its end: {why}."));
+        out.push(format!("The measurement did not finish: {why}."));
     }
     out
 }
@@ -95,7 +95,7 @@ pub(crate) fn sentences(fabric: &FabricReport) -> Vec<String> {
 pub(crate) fn loads(report: &SustainedReport) -> Vec<String> {
     let mut out: Vec<String> = report.gpus.iter().map(load).collect();
     if let Some(why) = &report.broke {
-        out.push(format!("The product on all GPUs did not come to its end: {why}."));
+        out.push(format!("The product on all GPUs did not finish: {why}."));
     }
     out
 }
@@ -236,7 +236,7 @@ mod tests {
         ];
         assert_eq!(two, expect);
         let mut hung = FabricReport { broke: Some("it hung".into()), ..FabricReport::default() };
-        assert_eq!(sentences(&hung), ["It did not come to its end: it hung."]);
+        assert_eq!(sentences(&hung), ["The measurement did not finish: it hung."]);
         // A wrong transfer has no rate.
         hung = records::fabric(3);
         let matrix = matrix(&hung, |copy| copy.gbps);

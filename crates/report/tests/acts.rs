@@ -91,7 +91,7 @@ fn doubtful_times_are_in_the_summary_and_their_shares_are_not_shown() {
 #[test]
 fn shapes_have_a_legend() {
     let page = report::html(&small().run());
-    for words in ["The letters of the shapes", "B sequences", "T tokens of each sequence"] {
+    for words in ["The dimensions of the shapes", "B sequences", "T tokens of each sequence"] {
         assert!(page.contains(words), "{words}: {page}");
     }
 }

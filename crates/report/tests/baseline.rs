@@ -57,6 +57,6 @@ fn r3_09_a_field_report_is_kept_and_compared_by_data() {
         text.contains("no row of this run is of that shape") && !text.contains("250"),
         "{text}"
     );
-    assert_eq!(baseline(&run(48, 4.0), "nobody"), None);
+    assert_eq!(baseline(&run(48, 4.0), "no-such-baseline"), None);
     assert!(baselines().contains_key("gh200-ffpa"));
 }

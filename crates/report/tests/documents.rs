@@ -99,7 +99,7 @@ fn a_page_is_whole_and_asks_for_nothing() {
         assert_eq!(page.count("table"), scrolled, "{name}: a table wider than a telephone");
         let ids: Vec<&str> = page.attributes("id").collect();
         let unique: std::collections::BTreeSet<&&str> = ids.iter().collect();
-        assert_eq!(unique.len(), ids.len(), "{name}: an id stands twice");
+        assert_eq!(unique.len(), ids.len(), "{name}: a duplicate id");
         for reference in page.attributes("aria-labelledby").flat_map(str::split_whitespace) {
             assert!(ids.contains(&reference), "{name}: aria-labelledby {reference}");
         }

@@ -16,7 +16,7 @@ pub(super) fn build(run: &Run<'_>) -> Vec<Block> {
         return vec![Block::Paragraph(intro)];
     }
     let mut table = Table::new(
-        Prose::new().text("Files beside this report, from ").file(MANIFEST_FILE).text("."),
+        Prose::new().text("Files of this run, from ").file(MANIFEST_FILE).text("."),
         &["File", "What it holds", ">Size", "SHA-256"],
     );
     for artefact in artefacts {

@@ -29,7 +29,7 @@ pub(super) fn build(run: &Run<'_>) -> Vec<Block> {
         let lines: Vec<Prose> = legend::lines(&bench.rows).iter().map(Prose::from).collect();
         if !lines.is_empty() {
             blocks.push(Block::Details {
-                summary: Prose::from("The letters of the shapes"),
+                summary: Prose::from("The dimensions of the shapes"),
                 blocks: vec![Block::List(lines)],
             });
         }
@@ -43,7 +43,7 @@ pub(super) fn build(run: &Run<'_>) -> Vec<Block> {
         }
     }
     blocks.extend(bench.conditions.iter().map(|conditions| Block::Details {
-        summary: Prose::from(format!("What else went on while {} was timed", conditions.backend)),
+        summary: Prose::from(format!("Load of the machine while {} was timed", conditions.backend)),
         blocks: vec![Block::Table(surroundings(conditions))],
     }));
     if !bench.not_timed.is_empty() {
@@ -113,8 +113,8 @@ fn surroundings(conditions: &Conditions) -> Table {
 }
 
 fn timings(bench: &BenchReport) -> Table {
-    let caption = "Times of one call; each row was allowed by the relative error of its own check";
-    // A narrow screen shows the first columns alone: what was timed, its time, and what that is of the ceiling.
+    let caption = "Times of one call; each row passed its check with the relative error shown";
+    // A narrow screen shows only the first columns: case, median and share of the ceiling.
     let heads = ["Case", ">Median", ">Of ceiling", "Kernel", ">Rate", ">Rel. error", ">Samples"];
     let with_reference = bench.rows.iter().any(|row| row.reference_ms.is_some());
     let heads = heads.into_iter().chain(with_reference.then_some(">f64 reference"));
@@ -184,7 +184,7 @@ fn samples(row: &BenchRow) -> Prose {
 /// A ceiling that a kernel was faster than.
 pub(crate) fn raised_words(raised: &RaisedCeiling) -> String {
     format!(
-        "The ceiling of the {} was measured at {} {unit}; {} was faster, and the ceiling stands at what it reached.",
+        "The ceiling of the {} was measured at {} {unit}; {} was faster, and the ceiling was raised to what it reached.",
         raised.ceiling.words(),
         format::significant(raised.measured, 4),
         raised.by,
@@ -244,11 +244,11 @@ const GREY: usize = 5;
 fn groups(bench: &BenchReport, rows: &[&BenchRow]) -> Vec<BarGroup> {
     let mut groups: Vec<BarGroup> = Vec::new();
     for row in rows {
-        let beside =
+        let same_case =
             || rows.iter().filter(|other| other.case == row.case && other.shape == row.shape);
-        let types_differ = beside().any(|other| other.dtype != row.dtype);
-        let has_twin = beside().filter(|other| other.dtype == row.dtype).count() > 1;
-        // What all have in common stands above them.
+        let types_differ = same_case().any(|other| other.dtype != row.dtype);
+        let has_twin = same_case().filter(|other| other.dtype == row.dtype).count() > 1;
+        // The part that all labels share moves to the label of the group.
         let (label, common) = match (has_twin, types_differ) {
             (false, _) => (row.dtype.clone(), String::new()),
             (true, false) => (row.variant.clone(), format!(" {}", row.dtype)),

@@ -26,7 +26,7 @@ fn of(fabric: &FabricReport) -> Vec<Block> {
     if let Some(why) = &fabric.broke {
         blocks.push(Block::Notice(
             Tone::Bad,
-            Prose::from(format!("It did not come to its end: {why}.")),
+            Prose::from(format!("The measurement did not finish: {why}.")),
         ));
     }
     let wrong = fabric.copies.iter().any(|copy| copy.wrong > 0)

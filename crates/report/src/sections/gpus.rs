@@ -36,13 +36,13 @@ pub(super) fn build(run: &Run<'_>) -> Vec<Block> {
 fn checked(report: &GpusReport) -> Vec<Block> {
     let mut head = vec!["Check".to_owned()];
     head.extend(report.gpus.iter().map(|gpu| format!(">GPU {}", gpu.index)));
-    let caption = Prose::new().text("What the check made of each GPU, from ").file(GPUS_FILE);
+    let caption = Prose::new().text("Results of the check for each GPU, from ").file(GPUS_FILE);
     let folders = report.gpus.iter().filter(|gpu| !gpu.folder.is_empty());
     let folders: Vec<String> = folders.map(|gpu| format!("{}/", gpu.folder)).collect();
     let caption = match folders.as_slice() {
         [] => caption.text("."),
         folders => {
-            caption.text(format!("; the rows of all but the first lie in {}.", folders.join(", ")))
+            caption.text(format!("; the rows of all but the first are in {}.", folders.join(", ")))
         }
     };
     let mut table = Table::new(caption, &head);
@@ -55,7 +55,7 @@ fn checked(report: &GpusReport) -> Vec<Block> {
     let mut blocks = vec![Block::Table(table)];
     for gpu in &report.gpus {
         if let Some(why) = &gpu.broke {
-            let words = format!("GPU {} did not come to its end: {why}.", gpu.index);
+            let words = format!("The check of GPU {} did not finish: {why}.", gpu.index);
             blocks.push(Block::Notice(Tone::Bad, Prose::from(words)));
         }
     }
@@ -109,7 +109,12 @@ fn picture((place, kind): (usize, &GpuKind)) -> Option<Figure> {
     let id = format!("gpu-ratios-{}", place + 1);
     let words = format!("Median time of each op's kernels on {}, from ", kind.name);
     (!rows.is_empty()).then(|| Figure {
-        svg: ratios(&id, &format!("{}: each op beside its siblings", kind.name), &rows, &columns),
+        svg: ratios(
+            &id,
+            &format!("{}: each op relative to its siblings", kind.name),
+            &rows,
+            &columns,
+        ),
         caption: Prose::new().text(words).file(GPUS_FILE).text("."),
         id,
     })

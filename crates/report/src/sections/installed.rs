@@ -15,9 +15,9 @@ pub(super) fn build(run: &Run<'_>) -> Vec<Block> {
     let intro = Prose::new()
         .text(format!("{} (", sentence(&kernels)))
         .file(PARITY_FILE)
-        .text("). Ready means that a profiler saw kernels of its own in every call that it took, and that all of them were right; what other kernels computed is FALLBACK, however right it is.");
+        .text("). Ready means that a profiler saw kernels of the package in every call that it accepted, and that every result was right; a result that other kernels computed is FALLBACK, even if it is right.");
     let mut blocks = vec![Block::Paragraph(intro), Block::Table(by_kernel(&kernels))];
-    blocks.extend(run.bench.and_then(beside).map(Block::Table));
+    blocks.extend(run.bench.and_then(timings).map(Block::Table));
     blocks
 }
 
@@ -65,8 +65,8 @@ fn details(kernel: &Installed<'_>) -> Prose {
     }
 }
 
-/// Times of installed kernels beside firstlight's own of the same call; `None` where none was timed.
-fn beside(bench: &BenchReport) -> Option<Table> {
+/// Times of installed kernels and of firstlight's own for the same calls; `None` if none was timed.
+fn timings(bench: &BenchReport) -> Option<Table> {
     let caption = "Times of one call, interleaved in this run; the last column is the installed kernel's time divided by firstlight's, from ";
     let mut table = Table::new(
         Prose::new().text(caption).file(BENCH_FILE).text("."),

@@ -31,8 +31,8 @@ pub(super) fn build(run: &Run<'_>) -> Vec<Block> {
         blocks.push(Block::Table(table));
         blocks.push(Block::Paragraph(Prose::from(limits(model))));
         blocks.push(Block::Paragraph(Prose::from(ran(model))));
-        let beside = beside(model).into_iter().map(Prose::from).collect::<Vec<_>>();
-        blocks.extend(beside.into_iter().map(Block::Paragraph));
+        let ratios = speed_ratios(model).into_iter().map(Prose::from).collect::<Vec<_>>();
+        blocks.extend(ratios.into_iter().map(Block::Paragraph));
     }
     let not_timed = model.not_timed.iter().map(|why| {
         Block::Notice(Tone::Bad, Prose::new().strong("Not timed").text(format!(": {why}")))
@@ -119,9 +119,9 @@ fn status(model: &ModelSpeedReport, speed: &ModelSpeed) -> Status {
     rows.next().map_or(Status::NotApplicable, |row| row.status)
 }
 
-/// How the engine's speeds stand to those of installed packages, one sentence a test; what ran without its own kernels is
-/// shown, and compared with nothing.
-pub(crate) fn beside(model: &ModelSpeedReport) -> Vec<String> {
+/// The engine's speed relative to each installed package, one sentence per test; a package that ran without its own kernels
+/// is shown and not compared.
+pub(crate) fn speed_ratios(model: &ModelSpeedReport) -> Vec<String> {
     let of_peers = model.speeds.iter().filter_map(|speed| Some((speed.peer.as_ref()?, speed)));
     of_peers
         .filter_map(|(peer, speed)| {
@@ -134,7 +134,7 @@ pub(crate) fn beside(model: &ModelSpeedReport) -> Vec<String> {
                     format::significant(own.mean_tokens_per_second / speed.mean_tokens_per_second, 3)
                 ),
                 status => format!(
-                    "{}: {peer} ran without its fast path ({status}), so its speed is compared with nothing.",
+                    "{}: {peer} ran without its fast path ({status}), so its speed is not compared.",
                     speed.test
                 ),
             })

@@ -45,7 +45,7 @@ fn mib(bytes: Option<u64>) -> Prose {
 
 fn gpus(gpus: &[GpuMemory]) -> Table {
     let caption = Prose::new().text("Memory of each GPU, from ").file(FACTS_FILE).text(".");
-    let head = [">GPU", "Name", ">MiB in use", ">MiB in all", ">MiB of nobody seen here"];
+    let head = [">GPU", "Name", ">MiB in use", ">MiB in all", ">MiB of no visible process"];
     let mut table = Table::new(caption, &head);
     for gpu in gpus {
         table.row(vec![

@@ -12,18 +12,18 @@ pub(super) fn build(run: &Run<'_>) -> Vec<Block> {
     sustained.map(of).unwrap_or_default()
 }
 
-/// What is drawn of each state: the picture's id, title and unit.
-type Drawn = ([&'static str; 3], fn(&LoadState) -> Option<f64>);
-const STATES: [Drawn; 3] = [
+/// A curve over the states of a load: the picture's id, title and unit, and the value.
+type StateCurve = ([&'static str; 3], fn(&LoadState) -> Option<f64>);
+const STATES: [StateCurve; 3] = [
     (["load-power", "Power", "W"], |state| state.watts),
-    (["load-clock", "Clock of the multiprocessors", "MHz"], |state| state.sm_mhz.map(f64::from)),
+    (["load-clock", "SM clock", "MHz"], |state| state.sm_mhz.map(f64::from)),
     (["load-temperature", "Temperature", "°C"], |state| state.celsius.map(f64::from)),
 ];
 
 fn of(report: &SustainedReport) -> Vec<Block> {
     let count = format::count(report.gpus.len(), "GPU");
     let words = format!(
-        "{}, on {count} at once for {:.0} s, verified before and behind it.",
+        "{}, on {count} at once for {:.0} s, verified before and after it.",
         report.product, report.seconds
     );
     let mut blocks = Vec::new();

@@ -52,7 +52,6 @@ fn sentence(report: &ApplyReport) -> String {
     }
     let built = report.packages.iter().filter(|package| package.build.is_some()).count();
     let fetched: u64 = report.packages.iter().map(|package| package.fetched_bytes).sum();
-    let resumed =
-        if report.resumed { ", going on with what an interrupted apply had done" } else { "" };
+    let resumed = if report.resumed { ", resuming an interrupted apply" } else { "" };
     format!("{words}; {built} built here, {} fetched, {time}{resumed}", format::file_size(fetched))
 }

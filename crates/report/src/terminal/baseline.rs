@@ -7,8 +7,10 @@ use facts::{BaselineReport, BaselineRow, ReportedFigure};
 /// Timed kernels next to the figures of a report: a line per head dimension and kernel, then the range of each series.
 pub fn baseline(report: &BaselineReport, style: Style) -> String {
     let BaselineReport { name, shape, here, there } = report;
-    let mut out =
-        paragraph(style, &format!("beside {name}, reported of another machine, at {shape}"));
+    let mut out = paragraph(
+        style,
+        &format!("compared with {name}, reported for another machine, at {shape}"),
+    );
     if here.is_empty() {
         out.push_str(&paragraph(style, "no row of this run is of that shape"));
         return out;
@@ -21,8 +23,8 @@ pub fn baseline(report: &BaselineReport, style: Style) -> String {
     }
     let mut columns = vec![Column::number("D"), Column::word("type"), Column::wrapped("kernel")];
     columns.extend([Column::number(RATE), Column::number("speed-up")]);
-    // The report's own columns are told by letters, whose names would not fit.
-    columns.extend(LETTERS.iter().take(series.len()).map(|letter| Column::number(*letter)));
+    // The reported columns have short heads, explained below the table: their names would not fit.
+    columns.extend(HEADS.iter().take(series.len()).map(|head| Column::number(*head)));
     let mut lines = table(style, &columns);
     for row in here {
         let mut cells = vec![
@@ -36,8 +38,8 @@ pub fn baseline(report: &BaselineReport, style: Style) -> String {
         lines.add_row(cells);
     }
     out.push_str(&render(&lines));
-    for (series, letter) in series.iter().zip(LETTERS) {
-        out.push_str(&paragraph(style, &format!("{letter}: {series}, as reported")));
+    for (series, head) in series.iter().zip(HEADS) {
+        out.push_str(&paragraph(style, &format!("{head}: {series}, as reported")));
     }
     for figure in there.iter().filter(|figure| figure.unit == RATE) {
         let [first, last] = figure.channels;
@@ -56,7 +58,7 @@ pub fn baseline(report: &BaselineReport, style: Style) -> String {
 }
 
 /// Heads of the reported columns.
-const LETTERS: [&str; 4] = ["a", "b", "c", "d"];
+const HEADS: [&str; 4] = ["a", "b", "c", "d"];
 
 fn times(speedup: Option<f64>) -> String {
     speedup.map_or_else(|| format::ABSENT.to_owned(), |times| format::significant(times, 3) + "×")

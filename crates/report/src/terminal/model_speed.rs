@@ -1,6 +1,6 @@
 use super::Style;
 use super::layout::{Column, paragraph, plain, render, table};
-use crate::sections::model_speed::{HEADS, beside, cells, limits, ran, subject};
+use crate::sections::model_speed::{HEADS, cells, limits, ran, speed_ratios, subject};
 use facts::{ModelSpeedReport, Status};
 
 /// The model, its checks, then each test with its share of the limit by memory bandwidth.
@@ -39,7 +39,7 @@ pub fn model_speed(model: &ModelSpeedReport, style: Style) -> String {
         out.push('\n');
         out.push_str(&paragraph(style, &limits(model)));
         out.push_str(&paragraph(style, &ran(model)));
-        beside(model).iter().for_each(|words| out.push_str(&paragraph(style, words)));
+        speed_ratios(model).iter().for_each(|words| out.push_str(&paragraph(style, words)));
     }
     for why in &model.not_timed {
         out.push_str(&paragraph(style, &format!("not timed: {why}")));
