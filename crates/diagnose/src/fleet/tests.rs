@@ -86,7 +86,7 @@ fn names_the_gpu_of_the_odd_rank_by_bits_and_by_speed() {
     assert_eq!(
         titles(&got),
         [
-            "GPU 0 of rank 2 (node-2) (NVIDIA H200) computes other bits than most of the 4 of its kind: 1 of 1 checks",
+            "GPU 0 of rank 2 (node-2) (NVIDIA H200) computes different bits than most of the 4 of its kind: 1 of 1 checks",
             "GPU 0 of rank 1 (node-1) (NVIDIA H200) is slower than its siblings: kernels take 50.0 % longer",
         ]
     );
@@ -157,7 +157,7 @@ fn names_the_ended_rank_and_gathers_rank_findings() {
     ranks[2].doctor = Some(&two);
     ranks[1].part.broke = Some("killed by signal 9".to_owned());
     let got = fleet("Slurm", &ranks);
-    assert_eq!(titles(&got), ["the check of rank 1 (node-1) did not come to its end"]);
+    assert_eq!(titles(&got), ["the check of rank 1 (node-1) did not finish"]);
     assert_eq!(got.found.len(), 1, "{:?}", got.found);
     assert_eq!(got.found[0].titles.keys().copied().collect::<Vec<_>>(), [0, 2]);
 }

@@ -67,7 +67,7 @@ fn ended(fabric: &FabricReport) -> Option<Finding> {
         fabric.copies.len(),
         fabric.collectives.len()
     );
-    let title = "the measurement between the GPUs did not come to its end";
+    let title = "the measurement between the GPUs did not finish";
     let draft = RULE.finding(Severity::Error, Confidence::Certain, title);
     let mut draft = draft.evidence(why, "the process that measures").evidence(done, SOURCE);
     if let Some(nccl) = &fabric.nccl {

@@ -23,7 +23,7 @@ Read the kernel log and list the processes on the GPU, then check it alone.",
 fn judge(gpu: &GpuPart) -> Option<Finding> {
     let why = gpu.broke.as_ref()?;
     let GpuPart { index, name, .. } = gpu;
-    let title = format!("the check of GPU {index} ({name}) did not come to its end");
+    let title = format!("the check of GPU {index} ({name}) did not finish");
     let draft = RULE.finding(Severity::Error, Confidence::Certain, title);
     let draft = draft.evidence(why, format!("the process of GPU {index}"));
     Some(

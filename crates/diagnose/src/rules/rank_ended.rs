@@ -18,7 +18,7 @@ scheduler. Read its kernel log and the scheduler's log, then check that node alo
 
 fn judge(part: &RankPart) -> Option<Finding> {
     let why = part.broke.as_ref()?;
-    let title = format!("the check of rank {} ({}) did not come to its end", part.rank, part.host);
+    let title = format!("the check of rank {} ({}) did not finish", part.rank, part.host);
     let draft = RULE.finding(Severity::Error, Confidence::Certain, title);
     let draft = draft.evidence(why, format!("the process of rank {}", part.rank));
     Some(
