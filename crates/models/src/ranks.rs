@@ -259,7 +259,7 @@ impl Star {
                 Kind::Values => return Ok(frame.bytes),
                 Kind::Fault => {
                     let why = String::from_utf8_lossy(&frame.bytes);
-                    return Err(ModelError::fault(format!("rank {rank} cannot go on: {why}")));
+                    return Err(ModelError::fault(format!("rank {rank} failed: {why}")));
                 }
                 Kind::Order => return Err(ModelError::rank(rank, "gives orders")),
             }

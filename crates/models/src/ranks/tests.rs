@@ -105,7 +105,7 @@ fn abandoned_step_leaves_ranks_ready() {
     assert_eq!(sum, [11.0]);
     lead.order(&Order::Reset(3)).unwrap();
     let error = lead.sum(&mut [1.0]).unwrap_err().to_string();
-    assert_eq!(error, "rank 1 cannot go on: there are no tokens");
+    assert_eq!(error, "rank 1 failed: there are no tokens");
     lead.order(&Order::Reset(4)).unwrap();
     lead.sum(&mut sum).unwrap();
     assert_eq!(sum, [22.0]);
