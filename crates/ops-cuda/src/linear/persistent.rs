@@ -73,7 +73,7 @@ fn why_not(problem: &LinearProblem, here: &CudaCapabilities) -> Option<String> {
     let (x, inputs) = (problem.x_dtype, problem.inputs);
     let Some((form, _)) = x_form(problem) else {
         return Some(format!(
-            "takes x of 2048 columns in f32 or 4096 in bf16 behind a norm, of 8192 or 2048 in bf16 without one, or three quarters of these, got {inputs} in {x}"
+            "takes x of 2048 columns in f32 or 4096 in bf16 after a norm, of 8192 or 2048 in bf16 without one, or three quarters of these, got {inputs} in {x}"
         ));
     };
     if !weights.has_form(form) {

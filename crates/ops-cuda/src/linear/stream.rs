@@ -129,7 +129,7 @@ fn why_not(problem: &LinearProblem, here: &CudaCapabilities) -> Option<String> {
     }
     if problem.convolution.is_some() && problem.tokens > FEW {
         return Some(format!(
-            "convolves up to {FEW} rows of x, got {}: more are faster by a kernel of their own",
+            "convolves up to {FEW} rows of x, got {}: more are faster in a separate kernel",
             problem.tokens
         ));
     }

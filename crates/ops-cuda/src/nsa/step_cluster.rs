@@ -123,7 +123,7 @@ fn why_not(problem: &NsaProblem, here: &CudaCapabilities) -> Option<String> {
         ));
     }
     if !problem.selects() {
-        return Some("needs a selected branch that selects by itself".to_owned());
+        return Some("needs a selected branch without given blocks".to_owned());
     }
     let queries = problem.queries.longest();
     let rows = problem.queries.count() * queries;

@@ -71,7 +71,7 @@ impl Experts {
             return Some(format!("takes experts of {wanted} columns, got {inner}"));
         }
         if DEALT > blocks {
-            return Some(format!("needs {DEALT} multiprocessors, this GPU has {blocks}"));
+            return Some(format!("needs {DEALT} SMs, this GPU has {blocks}"));
         }
         // Every block has output columns, so a consumer of the down projection knows that all blocks have read the
         // earlier stages.

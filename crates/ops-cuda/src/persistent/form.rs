@@ -179,7 +179,7 @@ impl Weights {
             let whole = 16 / size;
             if !columns.is_multiple_of(whole) {
                 return Some(format!(
-                    "needs M a multiple of {whole} beside such factors, got {columns}"
+                    "needs M a multiple of {whole} for scales of this type, got {columns}"
                 ));
             }
             // A block's first column is even.

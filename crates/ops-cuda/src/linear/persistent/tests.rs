@@ -35,7 +35,7 @@ fn unsupported_problems_are_refused_with_a_reason() {
     }
     let x = |found| {
         format!(
-            "takes x of 2048 columns in f32 or 4096 in bf16 behind a norm, of 8192 or 2048 in bf16 without one, or three quarters of these, got {found}"
+            "takes x of 2048 columns in f32 or 4096 in bf16 after a norm, of 8192 or 2048 in bf16 without one, or three quarters of these, got {found}"
         )
     };
     check([2048, 64], any, None);
@@ -71,7 +71,7 @@ fn group_scales_fit_in_shared_memory() {
             of.widths = vec![2046];
         };
         let whole = 16 / factor.bytes();
-        let what = format!("needs M a multiple of {whole} beside such factors, got 2044");
+        let what = format!("needs M a multiple of {whole} for scales of this type, got 2044");
         let columns = |of: &mut LinearProblem| {
             odd(of);
             of.outputs = 2044;

@@ -80,7 +80,7 @@ fn blocks_fit_by_sm_count() {
     assert_eq!(of(128, 8, 2048), None);
     assert_eq!(of(132, 6, 2304), None);
     assert_eq!(of(128, 6, 2304), None);
-    assert_eq!(of(114, 8, 2048).unwrap(), "needs 128 multiprocessors, this GPU has 114");
+    assert_eq!(of(114, 8, 2048).unwrap(), "needs 128 SMs, this GPU has 114");
     assert_eq!(of(400, 6, 2304), None);
     let columns = "needs two columns of a token a block, got 1536";
     assert_eq!(of(800, 6, 1536).unwrap(), columns);
