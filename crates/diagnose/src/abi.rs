@@ -136,7 +136,7 @@ fn finding(
         Mismatch::OldAbi => {
             format!("{what} was built for the old C++ ABI; torch {version} has the new one")
         }
-        _ => format!("{what} was built for another torch than the {version} beside it"),
+        _ => format!("{what} was built for another torch than the installed {version}"),
     };
     let opened = group.iter().any(Native::is_opened);
     let severity = if opened { Severity::Error } else { Severity::Warning };
@@ -152,7 +152,7 @@ fn finding(
         draft = draft.evidence(format!("needs {words}"), native.file.path.clone());
         if let Some(exported) = symbol.instead.first() {
             let words = self::words(&exported.symbol, exported.demangled.as_deref());
-            draft = draft.evidence(format!("exports {words} in its place"), exported.path.clone());
+            draft = draft.evidence(format!("exports {words} instead"), exported.path.clone());
         }
         if let Some(row) = torch_symbols::exporters(&symbol.symbol) {
             draft = draft

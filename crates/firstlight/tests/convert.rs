@@ -86,8 +86,7 @@ fn full_disk_leaves_no_truncated_shard() {
         assert_eq!(code, Some(2), "{error}");
         assert!(error.starts_with("error: fla/model.safetensors: File too large"), "{error}");
         assert!(error.contains(
-            // words: allow(what stands, stands, go on)
-            "\nhint: what stands there by its own name is whole; go on with --resume"
+            "\nhint: files under their final names are complete; continue with --resume"
         ));
         let mut left: Vec<_> = fs::read_dir(here.join("fla"))
             .unwrap()

@@ -149,7 +149,8 @@ fn mpirun_ranks_with_injected_faults_are_named() {
         "{slow:?}\n{told}"
     );
     assert!(
-        titles(&report, "gpu-bits-differ")[0].contains("other bits than most of the 4 of its kind")
+        titles(&report, "gpu-bits-differ")[0]
+            .contains("different bits than most of the 4 of its kind")
     );
     // The library is named by its path, and nothing else of the stack differs.
     let stack = report["stack"].as_array().unwrap();

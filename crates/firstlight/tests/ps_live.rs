@@ -215,8 +215,7 @@ fn orphaned_worker_is_reported_and_stopped() {
     let report = world.json(&["ps"], 1);
     assert_eq!(rules(&report), ["stale-process"], "{report:#}");
     let finding = &report["findings"][0];
-    // words: allow(behind)
-    assert!(finding["title"].as_str().unwrap().contains("was left behind by its program"));
+    assert!(finding["title"].as_str().unwrap().contains("is orphaned and holds GPU memory"));
     assert_eq!(finding["fix"][0], format!("firstlight ps --stop {pid}"));
     let stopped = world.json(&["ps", "--stop", &pid.to_string(), "--yes"], 0);
     assert_eq!((&stopped["ended"], &stopped["signal"]), (&true.into(), &"TERM".into()));

@@ -419,8 +419,9 @@ impl Files {
             let integers = self.integers.get(*name).map(|of| &of.shape);
             if let Some(found) = integers.or(self.bitsandbytes.get(*name).map(|of| &of.shape)) {
                 if found != shape {
-                    let what =
-                        format!("tensor `{name}` stands for {found:?}, the config wants {shape:?}");
+                    let what = format!(
+                        "tensor `{name}` dequantizes to {found:?}, the config wants {shape:?}"
+                    );
                     return Err(ModelError::weights(&self.folder, what));
                 }
                 continue;

@@ -282,6 +282,7 @@ fn file_name(path: &Path) -> String {
 
 /// The error of a conversion that could not write.
 fn stopped(error: ModelError) -> ModelError {
-    let hint = "what stands there by its own name is whole; go on with --resume once there is room";
+    let hint =
+        "files under their final names are complete; continue with --resume once there is room";
     ModelError::convert(error.to_string(), hint)
 }

@@ -238,7 +238,7 @@ impl ModelError {
                 Some(hint.clone())
             }
             Self::NoTemplate { .. } => {
-                Some("a base model has none: use -p in place of --chat".to_owned())
+                Some("a base model has none: use -p instead of --chat".to_owned())
             }
             Self::Disk { .. } => {
                 Some("free some space, or name a folder on another disk".to_owned())

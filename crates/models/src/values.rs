@@ -223,7 +223,7 @@ impl Values<'_> {
                 let mut wide = vec![0f32; into.len()];
                 if !of.fill((shards, self.read), first, &mut wide) {
                     let path = shards.first().map_or(Path::new("weights"), |shard| &shard.path);
-                    return Err(self.wrong(path, &format!("stands for {:?}", of.shape)));
+                    return Err(self.wrong(path, &format!("dequantizes to {:?}", of.shape)));
                 }
                 into.iter_mut().zip(wide).for_each(|(into, value)| *into = V::of_f32(value));
                 self.hold(first, self::first(into, |value| value.is_nan()))

@@ -207,7 +207,7 @@ fn damaged_indices_are_named() {
         "model-00001-of-00005.safetensors: does not hold tensor `x`, which model.safetensors.index.json promises",
     );
     let nowhere =
-        "model.safetensors.index.json: has no `weight_map` from tensors to files beside it";
+        "model.safetensors.index.json: has no `weight_map` from tensors to files in its folder";
     for map in [json!({}), json!({ "x": 3 }), json!({ "x": "../model.safetensors" })] {
         check(
             60_000,

@@ -205,7 +205,7 @@ fn missing_integer_tensors_are_named() {
         sizes.2 =
             [rows, columns - 1].iter().flat_map(|side| (*side as i64).to_le_bytes()).collect();
     });
-    assert!(other.unwrap_err().contains("stands for"), "a shape that the config does not want");
+    assert!(other.unwrap_err().contains("dequantizes to"), "a shape that the config does not want");
     // A group size that differs from the config.
     let ordered = said(&|tensors| {
         let columns = tensors[&format!("{module}.weight_packed")].1[1] * 8;

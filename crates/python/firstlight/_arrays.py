@@ -27,10 +27,10 @@ class Numpy:
         """Address, type, sizes and strides in elements."""
         code = self.codes.get(array.dtype.name)
         if code is None:
-            taken = "float32, float16, int32, ml_dtypes' bfloat16 or, as weights, int8, uint8 and ml_dtypes' float8_e4m3fn are"
-            raise TypeError(f"arrays of {array.dtype} are not taken: {taken}")
+            supported = "float32, float16, int32, ml_dtypes' bfloat16 or, as weights, int8, uint8 and ml_dtypes' float8_e4m3fn are"
+            raise TypeError(f"arrays of {array.dtype} are not supported: {supported}")
         if not array.dtype.isnative:
-            raise TypeError(f"arrays of {array.dtype} are not taken: their byte order is not this machine's")
+            raise TypeError(f"arrays of {array.dtype} are not supported: their byte order is not this machine's")
         size = array.dtype.itemsize
         return self.address(array), code, array.shape, tuple(stride // size for stride in array.strides)
 
@@ -166,7 +166,7 @@ class Torch:
     def describe(self, tensor):
         code = self.codes.get(tensor.dtype)
         if code is None:
-            raise TypeError(f"tensors of {tensor.dtype} are not taken: float32, bfloat16, float16, int32 or, as weights, float8_e4m3fn, int8 and uint8 are")
+            raise TypeError(f"tensors of {tensor.dtype} are not supported: float32, bfloat16, float16, int32 or, as weights, float8_e4m3fn, int8 and uint8 are")
         return tensor.data_ptr(), code, tensor.shape, tensor.stride()
 
     def address(self, tensor):
@@ -202,7 +202,7 @@ class Torch:
             return tensor.get_device()
         if tensor.is_meta:
             raise NotImplementedError("a meta tensor has no memory: `_route` takes it to torch's dispatcher")
-        raise TypeError(f"tensors on {tensor.device} are not taken: those on cpu and cuda are")
+        raise TypeError(f"tensors on {tensor.device} are not supported: those on cpu and cuda are")
 
     def is_contiguous(self, tensor):
         return tensor.is_contiguous()

@@ -243,7 +243,7 @@ def missing(name, inputs, settings, over_state):
     if name not in BACKWARD:
         return f"firstlight's {name} has no backward yet: {_INSTEAD}"
     if over_state:
-        return f"firstlight's {name} has no backward where `state` is written over: give `initial_state` in its place, or {_INSTEAD}"
+        return f"firstlight's {name} has no backward where `state` is written over: give `initial_state` instead, or {_INSTEAD}"
     for tensor in _UNKNOWN.get(name, ()):
         if inputs[tensor] is not None:
             return f"firstlight's {name} has no backward with `{tensor}`: {_INSTEAD}"

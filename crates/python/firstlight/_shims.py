@@ -106,7 +106,7 @@ def chosen(names: Sequence[str]) -> list[Package]:
     """The packages of these names, or all of them; ValueError for an unknown name."""
     for name in names:
         if name not in PACKAGES:
-            raise ValueError(f"firstlight stands in for {', '.join(PACKAGES)}, and not for `{name}`")
+            raise ValueError(f"firstlight has shims for {', '.join(PACKAGES)}, not for `{name}`")
     return [PACKAGES[name] for name in names or PACKAGES]
 
 

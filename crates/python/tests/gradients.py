@@ -206,7 +206,7 @@ def refusals(device):
         "kda": (lambda: ops.kda(x, x, x, g, beta), "firstlight's kda has no backward yet: call it under torch.no_grad()"),
         "ssd": (lambda: ops.ssd(*ssd), "firstlight's ssd has no backward yet: call it under torch.no_grad()"),
         "ssd over a state": (lambda: ops.ssd(*ssd, state=draw(1, 2, 32, 16).to(device)), "no backward yet"),
-        "conv1d over a state": (lambda: ops.conv1d(*conv, state=state), "give `initial_state` in its place"),
+        "conv1d over a state": (lambda: ops.conv1d(*conv, state=state), "give `initial_state` instead"),
         "conv1d, packed states": (lambda: ops.conv1d(*conv, cu_seqlens=ends, initial_state=state), "with states of packed sequences"),
         "attention over pages": (lambda: ops.attention(x, x, x, cache_seqlens=ends[1:]), "with `cache_seqlens`"),
         "linear in float8": (lambda: ops.linear(x[0, :, 0], narrow, w_scale=factors), "with `w_scale`"),

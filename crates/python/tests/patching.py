@@ -163,12 +163,12 @@ def patches():
         """,
     )
     case(
-        "an unknown package is refused in words",
+        "an unknown package is refused with a reason",
         """
         import firstlight
         firstlight.patch("xformers")
         """,
-        ["stands in for flash_attn, causal_conv1d, mamba_ssm, fla, and not for `xformers`"],
+        ["has shims for flash_attn, causal_conv1d, mamba_ssm, fla, not for `xformers`"],
         wrong=True,
     )
     case(

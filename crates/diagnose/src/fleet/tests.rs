@@ -86,7 +86,7 @@ fn names_the_gpu_of_the_odd_rank_by_bits_and_by_speed() {
     assert_eq!(
         titles(&got),
         [
-            "GPU 0 of rank 2 (node-2) (NVIDIA H200) computes other bits than most of the 4 of its kind: 1 of 1 checks",
+            "GPU 0 of rank 2 (node-2) (NVIDIA H200) computes different bits than most of the 4 of its kind: 1 of 1 checks",
             "GPU 0 of rank 1 (node-1) (NVIDIA H200) is slower than its siblings: kernels take 50.0 % longer",
         ]
     );

@@ -66,7 +66,7 @@ mod tests {
                 Error,
                 Certain,
                 &[
-                    "xformers 0.0.35 in /v was built for another torch than the 2.9.1+cu128",
+                    "xformers 0.0.35 in /v was built for another torch than the installed 2.9.1+cu128",
                     "it is in torch 2.10 to 2.13",
                     "/v/bin/python -m pip install xformers torch==2.9.1",
                 ],

@@ -72,7 +72,7 @@ fn finding(
         odd => {
             let verb = if odd.len() == 1 { "computes" } else { "compute" };
             let title = format!(
-                "{} ({name}) {verb} other bits than most of the {} of its kind: {count}",
+                "{} ({name}) {verb} different bits than most of the {} of its kind: {count}",
                 list(odd),
                 voters.len()
             );
@@ -142,7 +142,7 @@ mod tests {
         check(
             &["aa", "aa", "bb"],
             &[
-                "GPU 2 (NVIDIA H200) computes other bits than most of the 3 of its kind: 1 of 2 checks",
+                "GPU 2 (NVIDIA H200) computes different bits than most of the 3 of its kind: 1 of 2 checks",
                 "ssd a bf16 chunk: GPU 0 aa, GPU 1 aa, GPU 2 bb",
                 "--gpu 2 ",
             ],

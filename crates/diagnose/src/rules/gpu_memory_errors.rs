@@ -71,7 +71,7 @@ fn judge(machine: &Machine, gpu: &Gpu) -> Option<Finding> {
     if let Some(rows) = failed.or(pending) {
         let rows_of = rows.value;
         let what = format!(
-            "rows replaced: {} for corrected and {} for uncorrected errors; pending {}, failed {}",
+            "rows remapped: {} for corrected and {} for uncorrected errors; pending {}, failed {}",
             rows_of.corrected, rows_of.uncorrected, rows_of.pending, rows_of.failed
         );
         draft = draft.evidence(what, rows.source.clone());

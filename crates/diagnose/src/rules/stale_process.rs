@@ -99,11 +99,7 @@ fn judge(process: &GpuProcess, inside: bool) -> Option<Finding> {
         )
     } else if worker && adopted {
         (
-            format!(
-                "process {} ({}) was left behind by its program and holds GPU memory",
-                process.pid,
-                short(words)
-            ),
+            format!("process {} ({}) is orphaned and holds GPU memory", process.pid, short(words)),
             Confidence::Likely,
             format!(
                 "It is a worker, and its parent is process {parent} ({parent_name}): the program that started it is gone."

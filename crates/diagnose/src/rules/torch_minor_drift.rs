@@ -66,7 +66,7 @@ mod tests {
                 Error,
                 Certain,
                 &[
-                    "mamba_ssm 2.2.6.post3 in /v was built for another torch than the 2.9.1+cu128",
+                    "mamba_ssm 2.2.6.post3 in /v was built for another torch than the installed 2.9.1+cu128",
                     "needs _ZN3c104cuda9SetDeviceEa",
                     "exports _ZN3c104cuda9SetDeviceEab",
                     "it is in torch 2.3 to 2.7",

@@ -59,7 +59,7 @@ fn codebook_values_are_scaled_by_block() {
             .read::<f32>("w.weight", 14, 2)
             .unwrap_err()
             .to_string()
-            .contains("stands for [3, 5]")
+            .contains("dequantizes to [3, 5]")
     );
     // Doubly quantized scales.
     let nested = STATE.replace('}', r#", "nested_blocksize": 256, "nested_offset": 0.25}"#);

@@ -62,7 +62,7 @@ pub(super) fn read_index(
         (Some(_), Some(entries)) if !entries.is_empty() => {
             Ok((entries, index["metadata"]["total_size"].as_u64()))
         }
-        _ => Err(ModelError::file(path, "has no `weight_map` from tensors to files beside it")
+        _ => Err(ModelError::file(path, "has no `weight_map` from tensors to files in its folder")
             .hinted("download the index that was published with the weights")),
     }
 }

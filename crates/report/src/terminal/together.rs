@@ -4,7 +4,7 @@ use crate::format;
 use crate::together::{loads, matrix, rate, sentences, sizes};
 use facts::{Collective, CollectiveKind, FabricReport, SustainedReport};
 
-/// Columns of a name, and of each GPU.
+/// Width of the column, and of of each GPU's.
 const NAME: usize = 10;
 const EACH: usize = 9;
 
