@@ -136,7 +136,7 @@ impl Values<'_> {
     /// [`ModelError::Weights`] when a value is NaN, the range is too long, or the type is not supported;
     /// [`ModelError::File`] when the file cannot be read.
     pub(crate) fn fill<V: Value>(&self, first: usize, into: &mut [V]) -> Result<(), ModelError> {
-        self.from_runs(first, into, 1, |first, into| match self.laid {
+        self.for_each_run(first, into, 1, |first, into| match self.laid {
             None => self.fill_run(first, into),
             Some(param) => {
                 let beside = laid::fill(param, first, into, |at, into| self.fill_run(at, into))?;
@@ -168,7 +168,7 @@ impl Values<'_> {
 
     /// Iterates over the contiguous runs of the whole tensor that a range consists of. A value is `width` elements of
     /// `into`.
-    fn from_runs<T>(
+    fn for_each_run<T>(
         &self,
         first: usize,
         into: &mut [T],
@@ -256,7 +256,9 @@ impl Values<'_> {
             V::put(&self.read::<V>(first, into.len() / V::BYTES)?, into);
             return Ok(());
         }
-        self.from_runs(first, into, V::BYTES, |first, into| self.fill_run_bytes::<V>(first, into))
+        self.for_each_run(first, into, V::BYTES, |first, into| {
+            self.fill_run_bytes::<V>(first, into)
+        })
     }
 
     fn fill_run_bytes<V: Value>(&self, first: usize, into: &mut [u8]) -> Result<(), ModelError> {
@@ -282,7 +284,7 @@ impl Values<'_> {
     /// # Errors
     /// As [`Values::fill`].
     pub(crate) fn fill_float8(&self, first: usize, into: &mut [u8]) -> Result<(), ModelError> {
-        self.from_runs(first, into, 1, |first, into| self.fill_run_float8(first, into))
+        self.for_each_run(first, into, 1, |first, into| self.fill_run_float8(first, into))
     }
 
     fn fill_run_float8(&self, first: usize, into: &mut [u8]) -> Result<(), ModelError> {

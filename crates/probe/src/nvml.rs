@@ -10,7 +10,7 @@ mod health;
 #[cfg(target_os = "linux")]
 mod watch;
 #[cfg(target_os = "linux")]
-pub use ask::write_moment;
+pub use ask::{write_moment, write_record};
 pub use health::{GpuPair, Health};
 #[cfg(target_os = "linux")]
 pub use watch::watch;
@@ -19,11 +19,11 @@ pub use watch::watch;
 #[cfg(not(target_os = "linux"))]
 pub fn write_record(_source: &crate::Source, _out: &mut impl std::io::Write) {}
 
-/// As [`tell`].
+/// Writes nothing.
 #[cfg(not(target_os = "linux"))]
 pub fn write_moment(_source: &crate::Source, _out: &mut impl std::io::Write) {}
 
-/// As [`tell`].
+/// Writes nothing.
 #[cfg(not(target_os = "linux"))]
 pub fn watch(
     _source: &crate::Source,

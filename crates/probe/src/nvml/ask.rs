@@ -20,7 +20,7 @@ pub fn write_record(source: &Source, out: &mut impl Write) {
     NvmlWriter { out }.write_record(source, NvmlWriter::everything);
 }
 
-/// As [`tell`], only for values that change while programs run: each GPU's processes, clocks and temperature. Links,
+/// As [`write_record`], only for values that change while programs run: each GPU's processes, clocks and temperature. Links,
 /// memory errors and pairs need many calls, and every process of a check queries NVML.
 pub fn write_moment(source: &Source, out: &mut impl Write) {
     NvmlWriter { out }.write_record(source, |teller, nvml| {

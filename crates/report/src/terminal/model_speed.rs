@@ -1,8 +1,6 @@
 use super::Style;
 use super::layout::{Column, paragraph, plain, render, table};
-use crate::sections::model_speed::{
-    HEADS, cells, comparisons, limits, peer_comparison, ran, speed_ratios, subject,
-};
+use crate::sections::model_speed::{HEADS, cells, comparisons, limits, ran, subject};
 use facts::{ModelSpeedReport, Status};
 
 /// The model that model, its checks, then each test with its share of the limit by memory bandwidth.
