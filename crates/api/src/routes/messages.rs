@@ -1,6 +1,8 @@
 //! `POST /v1/messages` and `/v1/messages/count_tokens`: Anthropic's Messages.
 
-use super::{Generation, HttpMethod, ResponseFuture, Route, chat, generated, run_blocking};
+use super::{
+    Generation, Handler, HttpMethod, ResponseFuture, Route, chat, generated, run_blocking,
+};
 use crate::app::{App, Line, RejectedRequest};
 use crate::error::{ApiError, ErrorShape};
 use crate::fields::Fields;
