@@ -62,6 +62,6 @@ mod tests {
         headers.insert(API_KEY, HeaderValue::from_static("third"));
         assert!(!keys.accept(&headers));
         assert!(!keys.accept(&HeaderMap::new()));
-        assert!(Keys::new(&[]).open(&HeaderMap::new()));
+        assert!(Keys::new(&[]).accept(&HeaderMap::new()));
     }
 }

@@ -292,7 +292,7 @@ mod tests {
         let findings = [finding("cpu-only-torch", source)];
         let document = document(&findings, None, Path::new("/repo"));
         check_document(&document);
-        let place = &document["runs"][0]["results"][0]["locations"][0]["physicalLocation"];
+        let entry = &document["runs"][0]["results"][0]["locations"][0]["physicalLocation"];
         entry["artifactLocation"]["uri"].as_str().expect("a uri").to_owned()
     }
 

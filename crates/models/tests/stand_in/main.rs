@@ -255,7 +255,7 @@ fn check_predicted_memory(engine: &dyn Engine, capacity: Capacity) -> Result<(),
     let (kind, holding) = (engine_kind(device)?, holding(device, Storage::Bf16));
     let step = LargestStep { tokens: 0, logits: 0 };
     let predicted = kind.footprint(engine.architecture(), holding, capacity, step);
-    let predicted = (predicted.peak() - predicted.recorded) as f64;
+    let predicted = (predicted.peak() - predicted.graphs) as f64;
     let held = Cuda::of(device).unwrap().memory_use().live as f64;
     // Shared memory is one block, and blocks are multiples of 2 MiB.
     let most = 0.05 * held + f64::from(2 << 20);

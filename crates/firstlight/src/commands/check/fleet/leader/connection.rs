@@ -51,7 +51,7 @@ struct FleetState {
 
 /// Accepts connections for the lifetime of this process.
 pub(super) fn accept(listener: TcpListener, own: &RankSettings, out: &Path, send: Sender<Event>) {
-    let known = Arc::new(FleetIdentity {
+    let known = Arc::new(FleetState {
         version: own.hello.version.clone(),
         size: own.rank.size,
         job: own.rank.job.clone(),
