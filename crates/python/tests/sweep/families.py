@@ -52,6 +52,8 @@ FAMILIES = {
     "glm5_next_text": {"num_key_value_heads": 4, "qk_rope_head_dim": 0, "head_dim": 0, "index_topk": 16, "index_kpool": 8},
     "glm_image_text": {"rope_parameters": _HALF_ROTARY},
     "glm_ocr_text": {"rope_parameters": _HALF_ROTARY},
+    "gpt_neo": {"num_layers": 2, "attention_types": [[["global", "local"], 1]]},
+    "jamba": {"use_mamba_kernels": False},
     "kosmos-2.5": {"text_config": {"embed_dim": 64, "layers": 2, "attention_heads": 4}, "latent_query_num": 4},
     "kyutai_speech_to_text": {"codec_config": {"model_type": "mimi"}, "codebook_vocab_size": 64, "num_codebooks": 2, "audio_pad_token_id": 3},
     "lilt": {"hidden_size": 96, "num_attention_heads": 4, "max_2d_position_embeddings": 64},
@@ -72,6 +74,7 @@ FAMILIES = {
     },
     "vits": {"vocab_size": 200},
     "zamba": {
+        "use_mamba_kernels": False,
         "num_hidden_layers": 5,
         "layers_block_type": ["mamba", "hybrid", "mamba", "hybrid", "mamba"],
         "num_key_value_heads": 4,

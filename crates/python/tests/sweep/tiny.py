@@ -231,6 +231,7 @@ _MORE = (
     {"layer_types": ["conv", "full_attention"]},
     {"layer_types": ["sliding_attention", "full_attention"]},
     {"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [2, 3, 3]}},
+    {"rope_scaling": {"rope_type": "default", "mrope_section": [2, 3, 3]}},
     {"is_decoder": False},
     {"num_hidden_layers": 3, "block_types": ["recurrent", "recurrent", "attention"]},
 )
@@ -253,6 +254,7 @@ def _attempts(config_class):
         yield from fitting
         yield _everywhere(base, {"num_key_value_heads": 4})
         yield _everywhere(base, {"num_heads": 8})
+        yield _drop_in_parts(base, "hidden_size")
         yield _drop(base, lambda name: name.endswith(_DROPOUTS))
         yield _drop(base, lambda name: name in ("head_dim", "sliding_window", "use_sliding_window"))
     yield _drop(without, lambda name: name.endswith(_DROPOUTS) or name in ("head_dim", "num_key_value_heads", "rotary_dim"))
@@ -266,6 +268,11 @@ def _everywhere(arguments, changes):
 def _drop(arguments, unwanted):
     kept = {name: value for name, value in arguments.items() if not unwanted(name)}
     return {name: _drop(value, unwanted) if isinstance(value, dict) else value for name, value in kept.items()}
+
+
+def _drop_in_parts(arguments, unwanted):
+    """Without a setting of the parts of a model, which some releases do not have."""
+    return {name: _drop(value, lambda name: name == unwanted) if isinstance(value, dict) else value for name, value in arguments.items()}
 
 
 def make(model_name, config_name, implementation=None):
@@ -343,7 +350,8 @@ def inputs(model, padding=None):
         given["attention_mask"] = real
     if "bbox" in taken:
         given["bbox"] = torch.tensor([1, 2, 5, 7]).expand(2, TOKENS, 4).contiguous()
-    if model.config.is_encoder_decoder or "decoder_input_ids" in taken:
+    any_name = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in taken.values())
+    if "decoder_input_ids" in taken or model.config.is_encoder_decoder and any_name:
         given["decoder_input_ids"] = torch.randint(3, vocabulary, (2, TARGET_TOKENS), generator=generator)
         real = torch.ones(2, TARGET_TOKENS, dtype=torch.long)
     return given, real.bool()
