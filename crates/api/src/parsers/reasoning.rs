@@ -12,7 +12,7 @@ pub(crate) struct Style {
     pub(super) trim: Trim,
 }
 
-/// White space of reasoning that is omitted. What is next to it in the content is kept.
+/// White space at an end of the reasoning that is omitted. White space of the content is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Trim {
     Neither,

@@ -13,6 +13,7 @@ pub(super) fn functions() -> Arc<[Function]> {
         "city": { "type": "string" }, "days": { "type": "integer" }, "share": { "type": "number" },
         "dry": { "type": "boolean" }, "list": { "type": "array" }, "object": { "type": "object" },
         "note": { "type": ["string", "null"] }, "unit": { "enum": ["C", "F"] },
+        "mixed": { "type": ["string", "integer"] },
         "either": { "anyOf": [{ "type": "integer" }, { "type": "string" }] },
         "reference": { "$ref": "#/$defs/count" },
     }, "$defs": { "count": { "type": "integer" } } });

@@ -35,7 +35,7 @@ fn reasoning_is_separated_from_the_answer() {
 /// Answers to a prompt that has started the reasoning have only a closing marker, or none.
 #[test]
 fn splits_reasoning_that_the_prompt_has_started_as_vllm() {
-    // What vLLM 0.33 gives, by whether the parser trims the end of reasoning.
+    // Answers with the reasoning and the content of vLLM 0.33.
     let cases = [
         ("</think>", ("", "")),
         ("</think>Yes.", ("", "Yes.")),
@@ -93,6 +93,8 @@ fn thoughts_have_the_marks_of_their_parser() {
 fn a_call_ends_thoughts_that_are_not_closed() {
     let xml = "<think>Call <tool_call> now.\n<tool_call>\n<function=f>\n</function>\n</tool_call>";
     check(("qwen3_coder", "qwen3"), "", xml, ("Call <tool_call> now.\n", "", &["f"]));
+    let xml = "Hm.<tool_call><function=f></function></tool_call>";
+    check(("qwen3_coder", "qwen3"), "<think>", xml, ("Hm.", "", &["f"]));
     let kimi = "Hm.<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{}<|tool_call_end|><|tool_calls_section_end|>";
     check(("kimi_k2", "kimi_k2"), "<think>", kimi, ("Hm.", "", &["f"]));
 }
