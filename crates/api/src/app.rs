@@ -7,7 +7,7 @@ use crate::parsers::ModelFormat;
 use crate::stored_responses::StoredResponses;
 use axum::http::StatusCode;
 use axum::response::Response;
-use models::{ChatTemplate, Encoded, ModelError, Pooler, Tokenizer};
+use models::{ChatTemplate, Conversation, Encoded, ModelError, Pooler, Tokenizer};
 use serving::{Grammars, Service};
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -93,6 +93,8 @@ pub(crate) struct App {
     model_format: OnceLock<ModelFormat>,
     /// Numbers of tokens of prompt prefixes that requests share, by hash of the text.
     prefix_token_counts: Mutex<HashMap<u64, usize>>,
+    /// Rendered openings of conversations, by hash.
+    openings: Mutex<HashMap<u64, Arc<str>>>,
     /// Stored responses.
     pub(crate) responses: StoredResponses,
     ids: RandomState,
@@ -118,6 +120,7 @@ impl App {
             settings,
             model_format: OnceLock::new(),
             prefix_token_counts: Mutex::default(),
+            openings: Mutex::default(),
             responses: StoredResponses::default(),
             ids: RandomState::new(),
             requests: AtomicU64::new(0),
@@ -206,6 +209,32 @@ impl App {
         }
         counts.insert(name, count);
         count
+    }
+
+    /// The text of a conversation without its turns: the system message and the tools. It is rendered once.
+    pub(crate) fn opening(
+        &self,
+        conversation: &Conversation,
+        render: impl FnOnce() -> Option<String>,
+    ) -> Option<Arc<str>> {
+        /// Maximum number of remembered openings, and of bytes of each.
+        const MOST: usize = 64;
+        const BYTES: usize = 64 << 10;
+        let name = self.ids.hash_one(format!("{conversation:?}"));
+        let openings = || self.openings.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(text) = openings().get(&name) {
+            return Some(Arc::clone(text));
+        }
+        // Other requests do not wait while a template renders.
+        let text: Arc<str> = render()?.into();
+        if text.len() <= BYTES {
+            let mut openings = openings();
+            if openings.len() >= MOST {
+                openings.clear();
+            }
+            openings.insert(name, Arc::clone(&text));
+        }
+        Some(text)
     }
 
     /// Checks that the server has a model of this name.

@@ -54,7 +54,7 @@ pub(crate) fn text(fields: &mut Fields, app: &App) -> Result<Text, ApiError> {
         };
         ApiError::field("messages", what)
     })?;
-    let shared = shared(template, conversation, &text);
+    let shared = shared(template, conversation, &text, app);
     let functions = tools.as_ref().map(|tools| Arc::clone(&tools.functions));
     let parallel = tools.as_ref().is_none_or(|tools| tools.parallel);
     let plan = Plan::new(app.model_format(), functions, parallel, &text);
@@ -62,8 +62,8 @@ pub(crate) fn text(fields: &mut Fields, app: &App) -> Result<Text, ApiError> {
 }
 
 /// Length in bytes of the prefix that does not depend on the user's message; none if the template cannot render another
-/// one.
-fn shared(template: &ChatTemplate, mut conversation: Conversation, text: &str) -> usize {
+/// one. The other rendering is kept for later conversations with the same opening and tools.
+fn shared(template: &ChatTemplate, mut conversation: Conversation, text: &str, app: &App) -> usize {
     let opens = |message: &ChatMessage| {
         let role = message.json().get("role");
         role.is_some_and(|role| matches!(role.as_str(), Some("system" | "developer")))
@@ -71,7 +71,8 @@ fn shared(template: &ChatTemplate, mut conversation: Conversation, text: &str) -
     let opening = conversation.messages.iter().take_while(|message| opens(message)).count();
     conversation.messages.truncate(opening);
     conversation.messages.push(ChatMessage::new("user", ""));
-    let Ok(other) = template.render(&conversation) else { return 0 };
+    let other = app.opening(&conversation, || template.render(&conversation).ok());
+    let Some(other) = other else { return 0 };
     let same = text.char_indices().zip(other.chars()).find(|((_, own), other)| own != other);
     same.map_or(text.len().min(other.len()), |((at, _), _)| at)
 }

@@ -35,6 +35,7 @@ use emitter::Emitter;
 use grammar::Grammar;
 use input::Input;
 use models::Tokenizer;
+use reasoning::Trim;
 use serving::StructuredOutput;
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -199,8 +200,8 @@ pub(crate) struct Parser {
     input: Input,
     out: Emitter,
     reader: Option<Box<dyn Reader>>,
-    /// The markers that end the reasoning.
-    closes: Vec<&'static str>,
+    /// The markers that end the reasoning, those that start it, and the starts of calls that end it.
+    marks: Vec<&'static str>,
 }
 
 #[derive(Debug)]
@@ -218,14 +219,21 @@ impl Parser {
         let has_channels = format.is_some_and(|format| format.has_channels);
         let format = format.filter(|_| plan.calls || has_channels);
         let ids = format.map_or(Ids::Random, |format| format.ids);
-        let mut closes = style.map_or(Vec::new(), |style| style.closes.to_vec());
-        closes.extend(format.map_or(&[][..], |format| format.interrupts));
+        let mut marks = style.map_or(Vec::new(), |style| [style.closes, style.opens].concat());
+        marks.extend(format.map_or(&[][..], |format| format.interrupts));
+        let stage = match style {
+            Some(_) if plan.open => Stage::Reasoning,
+            Some(_) => Stage::Begin(String::new()),
+            None => Stage::Answer,
+        };
+        // Channels separate messages, which are joined by line breaks.
+        let trim = style.map_or(Trim::Both, |style| style.trim);
         Self {
-            stage: if style.is_some() { Stage::Begin(String::new()) } else { Stage::Answer },
+            stage,
             input: Input::default(),
-            out: Emitter::new(ids, seed, plan.parallel),
+            out: Emitter::new(ids, seed, plan.parallel, trim),
             reader: format.map(|format| (format.reader)(&plan.functions)),
-            closes,
+            marks,
             plan: plan.clone(),
         }
     }
@@ -275,7 +283,7 @@ impl Parser {
                     self.input.take(style.opens[marker].len());
                 } else if starts.contains(&None) {
                     return false;
-                } else if !self.plan.open {
+                } else {
                     let blank = std::mem::take(blank);
                     self.out.content(&blank);
                     self.stage = Stage::Answer;
@@ -285,12 +293,16 @@ impl Parser {
                 true
             }
             (Stage::Reasoning, Some(style)) => {
-                let found = self.input.until(&self.closes);
+                let found = self.input.until(&self.marks);
                 self.out.reasoning(&found.text);
                 let Some(marker) = found.marker else { return false };
                 if marker >= style.closes.len() {
+                    if mark < style.closes.len() + style.opens.len() {
+                        // The prompt has started the reasoning, and the answer starts it again.
+                        return true;
+                    }
                     // A call starts without the closing marker of the reasoning.
-                    self.input.put_back(self.closes[marker].len());
+                    self.input.put_back(self.marks[marker].len());
                 }
                 self.out.end_reasoning();
                 self.stage = Stage::Answer;

@@ -4,21 +4,22 @@ use super::python;
 use serde::de::IgnoredAny;
 use serde_json::Value;
 
-/// The types that a schema allows, in its order. Without types a value is a string.
+/// The types that a schema allows, in the order in which vLLM tries them. Without types a value is a string.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Types {
     kinds: Vec<Kind>,
     null: bool,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
-    String,
     Integer,
     Number,
     Boolean,
     /// An object or an array.
     Container,
+    /// Matches every text.
+    String,
 }
 
 impl Types {
@@ -29,6 +30,7 @@ impl Types {
         if let Some(property) = property.or_else(|| schema.get("additionalProperties")) {
             types.add(property, schema, 0);
         }
+        types.kinds.sort_unstable();
         types
     }
 
@@ -99,26 +101,32 @@ impl Types {
     }
 }
 
-/// A text as JSON of the first type that matches. Without a match it is a string, which the function's own validation
-/// then reports.
+/// A text as JSON of the first type that matches. Without a match it is the JSON that it contains, or else a string; the
+/// function's own validation then reports it.
 pub(super) fn value(text: &str, types: &Types) -> String {
     let trimmed = text.trim();
-    let is_null = ["null", "none"].iter().any(|null| trimmed.eq_ignore_ascii_case(null));
+    let is = |word: &str| trimmed.eq_ignore_ascii_case(word);
     // As in vLLM: a value that is not a string may be null even if the schema does not allow it.
-    if is_null && (types.null || types.kinds.first().is_some_and(|kind| *kind != Kind::String)) {
+    let is_never_string = types.kinds.last().is_some_and(|kind| *kind != Kind::String);
+    if (is("null") && (types.null || is_never_string)) || (is("none") && is_never_string) {
         return "null".to_owned();
     }
     let typed = types.kinds.iter().find_map(|kind| match kind {
         Kind::String => Some(quoted(text)),
         Kind::Integer => python::number(trimmed).filter(|number| !number.contains(['.', 'e', 'E'])),
         Kind::Number => python::number(trimmed),
-        Kind::Boolean => ["true", "false"]
-            .into_iter()
-            .find(|value| trimmed.eq_ignore_ascii_case(value))
-            .map(str::to_owned),
+        Kind::Boolean if is("true") || is("1") => Some("true".to_owned()),
+        Kind::Boolean if is("false") || is("0") => Some("false".to_owned()),
+        Kind::Boolean => None,
         Kind::Container => container(trimmed),
     });
-    typed.unwrap_or_else(|| quoted(text))
+    let has_types = types.null || !types.kinds.is_empty();
+    let json = || (has_types && is_json(trimmed)).then(|| trimmed.to_owned());
+    typed.or_else(json).unwrap_or_else(|| quoted(text))
+}
+
+fn is_json(text: &str) -> bool {
+    serde_json::from_str::<IgnoredAny>(text).is_ok()
 }
 
 fn quoted(text: &str) -> String {
@@ -128,8 +136,7 @@ fn quoted(text: &str) -> String {
 /// JSON, or a Python literal; either may be quoted.
 fn container(text: &str) -> Option<String> {
     let plain = |text: &str| {
-        let is_json = serde_json::from_str::<IgnoredAny>(text).is_ok();
-        let json = if is_json { Some(text.to_owned()) } else { python::literal(text) };
+        let json = if is_json(text) { Some(text.to_owned()) } else { python::literal(text) };
         json.filter(|json| json.starts_with(['{', '[']))
     };
     plain(text).or_else(|| plain(&serde_json::from_str::<String>(text).ok()?))

@@ -1,9 +1,10 @@
 //! Emits the events of an answer, and handles white space between its parts.
 
 use super::input::is_json_whitespace;
+use super::reasoning::Trim;
 use super::{Event, Ids};
 
-/// Collects events. White space next to calls and reasoning is a separator and is omitted from the text.
+/// Collects events. White space next to calls is a separator and is omitted from the text.
 #[derive(Debug)]
 pub(super) struct Emitter {
     events: Vec<Event>,
@@ -11,8 +12,9 @@ pub(super) struct Emitter {
     count: usize,
     /// White space that is content only if more content follows.
     blank: String,
-    /// The same for reasoning.
+    /// White space that is reasoning only if more reasoning follows.
     reasoning_blank: String,
+    trim: Trim,
     last: LastItem,
     content_begun: bool,
     reasoning_begun: bool,
@@ -33,12 +35,13 @@ enum LastItem {
 }
 
 impl Emitter {
-    pub(super) fn new(ids: Ids, seed: u64, parallel: bool) -> Self {
+    pub(super) fn new(ids: Ids, seed: u64, parallel: bool, trim: Trim) -> Self {
         Self {
             events: Vec::new(),
             count: 0,
             blank: String::new(),
             reasoning_blank: String::new(),
+            trim,
             last: LastItem::Nothing,
             content_begun: false,
             reasoning_begun: false,
@@ -65,7 +68,7 @@ impl Emitter {
             return;
         }
         let mut text: String = self.blank.drain(..solid).collect();
-        if !self.content_begun && self.last != LastItem::Nothing {
+        if !self.content_begun && self.last == LastItem::Call {
             text.drain(..text.len() - text.trim_start_matches(is_json_whitespace).len());
         }
         self.content_begun = true;
@@ -77,12 +80,17 @@ impl Emitter {
     }
 
     pub(super) fn reasoning(&mut self, text: &str) {
-        let text = match self.reasoning_begun {
+        let text = match self.reasoning_begun || self.trim != Trim::Both {
             true => text,
             false => text.trim_start_matches(is_json_whitespace),
         };
         self.reasoning_blank.push_str(text);
-        let solid = self.reasoning_blank.trim_end_matches(is_json_whitespace).len();
+        let solid = match self.trim {
+            Trim::Neither => self.reasoning_blank.len(),
+            Trim::End | Trim::Both => {
+                self.reasoning_blank.trim_end_matches(is_json_whitespace).len()
+            }
+        };
         if solid == 0 {
             return;
         }
@@ -135,7 +143,7 @@ impl Emitter {
     /// Ends the answer.
     pub(super) fn finish(&mut self) {
         let blank = std::mem::take(&mut self.blank);
-        if blank.is_empty() || !matches!(self.last, LastItem::Nothing | LastItem::Content) {
+        if blank.is_empty() || self.last == LastItem::Call {
             return;
         }
         match self.events.last_mut() {

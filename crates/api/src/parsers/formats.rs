@@ -89,7 +89,7 @@ const FORMATS: &[Format] = &[
         rendered: &[xml::FUNCTION],
         template_texts: &[xml::FUNCTION],
         markers: &[TOOL_CALL, END_TOOL_CALL],
-        interrupts: &["<tool_call>\n<function="],
+        interrupts: &["<tool_call>\n<function=", "<tool_call><function="],
         has_channels: false,
         ids: Ids::Random,
         reader: |functions| {

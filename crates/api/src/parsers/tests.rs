@@ -13,6 +13,7 @@ pub(super) fn functions() -> Arc<[Function]> {
         "city": { "type": "string" }, "days": { "type": "integer" }, "share": { "type": "number" },
         "dry": { "type": "boolean" }, "list": { "type": "array" }, "object": { "type": "object" },
         "note": { "type": ["string", "null"] }, "unit": { "enum": ["C", "F"] },
+        "mixed": { "type": ["string", "integer"] },
         "either": { "anyOf": [{ "type": "integer" }, { "type": "string" }] },
         "reference": { "$ref": "#/$defs/count" },
     }, "$defs": { "count": { "type": "integer" } } });
@@ -85,7 +86,7 @@ pub(super) fn message(events: Vec<Event>) -> Message {
 /// Checks a complete answer: its content, and the names and arguments of its calls.
 #[track_caller]
 pub(super) fn check(parser: &str, text: &str, content: &str, calls: &[(&str, &str)]) {
-    let plan = plan(parser, "qwen3", "");
+    let plan = plan(parser, "deepseek_v3", "");
     let message = message(check_cuts(&plan, text, false));
     let found: Vec<(&str, &str)> =
         message.calls.iter().map(|call| (call.name.as_str(), call.arguments.as_str())).collect();

@@ -135,6 +135,9 @@ fn delta_of(events: &[Event]) -> Map<String, Value> {
 fn message_of(message: &Message) -> Value {
     let Message { content, reasoning, calls } = message;
     let mut said = json!({ "role": "assistant", "content": content, "refusal": null });
+    if content.is_empty() && !(reasoning.is_empty() && calls.is_empty()) {
+        said["content"] = Value::Null;
+    }
     if !reasoning.is_empty() {
         said["reasoning_content"] = json!(reasoning);
         said["reasoning"] = json!(reasoning);
@@ -145,9 +148,6 @@ fn message_of(message: &Message) -> Value {
             json!({ "id": id, "type": "function", "function": function })
         };
         said["tool_calls"] = calls.iter().map(call).collect();
-        if content.is_empty() {
-            said["content"] = Value::Null;
-        }
     }
     said
 }

@@ -172,9 +172,9 @@ fn template_selects_parsers_and_opens_reasoning() {
     let (message, finish) = answer(&server, &body);
     assert_eq!(
         (&message["reasoning_content"], &message["reasoning"]),
-        (&json!("Let me see."), &json!("Let me see."))
+        (&json!("Let me see.\n"), &json!("Let me see.\n"))
     );
-    assert_eq!((&message["content"], finish), (&json!("Yes."), json!("tool_calls")));
+    assert_eq!((&message["content"], finish), (&json!("\n\nYes."), json!("tool_calls")));
     assert_eq!(message["tool_calls"][0]["function"]["arguments"], arguments);
     // Numbers keep all digits when the client returns the call.
     let result = json!({ "role": "tool", "tool_call_id": message["tool_calls"][0]["id"], "content": "rain" });

@@ -12,54 +12,89 @@ fn check(parsers: (&str, &str), prompt: &str, text: &str, want: (&str, &str, &[&
 
 #[test]
 fn reasoning_is_separated_from_the_answer() {
-    let qwen = ("hermes", "qwen3");
-    check(qwen, "", "<think>\nHm, <b>.\n</think>\n\nYes.", ("Hm, <b>.", "Yes.", &[]));
-    check(qwen, "", "\n<think>a", ("a", "", &[]));
+    let taught = ("hermes", "deepseek_v3");
+    check(taught, "", "<think>\nHm, <b>.\n</think>\n\nYes.", ("\nHm, <b>.\n", "\n\nYes.", &[]));
+    check(taught, "", "\n<think>a", ("a", "", &[]));
     check(
-        qwen,
+        taught,
         "",
         "No thoughts </think> here <think>.",
         ("", "No thoughts </think> here <think>.", &[]),
     );
-    check(qwen, "", "<thin", ("", "<thin", &[]));
-    // A prompt that starts the reasoning, and one that has ended it.
-    check(qwen, "user: hi\nassistant: <think>\n", "Hm.\n</think>\nYes.", ("Hm.", "Yes.", &[]));
-    check(qwen, "assistant: <think>\n", "<think>Hm.</think>Yes.", ("Hm.", "Yes.", &[]));
-    check(qwen, "<think>\n\n</think>\n\n", "Yes.", ("", "Yes.", &[]));
+    check(taught, "", "<thin", ("", "<thin", &[]));
     // Calls after reasoning; calls within it are part of it.
     let call = r#"<tool_call>{"name": "f", "arguments": {}}</tool_call>"#;
     check(
-        qwen,
+        taught,
         "",
         &format!("<think>Say {call}?</think>\n\n{call}"),
         (&format!("Say {call}?"), "", &["f"]),
     );
 }
 
+/// Answers to a prompt that has started the reasoning have only a closing marker, or none.
+#[test]
+fn splits_reasoning_that_the_prompt_has_started_as_vllm() {
+    // Answers with the reasoning and the content of vLLM 0.33.
+    let cases = [
+        ("</think>", ("", "")),
+        ("</think>Yes.", ("", "Yes.")),
+        ("</think>\n\nYes.", ("", "\n\nYes.")),
+        ("Hm.</think>", ("Hm.", "")),
+        ("\nHm.\n</think>\n\nYes.\n", ("\nHm.\n", "\n\nYes.\n")),
+        ("Hm.</think>\n", ("Hm.", "\n")),
+        ("Hm. </thin", ("Hm. </thin", "")),
+        ("  Hm. ", ("  Hm. ", "")),
+        ("<think>Hm.</think>Yes.", ("Hm.", "Yes.")),
+        ("<think>\n\n</think>\n\nYes.", ("\n\n", "\n\nYes.")),
+        ("Hm. <think>more</think>Yes.", ("Hm. more", "Yes.")),
+    ];
+    let open = ["deepseek_r1", "holo2", "mimo", "olmo3", "qwen3", "step3"];
+    let trimmed = ["glm45", "glm47", "kimi_k2", "minimax_m2", "nemotron_v3", "step3p5"];
+    for (parser, trims) in
+        open.map(|name| (name, false)).into_iter().chain(trimmed.map(|name| (name, true)))
+    {
+        for (text, (reasoning, content)) in cases {
+            let reasoning = if trims { reasoning.trim_end() } else { reasoning };
+            // These parsers expect reasoning after any prompt that has not ended it.
+            for prompt in ["", "<|im_start|>assistant\n", "<|im_start|>assistant\n<think>\n"] {
+                check(("hermes", parser), prompt, text, (reasoning, content, &[]));
+            }
+        }
+        check(("hermes", parser), "<think>\n\n</think>\n\n", "Yes.", ("", "Yes.", &[]));
+    }
+    // For this style, which every template without a named parser has, the prompt decides.
+    for (text, (reasoning, content)) in cases {
+        check(("hermes", "deepseek_v3"), "assistant: <think>\n", text, (reasoning, content, &[]));
+    }
+    check(("hermes", "deepseek_v3"), "<think>\n\n</think>\n\n", "Yes.", ("", "Yes.", &[]));
+}
+
 #[test]
 fn thoughts_have_the_marks_of_their_parser() {
-    check(("hermes", "deepseek_r1"), "", "Hm.</think>Yes.", ("Hm.", "Yes.", &[]));
-    check(("hermes", "deepseek_r1"), "<think></think>", "Yes.", ("", "Yes.", &[]));
     check(
         ("mistral", "mistral"),
         "",
-        "[THINK]Hm.[/THINK]Yes.[TOOL_CALLS]f[ARGS]{}",
+        "[THINK]Hm.\n[/THINK]Yes.[TOOL_CALLS]f[ARGS]{}",
         ("Hm.", "Yes.", &["f"]),
     );
     check(
         ("granite", "granite"),
         "",
         "Here's my thought process: Hm. Here is my response: Yes.",
-        ("Hm.", "Yes.", &[]),
+        (" Hm. ", " Yes.", &[]),
     );
     check(("granite", "granite"), "", "Here is my answer.", ("", "Here is my answer.", &[]));
     check(("hermes", "seed_oss"), "", "<seed:think>Hm.</seed:think>Yes.", ("Hm.", "Yes.", &[]));
+    check(("hermes", "seed_oss"), "", "Hm.</seed:think>Yes.", ("Hm.", "Yes.", &[]));
 }
 
 #[test]
 fn a_call_ends_thoughts_that_are_not_closed() {
     let xml = "<think>Call <tool_call> now.\n<tool_call>\n<function=f>\n</function>\n</tool_call>";
-    check(("qwen3_coder", "qwen3"), "", xml, ("Call <tool_call> now.", "", &["f"]));
+    check(("qwen3_coder", "qwen3"), "", xml, ("Call <tool_call> now.\n", "", &["f"]));
+    let xml = "Hm.<tool_call><function=f></function></tool_call>";
+    check(("qwen3_coder", "qwen3"), "<think>", xml, ("Hm.", "", &["f"]));
     let kimi = "Hm.<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{}<|tool_call_end|><|tool_calls_section_end|>";
     check(("kimi_k2", "kimi_k2"), "<think>", kimi, ("Hm.", "", &["f"]));
 }

@@ -21,7 +21,7 @@ const CPU_SECONDS: f64 = 2.0;
 const DEADLINE: Duration = Duration::from_secs(20);
 /// CPU seconds after which the rendering thread lowers its priority. Wall time does not count: it would demote small conversations that
 /// wait for slow ones.
-const QUICK_SECONDS: f64 = 0.2;
+const QUICK_SECONDS: f64 = 0.05;
 /// Maximum bytes that a process may allocate.
 const MEMORY: u64 = 256 << 20;
 /// Bytes that the rendering of a conversation may allocate, whatever its size, and for each byte of the conversation.
@@ -265,7 +265,7 @@ fn within_budget(template: &ChatTemplate, line: &str) -> Reply {
         let (began, cpu) = (Instant::now(), own_cpu_seconds());
         let mut is_quick = true;
         loop {
-            match rendered.recv_timeout(Duration::from_millis(50)) {
+            match rendered.recv_timeout(Duration::from_millis(10)) {
                 Ok(Ok(text)) => return Reply::Text(text),
                 Ok(Err(ModelError::Template { what, hint, .. })) => {
                     return Reply::Wrong(what, hint);
