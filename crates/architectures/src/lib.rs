@@ -31,7 +31,7 @@ mod tensor_names;
 mod tests;
 mod traffic;
 
-pub use architecture::{Architecture, Layer, Mixer, RecurrentStateSize};
+pub use architecture::{Architecture, Layer, Mixer, NormPosition, RecurrentStateSize};
 pub use config::Config;
 pub use error::ConfigError;
 pub use families::{FAMILIES, ModelFamily};

@@ -183,6 +183,12 @@ impl Params {
         self.tensors.as_ref()
     }
 
+    /// Whether the checkpoint has a tensor, under this name or an equivalent one; false without a checkpoint.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        let tensors = self.tensors.as_ref();
+        tensors.is_some_and(|all| all.shape(&all.spelled(name.to_owned())).is_some())
+    }
+
     /// Drops the checkpoint's tensors after all parameters are declared.
     pub(crate) fn forget_tensors(&mut self) {
         self.tensors = None;

@@ -46,7 +46,7 @@ pub use architectures::{
     Architecture, Capacity, Config, Footprint, LargestStep, SHAPES, ShardRank, StateType,
     WeightStorage, in_fp8, in_integers, shape,
 };
-use architectures::{Layer, Mixer, Rope, layers, params};
+use architectures::{Layer, Mixer, NormPosition, Rope, layers, params};
 pub use checkpoint::Checkpoint;
 pub use choice::{Choice, MOST_STOPS, SampledTokens, choose_by_steps};
 pub use convert::{

@@ -5,7 +5,7 @@ use crate::draft::{Around, Draft};
 use crate::layers::{Attention, AttentionShape, ClampedExperts, Experts, RouterScore, stacked};
 use crate::params::{MatrixLayout, Projection};
 use crate::rope::RotaryFraction;
-use crate::{Architecture, Config, ConfigError, Layer, Mixer, Rope};
+use crate::{Architecture, Config, ConfigError, Layer, Mixer, NormPosition, Rope};
 
 pub(super) const FAMILY: ModelFamily = ModelFamily {
     name: "gpt-oss",
@@ -80,7 +80,14 @@ fn layer(
     let post_norm = draft.params.norm(format!("{prefix}.post_attention_layernorm.weight"), hidden);
     let experts = experts(config, draft, &format!("{prefix}.mlp"), packed)?;
     let mixer = Mixer::Attention(attention);
-    Ok(Layer { input_norm, mixer, post_norm, experts: Some(experts), mlp: None })
+    Ok(Layer {
+        norm_position: NormPosition::Pre,
+        input_norm,
+        mixer,
+        post_norm,
+        experts: Some(experts),
+        mlp: None,
+    })
 }
 
 fn experts(
