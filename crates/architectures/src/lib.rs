@@ -40,8 +40,8 @@ pub use footprint::{
 };
 pub use python_json::{NonFinite, strict_json};
 pub use quantization::{
-    BLOCK, Fp8, Fp8Scales, GgmlType, GroupQuantization, Packing, Quantization, SCALE, SCALE_INV,
-    StorageFormat, in_fp8, in_integers,
+    BLOCK, BitPlane, BlockScales, Fp8, Fp8Scales, GgmlType, GroupQuantization, IntegerCode,
+    Packing, Quantization, SCALE, SCALE_INV, StorageFormat, in_fp8, in_integers,
 };
 pub use rope::Rope;
 pub use scan_states::{StateType, UnsupportedStateType};

@@ -3,7 +3,7 @@
 mod gguf;
 mod group;
 
-pub use gguf::GgmlType;
+pub use gguf::{BitPlane, BlockScales, GgmlType, IntegerCode};
 pub use group::{GroupQuantization, Packing, in_integers};
 
 use crate::layers::GatedMlp;

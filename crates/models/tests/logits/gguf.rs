@@ -72,7 +72,7 @@ const WIDE: &[(&str, &str)] = &[
 
 #[test]
 fn quantized_blocks_are_not_expanded() {
-    let all = [Kind::Q8_0, Kind::Q4_0, Kind::Q4K, Kind::Q5K, Kind::Q6K, Kind::Mxfp4];
+    let all = Kind::BLOCKS;
     // Mixed types as llama.cpp chooses them, and a single type.
     let mixed = |name: &str| match name {
         name if name.contains("attn_v") || name.contains("ffn_down") => Kind::Q6K,

@@ -24,8 +24,12 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
+    /// The block formats.
+    pub(crate) const BLOCKS: [Self; 6] =
+        [Self::Q8_0, Self::Q4_0, Self::Mxfp4, Self::Q4K, Self::Q5K, Self::Q6K];
+
     /// Its number, and the values and bytes of a block.
-    fn sizes(self) -> (u32, usize, usize) {
+    pub(crate) fn sizes(self) -> (u32, usize, usize) {
         match self {
             Self::F32 => (0, 1, 4),
             Self::Q8_0 => (8, 32, 34),
