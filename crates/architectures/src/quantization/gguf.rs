@@ -99,6 +99,25 @@ block_formats! {
         code: IntegerCode::Unsigned { zero: 8 },
         scales: BlockScales::Half(0),
     }
+    /// 32 4-bit values: `d q + m`.
+    Q4_1 {
+        name: "Q4_1",
+        values: 32,
+        planes: &[BitPlane { offset: 4, bits: 4, stride: 16 }],
+        code: IntegerCode::Unsigned { zero: 0 },
+        scales: BlockScales::HalfAndMinimum([0, 2]),
+    }
+    /// 32 5-bit values: `d (q - 16)`.
+    Q5_0 {
+        name: "Q5_0",
+        values: 32,
+        planes: &[
+            BitPlane { offset: 6, bits: 4, stride: 16 },
+            BitPlane { offset: 2, bits: 1, stride: 1 },
+        ],
+        code: IntegerCode::Unsigned { zero: 16 },
+        scales: BlockScales::Half(0),
+    }
     /// 256 4-bit values in groups of 32: `d sc q - dmin m`.
     Q4_K {
         name: "Q4_K",

@@ -239,6 +239,8 @@ fn bytes_are_those_of_blocks() {
     for (block, host, gpu) in [
         (GgmlType::Q8_0, 8.0 + 1.0, 8.0 + 0.5),
         (GgmlType::Q4_0, 4.0 + 1.0, 4.0 + 0.5),
+        (GgmlType::Q4_1, 4.0 + 2.0, 4.0 + 2.0),
+        (GgmlType::Q5_0, 8.0 + 1.0, 8.0 + 0.5),
         (GgmlType::Q4_K, 4.0 + 2.0, 4.0 + 2.0),
         (GgmlType::Q5_K, 8.0 + 2.0, 16.0),
         (GgmlType::Q6_K, 8.0 + 2.0, 8.0 + 2.0),

@@ -138,6 +138,14 @@ fn unsupported_gguf_types_are_refused_by_name() {
     let mut other = bytes.clone();
     other[at + 4 + 16] = 12;
     refused(&other, "tensor `blk.1.attn_v.weight` has a shape");
+    // Blocks that need more bytes than the file has: the last tensor, and one of another size.
+    for kind in [Kind::Q4_1, Kind::Q5_0] {
+        let path = written(&subject, |_| kind);
+        let whole = std::fs::read(&path).unwrap();
+        let short = format!("expected {} bytes", whole.len());
+        refused(&whole[..whole.len() - 1], &short);
+        refused(&whole[..whole.len() - kind.sizes().2], &short);
+    }
     std::fs::write(&path, &bytes).unwrap();
     let step = engine(&path, Storage::F32).step(&Batch::new().with(0, &[1]), LogitsSelection::Last);
     assert!(step.is_ok());
