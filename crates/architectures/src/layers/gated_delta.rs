@@ -133,6 +133,14 @@ impl GatedDelta {
             [_] => vec![shape.channels()],
             _ => vec![keys, keys, values],
         };
+        // transformers 5.24 saves the convolution of all channels as equal parts, whatever q, k and v are.
+        let stored = convolutions
+            .iter()
+            .filter_map(|part| params.shape_of(&name(&format!("{part}.weight")))?.first().copied());
+        let stored: Vec<usize> = stored.collect();
+        let is_whole =
+            stored.len() == channels.len() && stored.iter().sum::<usize>() == shape.channels();
+        let channels = if is_whole { stored } else { channels };
         let convolutions = convolutions.iter().zip(channels).map(|(part, channels)| {
             params.add(name(&format!("{part}.weight")), &[channels, 1, taps], fan_in(taps))
         });
