@@ -197,7 +197,7 @@ impl GgmlType {
         self.values * self.bits() / 8 + scales
     }
 
-    /// What engines subtract from an unsigned integer: the middle of the range of 4 bits, otherwise its zero.
+    /// The number that engines subtract from an unsigned integer: the middle of the range of 4 bits, otherwise its zero.
     pub fn middle(&self) -> u8 {
         match self.code {
             IntegerCode::Unsigned { .. } if self.bits() <= 4 => 8,
@@ -206,7 +206,7 @@ impl GgmlType {
         }
     }
 
-    /// What is added to an engine's integer to make it relative to the format's zero.
+    /// The number that makes an engine's integer relative to the format's zero when added.
     pub fn above_zero(&self) -> u8 {
         match self.code {
             IntegerCode::Unsigned { zero } => self.middle() - zero,
