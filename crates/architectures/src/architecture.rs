@@ -123,14 +123,25 @@ pub(crate) fn unknown(config: &Config, known: bool) -> ConfigError {
     ConfigError::Family { path: config.path().to_owned(), names, known }
 }
 
-/// `x += r mixer(rms(x)); h = rms(x); x += r (experts(h) + mlp(h))`.
+/// The position of a layer's norms.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NormPosition {
+    /// Before each part: `x += r part(rms(x))`.
+    Pre,
+    /// After each part: `x += rms(r part(x))`.
+    Post,
+}
+
+/// With norms before its parts: `x += r mixer(rms(x)); h = rms(x); x += r (experts(h) + mlp(h))`.
 #[derive(Debug, Clone)]
 pub struct Layer {
-    /// The norm before the mixer.
+    /// Whether its norms precede or follow its parts.
+    pub norm_position: NormPosition,
+    /// The norm of the mixer, declared before all other parameters of the layer.
     pub input_norm: ParamId,
     /// The token mixer.
     pub mixer: Mixer,
-    /// The norm before the feed-forward part; equal to `input_norm` in a layer of one part.
+    /// The norm of the feed-forward part; equal to `input_norm` in a layer of one part.
     pub post_norm: ParamId,
     /// Routed experts.
     pub experts: Option<Experts>,

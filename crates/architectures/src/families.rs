@@ -15,6 +15,7 @@ mod lfm2;
 mod mamba;
 mod mamba2;
 mod nemotron_h;
+mod olmo_hybrid;
 mod plain_attention;
 mod qwen3_next;
 
@@ -26,6 +27,7 @@ pub const FAMILIES: &[ModelFamily] = &[
     nemotron_h::FAMILY,
     falcon_h1::FAMILY,
     lfm2::FAMILY,
+    olmo_hybrid::FAMILY,
     gpt_oss::FAMILY,
     bamba::FAMILY,
     jamba::FAMILY,

@@ -16,6 +16,7 @@ pub(crate) use attention::AttentionShape;
 pub(crate) use expert_layout::{ExpertLayout, ExpertsShape};
 pub(crate) use experts::stacked;
 pub use experts::{ClampedExperts, Expert, Experts, RouterScore};
+pub(crate) use gated_delta::GatedDeltaNames;
 pub use gated_delta::{GatedDelta, GatedDeltaShape};
 pub use kda::Kda;
 pub use latent_attention::{LatentAttention, LatentShape};

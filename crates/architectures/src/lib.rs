@@ -31,7 +31,7 @@ mod tensor_names;
 mod tests;
 mod traffic;
 
-pub use architecture::{Architecture, Layer, Mixer, RecurrentStateSize};
+pub use architecture::{Architecture, Layer, Mixer, NormPosition, RecurrentStateSize};
 pub use config::Config;
 pub use error::ConfigError;
 pub use families::{FAMILIES, ModelFamily};
@@ -40,8 +40,8 @@ pub use footprint::{
 };
 pub use python_json::{NonFinite, strict_json};
 pub use quantization::{
-    BLOCK, Fp8, Fp8Scales, GgmlType, GroupQuantization, Packing, Quantization, SCALE, SCALE_INV,
-    StorageFormat, with_fp8_weights, with_int_weights,
+    BLOCK, BitPlane, BlockScales, Fp8, Fp8Scales, GgmlType, GroupQuantization, IntegerCode,
+    Packing, Quantization, SCALE, SCALE_INV, StorageFormat, with_fp8_weights, with_int_weights,
 };
 pub use rope::Rope;
 pub use scan_states::{StateType, UnsupportedStateType};

@@ -183,6 +183,17 @@ impl Params {
         self.tensors.as_ref()
     }
 
+    /// The shape of a checkpoint's tensor, under this name or an equivalent one; `None` without a checkpoint.
+    pub(crate) fn shape_of(&self, name: &str) -> Option<&[usize]> {
+        let tensors = self.tensors.as_ref()?;
+        tensors.shape(&tensors.spelled(name.to_owned()))
+    }
+
+    /// Whether the checkpoint has a tensor, under this name or an equivalent one; false without a checkpoint.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.shape_of(name).is_some()
+    }
+
     /// Drops the checkpoint's tensors after all parameters are declared.
     pub(crate) fn forget_tensors(&mut self) {
         self.tensors = None;

@@ -3,7 +3,7 @@
 mod gguf;
 mod group;
 
-pub use gguf::GgmlType;
+pub use gguf::{BitPlane, BlockScales, GgmlType, IntegerCode};
 pub use group::{GroupQuantization, Packing, with_int_weights};
 
 use crate::layers::GatedMlp;

@@ -60,6 +60,7 @@ pub const SHAPES: &[Shape] = &[
     shape!("granite-dense-mini", "reduced: Granite 3's multipliers"),
     shape!("qwen3-next-mini", "reduced: gated delta nets, gated attention, 8 experts"),
     shape!("qwen3.5-moe-mini", "reduced: gated delta nets inside a model that sees"),
+    shape!("olmo-hybrid-mini", "reduced: gated delta nets, attention with norms after it"),
     shape!("mamba2-mini", "reduced: Mamba-2 with two groups"),
     shape!("mamba-mini", "reduced: Mamba with biases and 17 states a channel"),
     shape!("falcon-mamba-mini", "reduced: Mamba with norms that have no weights"),

@@ -12,7 +12,7 @@ use crate::layers::{
     LatentAttention, LatentShape, Mamba1, Mamba1Shape, Mamba2, Mamba2Shape, ShortConv,
 };
 use crate::params::Projection;
-use crate::{Architecture, Layer, Mixer};
+use crate::{Architecture, Layer, Mixer, NormPosition};
 pub(crate) use cutter::Cutter;
 use std::ops::Range;
 
@@ -158,6 +158,9 @@ fn rows_of(layer: &mut Layer) -> Vec<&mut crate::params::RowRange> {
 }
 
 fn split(layer: &mut Layer, place: ShardRank, cutter: &mut Cutter) -> Result<(), String> {
+    if layer.norm_position == NormPosition::Post {
+        return Err("norms follow the parts of a layer".to_owned());
+    }
     match &mut layer.mixer {
         Mixer::Mamba1(of) => mamba1(of, place, cutter)?,
         Mixer::Mamba2(of) => mamba2(of, place, true, cutter)?,
@@ -252,6 +255,9 @@ fn mamba2(
 /// Splits query heads, and keys and values with them; with fewer key heads than ranks, several ranks have the same.
 fn attention(of: &mut Attention, place: ShardRank, cutter: &mut Cutter) -> Result<(), String> {
     let Attention { heads, kv_heads, head_dim, gated, .. } = *of;
+    if of.norms_span_heads {
+        return Err("attention's norms are over all heads".to_owned());
+    }
     let own = place.even(heads, "heads of attention")?;
     let own_kv = place.even_or_one(kv_heads, "key heads of attention")?;
     let queries = heads * head_dim;
@@ -302,7 +308,14 @@ fn gated_delta(of: &mut GatedDelta, place: ShardRank, cutter: &mut Cutter) -> Re
     let [convolved, _] = &by_value;
     let convolved = [&by_key[..], std::slice::from_ref(convolved)].concat();
     of.project = cutter.outputs(&of.project, &[&by_key[..], &by_value, &by_head].concat());
-    cutter.values(of.conv_weight, taps, &convolved);
+    match of.conv_weights[..] {
+        [all] => cutter.values(all, taps, &convolved),
+        _ => {
+            let own = [&by_key[0], &by_key[0], &wide(&own, value_dim, 0)];
+            let parts = of.conv_weights.iter().zip(own);
+            parts.for_each(|(conv, own)| cutter.values(*conv, taps, std::slice::from_ref(own)));
+        }
+    }
     for by_head in [of.a_log, of.dt_bias] {
         cutter.values(by_head, 1, std::slice::from_ref(&own));
     }

@@ -139,7 +139,7 @@ pub(crate) fn numbers(
     placed.blocks(from, rows, |block, bytes| {
         let (own, behind) = std::mem::take(&mut rest).split_at_mut(block.values());
         blocks::numbers(block, bytes, own);
-        let group = block.int().group.unwrap_or(own.len());
+        let group = block.group();
         blocks::scales_and_zeros(block, bytes, |nth, [scale, _]| {
             // Any value works with scale 0: `scales_and_zeros` returns another scale for such a group, so that its zero point
             // can represent the offset.
@@ -160,22 +160,21 @@ pub(crate) fn scales_and_zeros(
 ) -> Result<(), ModelError> {
     let mut first = 0;
     placed.blocks(from, rows, |block, bytes| {
-        let int = block.int();
-        let middle = if int.bits == 4 && !int.is_float() { 8.0 } else { 0.0 };
+        let (symmetric, above) = (block.int().symmetric, f32::from(block.above_zero()));
         blocks::scales_and_zeros(block, bytes, |group, [scale, least]| {
             let (scale, zero) = match scale {
                 0.0 => (1.0, least),
-                _ if int.symmetric => (scale, 0.0),
-                _ => (scale, least / scale - middle),
+                _ if symmetric => (scale, 0.0),
+                _ => (scale, least / scale - above),
             };
             scales[first + group] = scale;
             zeros.iter_mut().skip(first + group).take(1).for_each(|into| *into = zero);
         });
-        first += block.values() / int.group.unwrap_or(block.values());
+        first += block.values() / block.group();
     })
 }
 
-/// Scales and offsets of some rows `[rows, groups]` as in the file: a value is `scale (number + middle) - offset`.
+/// Scales and offsets of some rows `[rows, groups]` as in the file: a value is `scale (number + 8) - offset`.
 pub(crate) fn offsets(
     placed: &GgufParam,
     from: (&[Shard], &AtomicU64),
@@ -184,10 +183,10 @@ pub(crate) fn offsets(
 ) -> Result<(), ModelError> {
     let mut both = scales.iter_mut().zip(offsets);
     placed.blocks(from, rows, |block, bytes| {
-        let middle = if block.int().symmetric { 8.0 } else { 0.0 };
+        let rest = 8.0 - f32::from(block.above_zero());
         blocks::scales_and_zeros(block, bytes, |_, [scale, least]| {
             if let Some((scales, offsets)) = both.next() {
-                (*scales, *offsets) = (scale, scale * middle + least);
+                (*scales, *offsets) = (scale, scale * rest + least);
             }
         });
     })

@@ -46,7 +46,7 @@ pub use architectures::{
     Architecture, Capacity, Config, Footprint, LargestStep, SHAPES, ShardRank, StateType,
     WeightStorage, shape, with_fp8_weights, with_int_weights,
 };
-use architectures::{Layer, Mixer, Rope, layers, params};
+use architectures::{Layer, Mixer, NormPosition, Rope, layers, params};
 pub use checkpoint::Checkpoint;
 pub use choice::{Choice, MAX_STOPS, SampledTokens, choose_by_steps};
 pub use convert::{

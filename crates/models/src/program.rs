@@ -14,7 +14,7 @@ mod parallel;
 mod short_conv;
 
 use crate::engine::LogitsSelection;
-use crate::{Architecture, ModelError};
+use crate::{Architecture, ModelError, NormPosition};
 use attention::GroupedAttention;
 pub(crate) use executor::{
     Append, Attend, Backend, CacheId, Convolution, Executor, Input, Loader, RmsNorm, Rotation,
@@ -80,6 +80,7 @@ pub(crate) struct Program<B: Backend> {
 
 /// The parts of a layer, each with its norm.
 struct Layer<B: Backend> {
+    norm_position: NormPosition,
     mixer: Option<(RmsNorm, Box<dyn LayerMixer<B>>)>,
     forward: Option<(RmsNorm, Forward<B>)>,
 }
@@ -97,6 +98,11 @@ impl<B: Backend> Program<B> {
             // The gate's multiplier is applied to the whole input of the feed-forward part and divided out of its
             // output.
             let on_gates = of.mlp.as_ref().map_or(1.0, |mlp| mlp.multipliers[0]);
+            let norm_position = of.norm_position;
+            if norm_position == NormPosition::Post && (of.experts.is_some() || on_gates != 1.0) {
+                let what = "a layer with norms after its parts has experts or a gate's multiplier";
+                return Err(ModelError::fault(what));
+            }
             let mixer = match mixer(&of.mixer, load)? {
                 Some(mixer) => Some((load.norm(of.input_norm, 1)?, mixer)),
                 None => None,
@@ -112,7 +118,7 @@ impl<B: Backend> Program<B> {
                 Some(forward) => Some((load.norm_times(of.post_norm, 1, on_gates)?, forward)),
                 None => None,
             };
-            Ok(Layer { mixer, forward })
+            Ok(Layer { norm_position, mixer, forward })
         };
         let layers = of.layers.iter().map(layer).collect::<Result<_, ModelError>>()?;
         let end = || Ok::<_, ModelError>((load.norm(of.norm, 1)?, load.head(&of.head)?));
@@ -135,26 +141,44 @@ impl<B: Backend> Program<B> {
 }
 
 impl<B: Backend> Layer<B> {
-    /// `x += r mixer(rms(x)); h = rms(x); x += r forward(h)`, or only one of the two.
+    /// `x += r mixer(rms(x)); h = rms(x); x += r forward(h)`, or only one of the two; with norms after the parts `x +=
+    /// rms(r mixer(x)); x += rms(r forward(x))`.
     fn run(
         &self,
         run: &mut B::Run<'_>,
         failed: impl Fn(OpError) -> ModelError,
     ) -> Result<(), ModelError> {
         if let Some((norm, mixer)) = &self.mixer {
-            mixer.mix(run, Input::stream(norm)).map_err(|why| match why {
+            let aside = self.set_aside(run).map_err(&failed)?;
+            let x = aside.as_ref().map_or(Input::stream(norm), Input::rows);
+            mixer.mix(run, x).map_err(|why| match why {
                 MixerError::Call(error) => failed(error),
                 MixerError::Sum(error) => error,
             })?;
             run.sum_over_ranks()?;
+            aside.map_or(Ok(()), |aside| run.end_branch(aside, norm)).map_err(&failed)?;
         }
-        let forward = match &self.forward {
-            Some((norm, Forward::Experts(experts))) => experts.run(run, norm),
-            Some((norm, Forward::Mlp(mlp))) => mlp.run(run, Input::stream(norm)),
-            None => return run.end_layer().map_err(failed),
+        let Some((norm, forward)) = &self.forward else {
+            return run.end_layer().map_err(failed);
         };
-        forward.map_err(&failed)?;
+        let aside = self.set_aside(run).map_err(&failed)?;
+        let done = match forward {
+            Forward::Experts(experts) => experts.run(run, norm),
+            Forward::Mlp(mlp) => {
+                mlp.run(run, aside.as_ref().map_or(Input::stream(norm), Input::rows))
+            }
+        };
+        done.map_err(&failed)?;
         run.sum_over_ranks()?;
+        aside.map_or(Ok(()), |aside| run.end_branch(aside, norm)).map_err(&failed)?;
         run.end_layer().map_err(failed)
+    }
+
+    /// The residual stream, which is set aside if the next part's output is normalized.
+    fn set_aside(&self, run: &mut B::Run<'_>) -> Result<Option<Tensor>, OpError> {
+        match self.norm_position {
+            NormPosition::Pre => Ok(None),
+            NormPosition::Post => run.begin_branch().map(Some),
+        }
     }
 }

@@ -321,7 +321,7 @@ fn configs_that_cannot_be_run_name_their_key() {
     );
     assert_eq!(
         error.hint(),
-        "families: granite-hybrid, kimi-linear, qwen3-next, nemotron-h, falcon-h1, lfm2, gpt-oss, bamba, jamba, mamba2, mamba, falcon-mamba, plain-attention"
+        "families: granite-hybrid, kimi-linear, qwen3-next, nemotron-h, falcon-h1, lfm2, olmo-hybrid, gpt-oss, bamba, jamba, mamba2, mamba, falcon-mamba, plain-attention"
     );
 }
 

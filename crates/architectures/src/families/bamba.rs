@@ -4,7 +4,7 @@ use super::{ModelFamily, attends, only_silu};
 use crate::builder::{ArchitectureBuilder, OuterTensors};
 use crate::layers::{Attention, AttentionShape, GatedMlp, Mamba2, Mamba2Shape};
 use crate::rope::RotaryFraction;
-use crate::{Architecture, Config, ConfigError, Layer, Mixer, Rope};
+use crate::{Architecture, Config, ConfigError, Layer, Mixer, NormPosition, Rope};
 
 pub(super) const FAMILY: ModelFamily = ModelFamily {
     name: "bamba",
@@ -54,5 +54,12 @@ fn layer(
     };
     let post_norm = builder.params.norm(format!("{prefix}.pre_ff_layernorm.weight"), widths[0]);
     let mlp = GatedMlp::llama(&mut builder.params, &format!("{prefix}.feed_forward"), widths);
-    Ok(Layer { input_norm, mixer, post_norm, experts: None, mlp: Some(mlp) })
+    Ok(Layer {
+        norm_position: NormPosition::Pre,
+        input_norm,
+        mixer,
+        post_norm,
+        experts: None,
+        mlp: Some(mlp),
+    })
 }

@@ -6,7 +6,7 @@ use crate::layers::{
     Attention, AttentionShape, GatedMlp, Mamba2, Mamba2Shape, MambaMultipliers, Parallel,
 };
 use crate::rope::RotaryFraction;
-use crate::{Architecture, Config, ConfigError, Layer, Mixer, Rope};
+use crate::{Architecture, Config, ConfigError, Layer, Mixer, NormPosition, Rope};
 
 pub(super) const FAMILY: ModelFamily = ModelFamily {
     name: "falcon-h1",
@@ -77,7 +77,14 @@ fn layer(
         ..GatedMlp::llama(&mut builder.params, &format!("{prefix}.feed_forward"), widths)
     };
     let mixer = Mixer::Parallel(Box::new(Parallel { attention, mamba }));
-    Ok(Layer { input_norm, mixer, post_norm, experts: None, mlp: Some(mlp) })
+    Ok(Layer {
+        norm_position: NormPosition::Pre,
+        input_norm,
+        mixer,
+        post_norm,
+        experts: None,
+        mlp: Some(mlp),
+    })
 }
 
 fn attention_shape(

@@ -5,7 +5,7 @@ use crate::builder::{ArchitectureBuilder, OuterTensors};
 use crate::layers::{Attention, AttentionShape, ClampedExperts, Experts, RouterScore, stacked};
 use crate::params::{MatrixLayout, Projection};
 use crate::rope::RotaryFraction;
-use crate::{Architecture, Config, ConfigError, Layer, Mixer, Rope};
+use crate::{Architecture, Config, ConfigError, Layer, Mixer, NormPosition, Rope};
 
 pub(super) const FAMILY: ModelFamily = ModelFamily {
     name: "gpt-oss",
@@ -81,7 +81,14 @@ fn layer(
         builder.params.norm(format!("{prefix}.post_attention_layernorm.weight"), hidden);
     let experts = experts(config, builder, &format!("{prefix}.mlp"), packed)?;
     let mixer = Mixer::Attention(attention);
-    Ok(Layer { input_norm, mixer, post_norm, experts: Some(experts), mlp: None })
+    Ok(Layer {
+        norm_position: NormPosition::Pre,
+        input_norm,
+        mixer,
+        post_norm,
+        experts: Some(experts),
+        mlp: None,
+    })
 }
 
 fn experts(

@@ -12,7 +12,7 @@ use crate::layers::{
     RouterScore,
 };
 use crate::rope::RotaryFraction;
-use crate::{Architecture, Config, ConfigError, Layer, Mixer, Rope};
+use crate::{Architecture, Config, ConfigError, Layer, Mixer, NormPosition, Rope};
 
 pub(super) const FAMILY: ModelFamily = ModelFamily {
     name: "granite-hybrid",
@@ -74,7 +74,14 @@ fn layer(
         [hidden, config.count("shared_intermediate_size")?],
         true,
     );
-    Ok(Layer { input_norm, mixer, post_norm, experts, mlp: Some(mlp) })
+    Ok(Layer {
+        norm_position: NormPosition::Pre,
+        input_norm,
+        mixer,
+        post_norm,
+        experts,
+        mlp: Some(mlp),
+    })
 }
 
 fn attention_shape(

@@ -6,7 +6,7 @@ use crate::layers::{
     Attention, AttentionShape, ExpertLayout, Experts, ExpertsShape, GatedMlp, Mamba1, Mamba1Shape,
     RouterScore,
 };
-use crate::{Architecture, Config, ConfigError, Layer, Mixer};
+use crate::{Architecture, Config, ConfigError, Layer, Mixer, NormPosition};
 
 pub(super) const FAMILY: ModelFamily = ModelFamily {
     name: "jamba",
@@ -93,7 +93,7 @@ fn layer(
         }
         _ => (None, Some(GatedMlp::llama(&mut builder.params, &prefix, widths))),
     };
-    Ok(Layer { input_norm, mixer, post_norm, experts, mlp })
+    Ok(Layer { norm_position: NormPosition::Pre, input_norm, mixer, post_norm, experts, mlp })
 }
 
 fn mamba_shape(config: &Config) -> Result<Mamba1Shape, ConfigError> {

@@ -6,7 +6,7 @@ use crate::layers::{
     ExpertLayout, Experts, ExpertsShape, GatedMlp, Kda, LatentAttention, LatentShape, RouterScore,
 };
 use crate::params::ParamInit;
-use crate::{Architecture, Config, ConfigError, Layer, Mixer};
+use crate::{Architecture, Config, ConfigError, Layer, Mixer, NormPosition};
 
 pub(super) const FAMILY: ModelFamily = ModelFamily {
     name: "kimi-linear",
@@ -151,7 +151,7 @@ fn layer(
             (None, Some(GatedMlp::llama(&mut builder.params, &prefix, widths)))
         }
     };
-    Ok(Layer { input_norm, mixer, post_norm, experts, mlp })
+    Ok(Layer { norm_position: NormPosition::Pre, input_norm, mixer, post_norm, experts, mlp })
 }
 
 fn latent_shape(

@@ -8,7 +8,7 @@ use crate::layers::{
 };
 use crate::params::ParamInit;
 use crate::rope::RotaryFraction;
-use crate::{Architecture, Config, ConfigError, Layer, Mixer, Rope};
+use crate::{Architecture, Config, ConfigError, Layer, Mixer, NormPosition, Rope};
 
 pub(super) const FAMILY: ModelFamily = ModelFamily {
     name: "lfm2",
@@ -70,7 +70,7 @@ fn layer(
             (None, Some(mlp(builder, &prefix, [hidden, inner])))
         }
     };
-    Ok(Layer { input_norm, mixer, post_norm, experts, mlp })
+    Ok(Layer { norm_position: NormPosition::Pre, input_norm, mixer, post_norm, experts, mlp })
 }
 
 /// Intermediate size of a dense model's MLPs: two thirds of the config's value times a multiplier, rounded up to a multiple.

@@ -3,7 +3,7 @@
 use super::{ModelFamily, only_silu, only_with};
 use crate::builder::{ArchitectureBuilder, OuterTensors};
 use crate::layers::{Mamba1, Mamba1Shape, Norms};
-use crate::{Architecture, Config, ConfigError, Layer, Mixer};
+use crate::{Architecture, Config, ConfigError, Layer, Mixer, NormPosition};
 
 pub(super) const FAMILY: ModelFamily = ModelFamily {
     name: "mamba",
@@ -73,7 +73,14 @@ pub(super) fn alone(
         let prefix = format!("backbone.layers.{index}");
         let norm = builder.params.norm(format!("{prefix}.norm.weight"), hidden);
         let mixer = mixer(builder, &format!("{prefix}.mixer"));
-        Layer { input_norm: norm, mixer, post_norm: norm, experts: None, mlp: None }
+        Layer {
+            norm_position: NormPosition::Pre,
+            input_norm: norm,
+            mixer,
+            post_norm: norm,
+            experts: None,
+            mlp: None,
+        }
     };
     Ok((0..config.layer_count()?).map(layer).collect())
 }

@@ -10,7 +10,7 @@ use crate::layers::{
     RouterScore, UNLIMITED_DT,
 };
 use crate::params::ParamInit;
-use crate::{Architecture, Config, ConfigError, Layer, Mixer};
+use crate::{Architecture, Config, ConfigError, Layer, Mixer, NormPosition};
 
 pub(super) const FAMILY: ModelFamily = ModelFamily {
     name: "nemotron-h",
@@ -52,8 +52,14 @@ fn layer(
     let norm = builder.params.norm(format!("{prefix}.norm.weight"), hidden);
     let prefix = format!("{prefix}.mixer");
     // One norm, since every layer has one part only.
-    let mut layer =
-        Layer { input_norm: norm, mixer: Mixer::None, post_norm: norm, experts: None, mlp: None };
+    let mut layer = Layer {
+        norm_position: NormPosition::Pre,
+        input_norm: norm,
+        mixer: Mixer::None,
+        post_norm: norm,
+        experts: None,
+        mlp: None,
+    };
     match letter {
         'M' => {
             let shape = mamba_shape(config, builder)?;

@@ -10,7 +10,7 @@ use crate::layers::{
     LatentShape, RouterScore,
 };
 use crate::rope::RotaryFraction;
-use crate::{Architecture, Config, ConfigError, Layer, Mixer, Rope};
+use crate::{Architecture, Config, ConfigError, Layer, Mixer, NormPosition, Rope};
 
 pub(super) const FAMILY: ModelFamily = ModelFamily {
     name: "plain-attention",
@@ -118,7 +118,7 @@ fn layer(
             (None, Some(mlp))
         }
     };
-    Ok(Layer { input_norm, mixer, post_norm, experts, mlp })
+    Ok(Layer { norm_position: NormPosition::Pre, input_norm, mixer, post_norm, experts, mlp })
 }
 
 /// Whether a layer of a model with experts is dense: the first ones in some families, those listed in Qwen's configs.

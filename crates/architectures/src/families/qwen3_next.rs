@@ -3,11 +3,11 @@
 use super::{ModelFamily, attends, only_silu, only_without, softmax};
 use crate::builder::{ArchitectureBuilder, OuterTensors};
 use crate::layers::{
-    Attention, AttentionShape, ExpertLayout, Experts, ExpertsShape, GatedDelta, GatedDeltaShape,
-    GatedMlp,
+    Attention, AttentionShape, ExpertLayout, Experts, ExpertsShape, GatedDelta, GatedDeltaNames,
+    GatedDeltaShape, GatedMlp,
 };
 use crate::rope::RotaryFraction;
-use crate::{Architecture, Config, ConfigError, Layer, Mixer, Rope};
+use crate::{Architecture, Config, ConfigError, Layer, Mixer, NormPosition, Rope};
 
 pub(super) const FAMILY: ModelFamily = ModelFamily {
     name: "qwen3-next",
@@ -48,6 +48,22 @@ fn read(config: &Config, mut builder: ArchitectureBuilder) -> Result<Architectur
     })
 }
 
+/// The names of Qwen3-Next.
+const BY_KEY_HEAD: GatedDeltaNames = GatedDeltaNames {
+    projections: &[("in_proj_qkvz", 4), ("in_proj_ba", 2)],
+    by_key_head: true,
+    convolutions: &["conv1d"],
+    norm: "norm",
+    out: "out_proj",
+};
+
+/// The names of Qwen3.5.
+const SEPARATE: GatedDeltaNames = GatedDeltaNames {
+    projections: &[("in_proj_qkv", 3), ("in_proj_z", 1), ("in_proj_b", 1), ("in_proj_a", 1)],
+    by_key_head: false,
+    ..BY_KEY_HEAD
+};
+
 fn layer(
     config: &Config,
     builder: &mut ArchitectureBuilder,
@@ -66,7 +82,8 @@ fn layer(
     } else {
         let (shape, prefix) =
             (GatedDeltaShape::of(config, builder)?, format!("{prefix}.linear_attn"));
-        Mixer::GatedDelta(GatedDelta::declare(&mut builder.params, &prefix, shape, !newer))
+        let names = if newer { SEPARATE } else { BY_KEY_HEAD };
+        Mixer::GatedDelta(GatedDelta::declare(&mut builder.params, &prefix, shape, names))
     };
     let post_norm =
         builder.params.norm(format!("{prefix}.post_attention_layernorm.weight"), hidden);
@@ -81,7 +98,7 @@ fn layer(
             (None, Some(GatedMlp::llama(&mut builder.params, &prefix, widths)))
         }
     };
-    Ok(Layer { input_norm, mixer, post_norm, experts, mlp })
+    Ok(Layer { norm_position: NormPosition::Pre, input_norm, mixer, post_norm, experts, mlp })
 }
 
 /// The routed experts and the shared one, which has a token gate.

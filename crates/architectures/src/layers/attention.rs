@@ -16,8 +16,10 @@ pub struct Attention {
     pub rope: Option<Rope>,
     /// Sliding window: number of tokens that a query attends to, its own included; `None` for all.
     pub window: Option<usize>,
-    /// Norms of each query head and each key head, before rotary embedding.
+    /// Norms of queries and of keys, before rotary embedding.
     pub norms: Option<[ParamId; 2]>,
+    /// Whether the norms are over all heads together instead of over each head.
+    pub norms_span_heads: bool,
     /// Attention sinks: a logit per head that takes part in its softmax without a value.
     pub sinks: Option<ParamId>,
     /// Whether the projection also computes output gates, as many as queries.
@@ -48,6 +50,8 @@ pub(crate) struct AttentionShape {
     pub(crate) gated: bool,
     /// Whether queries and keys have norms.
     pub(crate) qk_norm: bool,
+    /// Whether these norms are over all heads together.
+    pub(crate) norms_span_heads: bool,
     /// Whether q, k and v, and whether the output, have biases.
     pub(crate) biases: [bool; 2],
     /// Whether q, k and v are one parameter.
@@ -84,6 +88,7 @@ impl AttentionShape {
             multipliers: [1.0; 2],
             gated: false,
             qk_norm: false,
+            norms_span_heads: false,
             biases: [config.flag_or("attention_bias", false)?; 2],
             fused: false,
             names: ["o", "q_norm", "k_norm"],
@@ -121,13 +126,15 @@ impl Attention {
         };
         let [out, norms @ ..] = shape.names;
         let out = project(out, hidden, queries, out_bias);
-        let mut norm = |name| params.norm(format!("{prefix}.{name}.weight"), head_dim);
-        let norms = shape.qk_norm.then(|| norms.map(&mut norm));
+        let widths = if shape.norms_span_heads { [queries, keys] } else { [head_dim; 2] };
+        let mut norm =
+            |at: usize| params.norm(format!("{prefix}.{}.weight", norms[at]), widths[at]);
+        let norms = shape.qk_norm.then(|| [norm(0), norm(1)]);
         // In the magnitude of a window's logits together, so that ignoring them gives a wrong result.
         let sink =
             || params.add(format!("{prefix}.sinks"), &[heads], ParamInit::Uniform(-1.0, 3.0));
         let sinks = shape.sinks.then(sink);
-        let AttentionShape { rope, window, gated, multipliers, .. } = shape;
+        let AttentionShape { rope, window, gated, norms_span_heads, multipliers, .. } = shape;
         Self {
             heads,
             kv_heads,
@@ -136,6 +143,7 @@ impl Attention {
             rope,
             window,
             norms,
+            norms_span_heads,
             sinks,
             gated,
             qkv,

@@ -9,16 +9,34 @@ pub struct GatedDelta {
     pub shape: GatedDeltaShape,
     /// Queries, keys, values and output gates, then the write strength and the decay of each value head.
     pub project: Projection,
-    /// Taps over queries, keys and values, `[channels, 1, taps]`.
-    pub conv_weight: ParamId,
+    /// Taps over queries, keys and values, `[channels, 1, taps]`, in one parameter or in one for each of them.
+    pub conv_weights: Vec<ParamId>,
     /// Added to the logits of the decay.
     pub dt_bias: ParamId,
     /// The logarithm of each value head's rate.
     pub a_log: ParamId,
     /// Norm of each value head before its gate; its weight has no offset.
     pub norm: ParamId,
+    /// Epsilon of this norm; `None` for the model's.
+    pub norm_eps: Option<f64>,
+    /// Whether the write strength is in (0, 2) instead of (0, 1), which allows negative eigenvalues of a transition.
+    pub negative_eigenvalues: bool,
     /// Output projection.
     pub out: Projection,
+}
+
+/// How checkpoints name and store a [`GatedDelta`].
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct GatedDeltaNames {
+    /// Projections of the input with the number of consecutive parts that each computes, of: queries, keys, values,
+    /// output gates, write strengths, decays.
+    pub(crate) projections: &'static [(&'static str, usize)],
+    /// Whether the rows of a projection to several parts are interleaved by key head.
+    pub(crate) by_key_head: bool,
+    /// Convolutions, of all channels or of queries, keys and values; `conv1d` if the checkpoint has that.
+    pub(crate) convolutions: &'static [&'static str],
+    pub(crate) norm: &'static str,
+    pub(crate) out: &'static str,
 }
 
 /// The shapes of a [`GatedDelta`].
@@ -94,31 +112,52 @@ impl GatedDeltaShape {
 }
 
 impl GatedDelta {
-    /// Declares the parameters under `prefix`: two projections with rows interleaved by key head, or four.
+    /// Declares the parameters under `prefix`.
     pub(crate) fn declare(
         params: &mut Params,
         prefix: &str,
         shape: GatedDeltaShape,
-        together: bool,
+        names: GatedDeltaNames,
     ) -> Self {
         let GatedDeltaShape { hidden, value_heads, value_dim, taps, .. } = shape;
-        let (channels, values) = (shape.channels(), shape.values());
+        let (values, keys) = (shape.values(), shape.key_heads * shape.key_dim);
         let name = |name: &str| format!("{prefix}.{name}");
-        let parts = match together {
-            true => &[("qkvz", channels + values), ("ba", 2 * value_heads)][..],
-            false => &[("qkv", channels), ("z", values), ("b", value_heads), ("a", value_heads)],
-        };
-        let project = Projection::stacked(parts.iter().map(|(part, outputs)| {
-            params.projection(name(&format!("in_proj_{part}.weight")), *outputs, hidden)
+        let mut widths = [keys, keys, values, values, value_heads, value_heads].into_iter();
+        let project = Projection::stacked(names.projections.iter().map(|(part, count)| {
+            let outputs = widths.by_ref().take(*count).sum();
+            params.projection(name(&format!("{part}.weight")), outputs, hidden)
         }));
+        let whole: &[&str] = &["conv1d"];
+        let convolutions = match params.has(&name("conv1d.weight")) {
+            true => whole,
+            false => names.convolutions,
+        };
+        let channels = match convolutions {
+            [_] => vec![shape.channels()],
+            _ => vec![keys, keys, values],
+        };
+        // transformers 5.24 saves the convolution of all channels as equal parts, whatever q, k and v are.
+        let stored = convolutions
+            .iter()
+            .filter_map(|part| params.shape_of(&name(&format!("{part}.weight")))?.first().copied());
+        let stored: Vec<usize> = stored.collect();
+        let is_whole =
+            stored.len() == channels.len() && stored.iter().sum::<usize>() == shape.channels();
+        let channels = if is_whole { stored } else { channels };
+        let convolutions = convolutions.iter().zip(channels).map(|(part, channels)| {
+            params.add(name(&format!("{part}.weight")), &[channels, 1, taps], fan_in(taps))
+        });
+        let conv_weights = convolutions.collect();
         Self {
             shape,
-            project: if together { shape.apart(&project) } else { project },
-            conv_weight: params.add(name("conv1d.weight"), &[channels, 1, taps], fan_in(taps)),
+            project: if names.by_key_head { shape.apart(&project) } else { project },
+            conv_weights,
             dt_bias: params.add(name("dt_bias"), &[value_heads], ParamInit::StepBias),
             a_log: params.add(name("A_log"), &[value_heads], ParamInit::DecayRate),
-            norm: params.plain_norm(name("norm.weight"), value_dim),
-            out: params.projection(name("out_proj.weight"), hidden, values),
+            norm: params.plain_norm(name(&format!("{}.weight", names.norm)), value_dim),
+            norm_eps: None,
+            negative_eigenvalues: false,
+            out: params.projection(name(&format!("{}.weight", names.out)), hidden, values),
         }
     }
 }

@@ -5,72 +5,233 @@ use super::{GroupQuantization, Kind, Packing};
 use crate::{Config, ConfigError};
 use std::collections::BTreeMap;
 
-/// A block format, by the formulas of ggml's `ggml-quants.c`.
+/// A block format as ggml's `ggml-quants.c` defines it: a value is `scale (q - zero) - offset` of an integer q. Readers,
+/// engines and tests take everything from this description.
+#[derive(Debug, PartialEq, Eq)]
+pub struct GgmlType {
+    name: &'static str,
+    values: usize,
+    /// The bits of the integers, low ones first.
+    pub planes: &'static [BitPlane],
+    /// The meaning of these bits.
+    pub code: IntegerCode,
+    /// The scales and offsets.
+    pub scales: BlockScales,
+}
+
+/// Some bits of every integer of a block. A byte has the bits of `8 / bits` integers that are `stride` apart, and
+/// consecutive integers are in consecutive bytes, `stride` of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum GgmlType {
-    /// 32 4-bit values: `d (q - 8)`.
-    Q4_0,
+pub struct BitPlane {
+    /// First byte in the block.
+    pub offset: usize,
+    /// Bits per integer.
+    pub bits: usize,
+    /// Distance of the integers in a byte.
+    pub stride: usize,
+}
+
+/// The meaning of an integer's bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IntegerCode {
+    /// An unsigned integer, and the one that represents 0.
+    Unsigned {
+        /// Subtracted from the integer.
+        zero: u8,
+    },
+    /// A signed integer of 8 bits.
+    Signed,
+    /// A float of 4 bits, E2M1.
+    E2m1,
+}
+
+/// The location of a block's scales and offsets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BlockScales {
+    /// A float16 scale at this byte.
+    Half(usize),
+    /// A float16 scale and a float16 offset with the opposite sign.
+    HalfAndMinimum([usize; 2]),
+    /// A power of two (E8M0).
+    PowerOfTwo(usize),
+    /// For each 32 values a scale and an offset of 6 bits, together 12 bytes at `packed`, times a float16 each.
+    SixBits {
+        /// Of scales and of offsets.
+        factors: [usize; 2],
+        /// The integers.
+        packed: usize,
+    },
+    /// For each 16 values a signed scale of 8 bits, times a float16.
+    Bytes {
+        /// The float16.
+        factor: usize,
+        /// The integers.
+        scales: usize,
+    },
+}
+
+/// Declares the block formats and their list.
+macro_rules! block_formats {
+    ($($(#[$doc:meta])* $name:ident $block:tt)*) => {
+        impl GgmlType {
+            $($(#[$doc])* pub const $name: &'static Self = &Self $block;)*
+
+            /// All of them.
+            pub const ALL: &'static [&'static Self] = &[$(Self::$name),*];
+        }
+    };
+}
+
+block_formats! {
     /// 32 8-bit values: `d q`.
-    Q8_0,
+    Q8_0 {
+        name: "Q8_0",
+        values: 32,
+        planes: &[BitPlane { offset: 2, bits: 8, stride: 32 }],
+        code: IntegerCode::Signed,
+        scales: BlockScales::Half(0),
+    }
+    /// 32 4-bit values: `d (q - 8)`.
+    Q4_0 {
+        name: "Q4_0",
+        values: 32,
+        planes: &[BitPlane { offset: 2, bits: 4, stride: 16 }],
+        code: IntegerCode::Unsigned { zero: 8 },
+        scales: BlockScales::Half(0),
+    }
+    /// 32 4-bit values: `d q + m`.
+    Q4_1 {
+        name: "Q4_1",
+        values: 32,
+        planes: &[BitPlane { offset: 4, bits: 4, stride: 16 }],
+        code: IntegerCode::Unsigned { zero: 0 },
+        scales: BlockScales::HalfAndMinimum([0, 2]),
+    }
+    /// 32 5-bit values: `d (q - 16)`.
+    Q5_0 {
+        name: "Q5_0",
+        values: 32,
+        planes: &[
+            BitPlane { offset: 6, bits: 4, stride: 16 },
+            BitPlane { offset: 2, bits: 1, stride: 1 },
+        ],
+        code: IntegerCode::Unsigned { zero: 16 },
+        scales: BlockScales::Half(0),
+    }
     /// 256 4-bit values in groups of 32: `d sc q - dmin m`.
-    Q4K,
+    Q4_K {
+        name: "Q4_K",
+        values: 256,
+        planes: &[BitPlane { offset: 16, bits: 4, stride: 32 }],
+        code: IntegerCode::Unsigned { zero: 0 },
+        scales: BlockScales::SixBits { factors: [0, 2], packed: 4 },
+    }
     /// 256 5-bit values in groups of 32: `d sc q - dmin m`.
-    Q5K,
+    Q5_K {
+        name: "Q5_K",
+        values: 256,
+        planes: &[
+            BitPlane { offset: 48, bits: 4, stride: 32 },
+            BitPlane { offset: 16, bits: 1, stride: 32 },
+        ],
+        code: IntegerCode::Unsigned { zero: 0 },
+        scales: BlockScales::SixBits { factors: [0, 2], packed: 4 },
+    }
     /// 256 6-bit values in groups of 16: `d sc (q - 32)`.
-    Q6K,
+    Q6_K {
+        name: "Q6_K",
+        values: 256,
+        planes: &[
+            BitPlane { offset: 0, bits: 4, stride: 64 },
+            BitPlane { offset: 128, bits: 2, stride: 32 },
+        ],
+        code: IntegerCode::Unsigned { zero: 32 },
+        scales: BlockScales::Bytes { factor: 208, scales: 192 },
+    }
     /// 32 values of E2M1 with a power-of-two scale.
-    Mxfp4,
+    MXFP4 {
+        name: "MXFP4",
+        values: 32,
+        planes: &[BitPlane { offset: 1, bits: 4, stride: 16 }],
+        code: IntegerCode::E2m1,
+        scales: BlockScales::PowerOfTwo(0),
+    }
 }
 
 impl GgmlType {
-    /// All of them.
-    pub const ALL: [Self; 6] =
-        [Self::Q4_0, Self::Q8_0, Self::Q4K, Self::Q5K, Self::Q6K, Self::Mxfp4];
-
     /// Its name.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Q4_0 => "Q4_0",
-            Self::Q8_0 => "Q8_0",
-            Self::Q4K => "Q4_K",
-            Self::Q5K => "Q5_K",
-            Self::Q6K => "Q6_K",
-            Self::Mxfp4 => "MXFP4",
-        }
+    pub fn name(&self) -> &'static str {
+        self.name
     }
 
     /// Values per block.
-    pub fn values(self) -> usize {
-        match self {
-            Self::Q4_0 | Self::Q8_0 | Self::Mxfp4 => 32,
-            Self::Q4K | Self::Q5K | Self::Q6K => 256,
+    pub fn values(&self) -> usize {
+        self.values
+    }
+
+    /// Values that share a scale.
+    pub fn group(&self) -> usize {
+        match self.scales {
+            BlockScales::Half(_) | BlockScales::HalfAndMinimum(_) | BlockScales::PowerOfTwo(_) => {
+                self.values
+            }
+            BlockScales::SixBits { .. } => 32,
+            BlockScales::Bytes { .. } => 16,
         }
+    }
+
+    /// Bits per integer in files.
+    fn bits(&self) -> usize {
+        self.planes.iter().map(|plane| plane.bits).sum()
     }
 
     /// Bytes per block.
-    pub fn bytes(self) -> usize {
-        match self {
-            Self::Q4_0 => 18,
-            Self::Q8_0 => 34,
-            Self::Q4K => 144,
-            Self::Q5K => 176,
-            Self::Q6K => 210,
-            Self::Mxfp4 => 17,
+    pub fn bytes(&self) -> usize {
+        let scales = match self.scales {
+            BlockScales::Half(_) => 2,
+            BlockScales::HalfAndMinimum(_) => 4,
+            BlockScales::PowerOfTwo(_) => 1,
+            BlockScales::SixBits { .. } => 4 + 12,
+            BlockScales::Bytes { .. } => 2 + self.values / self.group(),
+        };
+        self.values * self.bits() / 8 + scales
+    }
+
+    /// The number that engines subtract from an unsigned integer: the middle of the range of 4 bits, otherwise its zero.
+    pub fn middle(&self) -> u8 {
+        match self.code {
+            IntegerCode::Unsigned { .. } if self.bits() <= 4 => 8,
+            IntegerCode::Unsigned { zero } => zero,
+            IntegerCode::Signed | IntegerCode::E2m1 => 0,
         }
     }
 
-    /// The integer format in engines: 4 bits, or 8 for more than 4. The offset of a K-quant group is a zero point that
-    /// is not a whole number.
-    pub fn int(self) -> GroupQuantization {
-        let (bits, group, symmetric) = match self {
-            Self::Q4_0 | Self::Mxfp4 => (4, 32, true),
-            Self::Q8_0 => (8, 32, true),
-            Self::Q4K => (4, 32, false),
-            Self::Q5K => (8, 32, false),
-            Self::Q6K => (8, 16, true),
-        };
-        let packing = Packing::Gguf(self);
-        GroupQuantization { bits, group: Some(group), symmetric, act_order: false, packing }
+    /// The number that makes an engine's integer relative to the format's zero when added.
+    pub fn above_zero(&self) -> u8 {
+        match self.code {
+            IntegerCode::Unsigned { zero } => self.middle() - zero,
+            IntegerCode::Signed | IntegerCode::E2m1 => 0,
+        }
+    }
+
+    /// Whether a scale is a product of two numbers.
+    pub(super) fn has_products(&self) -> bool {
+        matches!(self.scales, BlockScales::SixBits { .. } | BlockScales::Bytes { .. })
+    }
+
+    /// The integer format in engines: 4 bits, or 8 for more than 4. The offset of a group is a zero point that is not a
+    /// whole number.
+    pub fn int(&'static self) -> GroupQuantization {
+        GroupQuantization {
+            bits: if self.bits() > 4 { 8 } else { 4 },
+            group: Some(self.group()),
+            symmetric: !matches!(
+                self.scales,
+                BlockScales::SixBits { .. } | BlockScales::HalfAndMinimum(_)
+            ),
+            act_order: false,
+            packing: Packing::Gguf(self),
+        }
     }
 }
 
@@ -82,9 +243,9 @@ pub(super) fn gguf(part: &Config) -> Result<Kind, ConfigError> {
     let mut stored = BTreeMap::new();
     for name in types.keys() {
         let word = types.text(name)?;
-        let Some(block) = GgmlType::ALL.into_iter().find(|block| word == Some(block.name())) else {
-            let read = GgmlType::ALL.map(GgmlType::name).join(", ");
-            return Err(types.wrong(name, format!("{read}, the types that are read")));
+        let Some(block) = GgmlType::ALL.iter().find(|block| word == Some(block.name())) else {
+            let read: Vec<_> = GgmlType::ALL.iter().map(|block| block.name()).collect();
+            return Err(types.wrong(name, format!("{}, the types that are read", read.join(", "))));
         };
         let module = name.strip_suffix(".weight").unwrap_or(name);
         stored.insert(module.to_owned(), block.int().into());

@@ -1,6 +1,6 @@
 //! Integer weights: `pack-quantized` of compressed-tensors, GPTQ and AWQ.
 
-use super::{GgmlType, KEY, Kind, WIDE, compressed};
+use super::{GgmlType, IntegerCode, KEY, Kind, WIDE, compressed};
 use crate::{Architecture, Config, ConfigError};
 use fancy_regex::Regex;
 use serde_json::{Value, json};
@@ -36,7 +36,7 @@ pub enum Packing {
     /// bitsandbytes: 4-bit codebook indices with block scales; blocks continue across rows.
     BitsAndBytes,
     /// GGUF: blocks of a row that include their scales.
-    Gguf(GgmlType),
+    Gguf(&'static GgmlType),
     /// 4-bit floats (E2M1), two per byte, the first in the low nibble, with power-of-two scales (E8M0).
     Mxfp4,
 }
@@ -58,7 +58,11 @@ impl GroupQuantization {
 
     /// Whether the values are E2M1 floats instead of integers. Doubled, they are integers from -12 to 12.
     pub fn is_float(self) -> bool {
-        matches!(self.packing, Packing::Mxfp4 | Packing::Gguf(GgmlType::Mxfp4))
+        match self.packing {
+            Packing::Mxfp4 => true,
+            Packing::Gguf(block) => block.code == IntegerCode::E2m1,
+            _ => false,
+        }
     }
 
     /// Bytes of the values of an MXFP4 weight after an exact conversion to float8 with a float32 scale per row.
@@ -109,9 +113,9 @@ impl GroupQuantization {
         !self.symmetric && matches!(self.packing, Packing::Gguf(_))
     }
 
-    /// Whether a scale is a product of two, as in GGUF's K-quants, so that 16 bits cannot represent it exactly.
+    /// Whether scales are float32 on GPUs: next to offsets, or products of two, so that 16 bits cannot represent it exactly.
     pub fn has_wide_scales(self) -> bool {
-        matches!(self.packing, Packing::Gguf(GgmlType::Q4K | GgmlType::Q5K | GgmlType::Q6K))
+        self.has_offsets() || matches!(self.packing, Packing::Gguf(block) if block.has_products())
     }
 
     /// Whether GPU kernels for experts support such weights: the 16 bytes that each lane of a warp reads must share one

@@ -107,9 +107,9 @@ fn integers_are_read_of_each_method_that_packs_them() {
             int(4, Some(64), true, false, Packing::BitsAndBytes),
         ),
         (bnb, "mamba.in_proj.weight", StorageFormat::Wide),
-        (gguf, "layers.1.self_attn.q_proj.weight", GgmlType::Q4K.int().into()),
+        (gguf, "layers.1.self_attn.q_proj.weight", GgmlType::Q4_K.int().into()),
         (gguf, "layers.1.self_attn.k_proj.weight", StorageFormat::Wide),
-        (gguf, "embed_tokens.weight", GgmlType::Q6K.int().into()),
+        (gguf, "embed_tokens.weight", GgmlType::Q6_K.int().into()),
     ] {
         let found = stored(config, name).unwrap();
         assert!(!found.is_empty() && found.iter().all(|one| *one == wanted), "{name}: {found:?}");
@@ -222,9 +222,10 @@ fn bytes_are_those_of_experts() {
 #[test]
 fn matrices_fused_with_another_storage_are_expanded() {
     let name = |of: &str| format!("model.layers.0.self_attn.{of}_proj.weight");
-    for (values, kept) in [(GgmlType::Q4K, true), (GgmlType::Q4_0, true), (GgmlType::Q6K, false)] {
+    for (values, kept) in [(GgmlType::Q4_K, true), (GgmlType::Q4_0, true), (GgmlType::Q6_K, false)]
+    {
         let blocks =
-            [("q", GgmlType::Q4K), ("k", GgmlType::Q4K), ("v", values), ("o", GgmlType::Q4K)];
+            [("q", GgmlType::Q4_K), ("k", GgmlType::Q4_K), ("v", values), ("o", GgmlType::Q4_K)];
         let types = blocks.iter().map(|(of, block)| (name(of), json!(block.name())));
         let types = Value::Object(types.collect());
         let quantised = json!({ "quant_method": "gguf", "types": types });
@@ -248,10 +249,12 @@ fn bytes_are_those_of_blocks() {
     for (block, host, gpu) in [
         (GgmlType::Q8_0, 8.0 + 1.0, 8.0 + 0.5),
         (GgmlType::Q4_0, 4.0 + 1.0, 4.0 + 0.5),
-        (GgmlType::Q4K, 4.0 + 2.0, 4.0 + 2.0),
-        (GgmlType::Q5K, 8.0 + 2.0, 16.0),
-        (GgmlType::Q6K, 8.0 + 2.0, 8.0 + 2.0),
-        (GgmlType::Mxfp4, 4.0 + 1.0, 8.0 + 32.0 / 2048.0),
+        (GgmlType::Q4_1, 4.0 + 2.0, 4.0 + 2.0),
+        (GgmlType::Q5_0, 8.0 + 1.0, 8.0 + 0.5),
+        (GgmlType::Q4_K, 4.0 + 2.0, 4.0 + 2.0),
+        (GgmlType::Q5_K, 8.0 + 2.0, 16.0),
+        (GgmlType::Q6_K, 8.0 + 2.0, 8.0 + 2.0),
+        (GgmlType::MXFP4, 4.0 + 1.0, 8.0 + 32.0 / 2048.0),
     ] {
         let types = json!({ name: block.name(), table: block.name() });
         let quantised = json!({ "quant_method": "gguf", "types": types });
@@ -264,9 +267,14 @@ fn bytes_are_those_of_blocks() {
                 bits(param.stored_bytes(2)),
                 block.bytes() as f64 * 8.0 / block.values() as f64
             );
-            assert_eq!(bits(param.bytes(2, UnexpandedWeights::Integers)), host, "{block:?}");
+            assert_eq!(bits(param.bytes(2, UnexpandedWeights::Integers)), host, "{}", block.name());
             let gpu = if param.name == table { 16.0 } else { gpu };
-            assert_eq!(bits(param.bytes(2, UnexpandedWeights::Projections)), gpu, "{block:?}");
+            assert_eq!(
+                bits(param.bytes(2, UnexpandedWeights::Projections)),
+                gpu,
+                "{}",
+                block.name()
+            );
         }
     }
 }

@@ -172,6 +172,19 @@ impl Executor<Cpu> for Run<'_> {
         Ok(())
     }
 
+    fn begin_branch(&mut self) -> Result<Tensor, OpError> {
+        let (tokens, zeros) = (self.step.tokens(), vec![0.0; self.x.len()]);
+        let stream = std::mem::replace(&mut self.x, zeros);
+        Ok(Tensor::new(&[tokens, stream.len() / tokens], stream))
+    }
+
+    fn end_branch(&mut self, stream: Tensor, norm: &RmsNorm) -> Result<(), OpError> {
+        let made = self.norm(Input::stream(norm))?;
+        self.x.copy_from_slice(values(&stream));
+        add_scaled(&mut self.x, values(&made), 1.0);
+        Ok(())
+    }
+
     fn multiply_heads(
         &mut self,
         of: &Vec<Linear>,

@@ -327,9 +327,43 @@ impl Executor<Cuda> for Run<'_> {
             self.share = Some(share);
             return added;
         }
-        let (epilogue, scale) = (Epilogue::Residual(&self.x), self.residual * x.factor);
+        let scale = self.residual * x.factor;
         let (x, norm) = self.taken(x)?;
-        self.call(&LinearCall { norm, epilogue, scale, ..of.of(&x) }.into([&self.x]))
+        let to = match self.is_zero {
+            true => self.tensor(self.x.shape(), DType::F32)?,
+            false => self.x.clone(),
+        };
+        let finish = Finish::Added(&self.x);
+        self.call(&LinearCall { norm, epilogue, scale, ..of.of(&x) }.into([&to]))?;
+        (self.x, self.is_zero) = (to, false);
+        Ok(())
+    }
+
+    fn begin_branch(&mut self) -> Result<Tensor, OpError> {
+        let zeros = self.zeros()?;
+        self.is_zero = true;
+        Ok(std::mem::replace(&mut self.x, zeros))
+    }
+
+    fn end_branch(&mut self, stream: Tensor, norm: &RmsNorm) -> Result<(), OpError> {
+        let (count, hidden) = (self.pass.tokens, norm.weight.len());
+        let normed = self.tensor(stream.shape(), DType::F32)?;
+        self.call(&RmsNormCall {
+            x: &self.x.shaped(&[1, count, 1, hidden])?,
+            gate: None,
+            weight: Some(&norm.weight),
+            options: RmsNormOptions {
+                activation: Activation::Silu,
+                norm_before_gate: false,
+                eps: norm.norm.eps,
+                out: None,
+            },
+            o: Some(&normed),
+        })?;
+        (self.x, self.is_zero) = (stream, false);
+        let (added, x, squares) = (normed.on()?, self.x.on()?, None);
+        let join = decoder::Join { added, squares, x, count, hidden, factor: 1.0 };
+        self.push(decoder::join(self.device, &join)?)
     }
 
     fn adds_more(&mut self) {
@@ -449,7 +483,9 @@ impl Executor<Cuda> for Run<'_> {
         };
         let from = std::mem::replace(&mut self.x, to);
         self.call(&of.call(given, self.residual, (Some(&from), &self.x)))?;
-        self.spare = Some(from);
+        if !std::mem::take(&mut self.is_zero) {
+            self.spare = Some(from);
+        }
         for [up, down] in of.left_out(self.pass.tokens) {
             let inner = match of.is_gated() {
                 true => self.project_gated(up, Input::rows(h))?,

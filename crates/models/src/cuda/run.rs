@@ -63,6 +63,10 @@ pub(crate) struct Run<'a> {
     pub(super) x: Tensor,
     /// A second buffer, for operations that are not in place.
     pub(super) spare: Option<Tensor>,
+    /// Zeros `[tokens, hidden]` in float32 that a first addition starts from.
+    pub(super) zeros: Option<Tensor>,
+    /// Whether the residual stream is these zeros, which are not written.
+    pub(super) is_zero: bool,
     /// States and caches.
     pub(super) memory: &'a Memory,
     /// Multiplier of what layers add to x.
@@ -95,6 +99,8 @@ impl<'a> Run<'a> {
             pass,
             x,
             spare: None,
+            zeros: None,
+            is_zero: false,
             memory,
             residual: architecture.residual_multiplier,
             logits_scale: 1.0 / architecture.logits_divisor,

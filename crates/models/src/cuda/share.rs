@@ -156,8 +156,6 @@ pub(super) struct Share {
     added: Option<Contribution>,
     /// Whether several projections are added before the next sum.
     pub(super) several: bool,
-    /// Zeros `[tokens, hidden]` in float32 that the first addition starts from.
-    zeros: Option<Tensor>,
     /// The pending norm: the full row's width, and the epsilon.
     norm: Option<(usize, f64)>,
     /// The rows `[tokens, width]` if the sum's kernel computes their squares.
@@ -186,21 +184,9 @@ impl Share {
         let owners = together.owners.as_ref().filter(|_| prompt);
         let owned = owners.and_then(|owners| DividedRows::new(owners, [pass.tokens, of.hidden]));
         let narrow = owned.is_some() || many && prompt;
-        let (parts, added, zeros, norm, rows) = (None, None, None, None, None);
+        let (parts, added, norm, rows) = (None, None, None, None);
         let several = false;
-        Self {
-            together,
-            narrow,
-            owned,
-            parts,
-            added,
-            several,
-            zeros,
-            norm,
-            rows,
-            ranks,
-            vocabulary,
-        }
+        Self { together, narrow, owned, parts, added, several, norm, rows, ranks, vocabulary }
     }
 }
 
@@ -221,8 +207,8 @@ impl Run<'_> {
     }
 
     /// Zeros for the first addition: the kernels that add are built in for any number of tokens.
-    fn zeros(&self, share: &mut Share) -> Result<Tensor, OpError> {
-        if let Some(zeros) = &share.zeros {
+    pub(super) fn zeros(&mut self) -> Result<Tensor, OpError> {
+        if let Some(zeros) = &self.zeros {
             return Ok(zeros.clone());
         }
         // For a captured step they must stay zero between runs.
@@ -234,7 +220,7 @@ impl Run<'_> {
                 zeros
             }
         };
-        share.zeros = Some(zeros.clone());
+        self.zeros = Some(zeros.clone());
         Ok(zeros)
     }
 
@@ -264,7 +250,7 @@ impl Run<'_> {
         let (added, before) = match before {
             Some(added) => (added, None),
             None if narrow => (self.adding(DType::Bf16)?, None),
-            None => (self.adding(DType::F32)?, Some(self.zeros(share)?)),
+            None => (self.adding(DType::F32)?, Some(self.zeros()?)),
         };
         let (x, norm) = self.finished_later(share, x, std::slice::from_ref(&added.squares))?;
         let call = LinearCall { norm, scale, ..of.of(&x) };
@@ -282,7 +268,7 @@ impl Run<'_> {
         of: &CudaExperts,
         given: [&Tensor; 2],
     ) -> Result<(), OpError> {
-        let (added, zeros) = (self.adding(DType::F32)?, self.zeros(share)?);
+        let (added, zeros) = (self.adding(DType::F32)?, self.zeros()?);
         self.call(&of.call(given, 1.0, (Some(&zeros), &added.sums)))?;
         share.added = Some(added);
         Ok(())

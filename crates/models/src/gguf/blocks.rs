@@ -2,7 +2,7 @@
 //! for bit.
 
 use crate::mxfp4::{self, TWICE};
-use architectures::GgmlType;
+use architectures::{BitPlane, BlockScales, GgmlType, IntegerCode};
 use half::{bf16, f16};
 
 /// A quantization type.
@@ -11,7 +11,7 @@ pub(crate) enum Kind {
     F32,
     F16,
     Bf16,
-    Blocks(GgmlType),
+    Blocks(&'static GgmlType),
 }
 
 /// ggml's names of its types, by number.
@@ -62,12 +62,16 @@ const NAMES: [&str; 42] = [
 
 impl Kind {
     /// The supported types, for messages.
-    pub(crate) const READ: &str = "F32, F16, BF16, Q8_0, Q4_0, Q4_K, Q5_K, Q6_K and MXFP4";
+    pub(crate) fn supported() -> String {
+        let blocks = GgmlType::ALL.iter().map(|block| block.name());
+        let names: Vec<_> = ["F32", "F16", "BF16"].into_iter().chain(blocks).collect();
+        names.join(", ")
+    }
 
     /// The type of a number; otherwise the name of the unsupported type.
     pub(crate) fn of(number: u32) -> Result<Self, String> {
         let name = NAMES.get(number as usize).copied();
-        let blocks = || GgmlType::ALL.into_iter().find(|block| Some(block.name()) == name);
+        let blocks = || GgmlType::ALL.iter().copied().find(|block| Some(block.name()) == name);
         match name {
             Some("F32") => Ok(Self::F32),
             Some("F16") => Ok(Self::F16),
@@ -104,62 +108,53 @@ fn half(bytes: &[u8], at: usize) -> f32 {
     f16::from_le_bytes([bytes[at], bytes[at + 1]]).to_f32()
 }
 
-/// The integers of a block, as engines store them: relative to the middle of the range for 4 and 6 bits, unchanged for
-/// 5 and 8 bits, doubled for MXFP4.
-pub(crate) fn numbers(block: GgmlType, bytes: &[u8], into: &mut [i8]) {
-    match block {
-        GgmlType::Q8_0 => {
-            into.iter_mut().zip(&bytes[2..]).for_each(|(into, byte)| *into = byte.cast_signed());
-        }
-        GgmlType::Q4_0 => {
-            let (low, high) = into.split_at_mut(16);
-            for ((low, high), byte) in low.iter_mut().zip(high).zip(&bytes[2..]) {
-                *low = (byte & 15) as i8 - 8;
-                *high = (byte >> 4) as i8 - 8;
-            }
-        }
-        GgmlType::Mxfp4 => {
-            let (low, high) = into.split_at_mut(16);
-            for ((low, high), byte) in low.iter_mut().zip(high).zip(&bytes[1..]) {
-                *low = TWICE[usize::from(byte & 15)];
-                *high = TWICE[usize::from(byte >> 4)];
-            }
-        }
-        GgmlType::Q4K => nibbles(&bytes[16..], into, |number, _| number as i8 - 8),
-        GgmlType::Q5K => nibbles(&bytes[48..], into, |number, at| {
-            (number | (bytes[16 + at % 32] >> (at / 32) & 1) << 4) as i8
-        }),
-        GgmlType::Q6K => {
-            for (at, into) in into.iter_mut().enumerate() {
-                let (half, inside) = (at / 128, at % 128);
-                let low = bytes[64 * half + inside % 64] >> (inside / 64 * 4) & 15;
-                let high = bytes[128 + 32 * half + inside % 32] >> (inside / 32 * 2) & 3;
-                *into = (low | high << 4) as i8 - 32;
+/// Adds a plane's bits to the integers of a block, above the `low` bits that they have.
+fn unpack(plane: BitPlane, low: usize, bytes: &[u8], into: &mut [u8]) {
+    let BitPlane { offset, bits, stride } = plane;
+    let (mask, per_byte) = (0xffu8 >> (8 - bits), 8 / bits);
+    for (chunk, into) in into.chunks_mut(stride * per_byte).enumerate() {
+        let bytes = &bytes[offset + chunk * stride..][..stride];
+        for (nth, into) in into.chunks_mut(stride).enumerate() {
+            for (into, byte) in into.iter_mut().zip(bytes) {
+                *into |= (byte >> (nth * bits) & mask) << low;
             }
         }
     }
 }
 
-/// Iterates over the low 4 bits of a K-quant block: the first half of 64 consecutive values is in the low nibbles of 32
-/// bytes.
-fn nibbles(bytes: &[u8], into: &mut [i8], number: impl Fn(u8, usize) -> i8) {
-    for (at, into) in into.iter_mut().enumerate() {
-        *into = number(bytes[at / 64 * 32 + at % 32] >> (at / 32 % 2 * 4) & 15, at);
+/// The integers of a block, as engines store them: relative to the middle of the range for 4 bits and to the format's
+/// zero for more, doubled for MXFP4.
+pub(crate) fn numbers(block: &GgmlType, bytes: &[u8], into: &mut [i8]) {
+    let mut all = [0u8; LARGEST];
+    let all = &mut all[..block.values()];
+    let mut low = 0;
+    for plane in block.planes {
+        unpack(*plane, low, bytes, all);
+        low += plane.bits;
+    }
+    let each = into.iter_mut().zip(&*all);
+    match block.code {
+        IntegerCode::Signed => each.for_each(|(into, q)| *into = q.cast_signed()),
+        IntegerCode::E2m1 => each.for_each(|(into, q)| *into = TWICE[usize::from(*q)]),
+        IntegerCode::Unsigned { .. } => {
+            let middle = block.middle();
+            each.for_each(|(into, q)| *into = q.wrapping_sub(middle).cast_signed());
+        }
     }
 }
 
-/// The scale and the offset of each group of a block, `d sc` and `dmin m`; an offset of 0 for types without one, which
-/// changes no value.
+/// The scale and the offset of each group of a block; an offset of 0 for types without one, which changes no value.
 pub(crate) fn scales_and_zeros(
-    block: GgmlType,
+    block: &GgmlType,
     bytes: &[u8],
     mut give: impl FnMut(usize, [f32; 2]),
 ) {
-    match block {
-        GgmlType::Q8_0 | GgmlType::Q4_0 => give(0, [half(bytes, 0), 0.0]),
-        GgmlType::Mxfp4 => give(0, [mxfp4::scale(bytes[0]), 0.0]),
-        GgmlType::Q4K | GgmlType::Q5K => {
-            let (d, least, packed) = (half(bytes, 0), half(bytes, 2), &bytes[4..16]);
+    match block.scales {
+        BlockScales::Half(at) => give(0, [half(bytes, at), 0.0]),
+        BlockScales::HalfAndMinimum([d, least]) => give(0, [half(bytes, d), -half(bytes, least)]),
+        BlockScales::PowerOfTwo(at) => give(0, [mxfp4::scale(bytes[at]), 0.0]),
+        BlockScales::SixBits { factors: [d, least], packed } => {
+            let (d, least, packed) = (half(bytes, d), half(bytes, least), &bytes[packed..][..12]);
             for group in 0..8 {
                 // 6 bits each; the upper two bits of the last four groups are stored above the first four.
                 let [scale, min] = match group {
@@ -172,25 +167,24 @@ pub(crate) fn scales_and_zeros(
                 give(group, [d * f32::from(scale), least * f32::from(min)]);
             }
         }
-        GgmlType::Q6K => {
-            let d = half(bytes, 208);
-            for group in 0..16 {
-                give(group, [d * f32::from(bytes[192 + group].cast_signed()), 0.0]);
+        BlockScales::Bytes { factor, scales } => {
+            let d = half(bytes, factor);
+            for group in 0..block.values() / block.group() {
+                give(group, [d * f32::from(bytes[scales + group].cast_signed()), 0.0]);
             }
         }
     }
 }
 
 /// The dequantized values of a block.
-pub(crate) fn values(block: GgmlType, bytes: &[u8], into: &mut [f32]) {
+pub(crate) fn values(block: &GgmlType, bytes: &[u8], into: &mut [f32]) {
     let mut all = [0i8; LARGEST];
     numbers(block, bytes, &mut all[..block.values()]);
-    let middle = if block == GgmlType::Q4K { 8.0 } else { 0.0 };
-    let group = block.int().group.unwrap_or(block.values());
+    let (above, group) = (f32::from(block.above_zero()), block.group());
     scales_and_zeros(block, bytes, |nth, [scale, least]| {
         let range = nth * group..(nth + 1) * group;
         for (into, number) in into[range.clone()].iter_mut().zip(&all[range]) {
-            *into = scale * (f32::from(*number) + middle) - least;
+            *into = scale * (f32::from(*number) + above) - least;
         }
     });
 }

@@ -4,7 +4,6 @@ use super::blocks::Kind;
 use super::file::{Header, Value};
 use super::names;
 use crate::{Architecture, Config, ModelError};
-use architectures::GgmlType;
 use serde_json::{Map, Value as Json, json};
 
 /// Supported architectures: ggml's name, `model_type` and class.
@@ -50,9 +49,7 @@ pub(super) fn read(header: &Header) -> Result<Config, ModelError> {
     let placed = names::place(header, &architecture)?;
     let types: Map<String, Json> = placed
         .iter()
-        .filter_map(|(name, placed)| {
-            Some((name.clone(), json!(placed.block().map(GgmlType::name)?)))
-        })
+        .filter_map(|(name, placed)| Some((name.clone(), json!(placed.block()?.name()))))
         .collect();
     match types.is_empty() {
         true => Ok(config),

@@ -231,7 +231,7 @@ fn parse(file: &[u8], shard: usize) -> Result<Parsed, HeaderError> {
     let start = at.at.next_multiple_of(alignment);
     let located = |(name, shape, kind, offset): (String, Vec<u64>, u32, u64)| {
         let kind = Kind::of(kind).map_err(|found| {
-            let read = Kind::READ;
+            let read = Kind::supported();
             HeaderError::Said(format!("tensor `{name}` is {found}; {read} are read"))
         })?;
         let wrong =

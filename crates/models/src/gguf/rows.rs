@@ -58,7 +58,7 @@ impl GgufParam {
     }
 
     /// Its block type, if all rows share one.
-    pub(crate) fn block(&self) -> Option<GgmlType> {
+    pub(crate) fn block(&self) -> Option<&'static GgmlType> {
         let mut kinds = self.tensors().into_iter().map(|tensor| tensor.kind);
         let Some(Kind::Blocks(block)) = kinds.next() else { return None };
         let alike = kinds.all(|kind| kind == Kind::Blocks(block));
@@ -142,7 +142,7 @@ impl GgufParam {
         &self,
         (shards, read): (&[Shard], &AtomicU64),
         rows: Range<usize>,
-        mut of: impl FnMut(GgmlType, &[u8]),
+        mut of: impl FnMut(&'static GgmlType, &[u8]),
     ) -> Result<(), ModelError> {
         let mut row = rows.start;
         while row < rows.end {

@@ -2,6 +2,7 @@
 
 use crate::packers::{folders, written};
 use crate::{Checkpoint, Model};
+use architectures::GgmlType;
 
 /// The parameters of a file that correspond to its tensors one to one.
 const TENSORS: &[(&str, &str)] = &[
@@ -77,6 +78,8 @@ fn gguf_weights_match_gguf_py() {
         assert_eq!(model.checkpoint.parameters(), model.architecture.params.count());
         kinds.push(kind);
     }
-    let all = ["BF16", "F16", "F32", "MXFP4", "Q4_0", "Q4_K", "Q5_K", "Q6_K", "Q8_0", "mixed"];
+    let blocks = GgmlType::ALL.iter().map(|block| block.name());
+    let mut all: Vec<_> = ["BF16", "F16", "F32", "mixed"].into_iter().chain(blocks).collect();
+    all.sort_unstable();
     assert_eq!(kinds, all);
 }

@@ -11,7 +11,7 @@ use ops::rmsnorm::Activation;
 pub(super) struct GroupedAttention<B: Backend> {
     of: Attention,
     qkv: B::Projection,
-    /// Norms of queries and keys, per head.
+    /// Norms of queries and keys, per head or over all heads.
     norms: Option<[RmsNorm; 2]>,
     rotation: Option<Rotation>,
     /// `[heads]`.
@@ -24,6 +24,7 @@ impl<B: Backend> GroupedAttention<B> {
     pub(super) fn new(of: &Attention, load: &mut impl Loader<B>) -> Result<Self, ModelError> {
         let kv = [of.kv_heads, of.head_dim];
         let norms = match of.norms {
+            Some([q, k]) if of.norms_span_heads => Some([load.norm(q, 1)?, load.norm(k, 1)?]),
             Some([q, k]) => Some([load.norm(q, of.heads)?, load.norm(k, of.kv_heads)?]),
             None => None,
         };

@@ -136,7 +136,17 @@ pub(crate) trait Loader<B: Backend> {
 
     /// RMSNorm with the plain weight, without an offset that the model may add to others.
     fn plain_norm(&self, id: ParamId, groups: usize) -> Result<RmsNorm, ModelError> {
-        let norm = Norm { groups, eps: self.architecture().eps };
+        self.plain_norm_with(id, groups, None)
+    }
+
+    /// [`Loader::plain_norm`] with another epsilon than the model's.
+    fn plain_norm_with(
+        &self,
+        id: ParamId,
+        groups: usize,
+        eps: Option<f64>,
+    ) -> Result<RmsNorm, ModelError> {
+        let norm = Norm { groups, eps: eps.unwrap_or(self.architecture().eps) };
         Ok(RmsNorm { weight: self.vector(id)?, norm, ranks: 1 })
     }
 
@@ -359,6 +369,12 @@ pub(crate) trait Executor<B: Backend> {
 
     /// Adds a projection to the residual stream.
     fn add(&mut self, of: &B::Projection, x: Input<'_>) -> Result<(), OpError>;
+
+    /// Sets the residual stream `[tokens, hidden]` aside and starts one of zeros, for a part whose output is normalized.
+    fn begin_branch(&mut self) -> Result<Tensor, OpError>;
+
+    /// Normalizes the residual stream since [`Executor::begin_branch`] and adds it to the one that was set aside.
+    fn end_branch(&mut self, stream: Tensor, norm: &RmsNorm) -> Result<(), OpError>;
 
     /// The next added projection is not the last before the all-reduce.
     fn adds_more(&mut self) {}

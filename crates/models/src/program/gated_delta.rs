@@ -16,6 +16,7 @@ pub(super) struct GatedDelta<B: Backend> {
     a_log: Tensor,
     dt_bias: Tensor,
     scan: StateId,
+    negative_eigenvalues: bool,
     norm: RmsNorm,
     out: B::Projection,
 }
@@ -29,11 +30,12 @@ impl<B: Backend> GatedDelta<B> {
         Ok(Self {
             shape,
             project: load.projection(&of.project)?,
-            conv: load.convolution(&[of.conv_weight], None, [shape.channels(), taps])?,
+            conv: load.convolution(&of.conv_weights, None, [shape.channels(), taps])?,
             a_log: load.vector(of.a_log)?,
             dt_bias: load.vector(of.dt_bias)?,
             scan: load.states(&[value_heads, key_dim, value_dim])?,
-            norm: load.plain_norm(of.norm, value_heads)?,
+            negative_eigenvalues: of.negative_eigenvalues,
+            norm: load.plain_norm_with(of.norm, value_heads, of.norm_eps)?,
             out: load.projection(&of.out)?,
         })
     }
@@ -57,7 +59,11 @@ impl<B: Backend> LayerMixer<B> for GatedDelta<B> {
             dt_bias: Some(&self.dt_bias),
             offsets: None,
             states: States::default(),
-            options: GatedDeltaOptions { l2norm: true, ..GatedDeltaOptions::default() },
+            options: GatedDeltaOptions {
+                l2norm: true,
+                allow_neg_eigval: self.negative_eigenvalues.then_some(true),
+                ..GatedDeltaOptions::default()
+            },
             o: None,
         };
         let o = run.advance(self.scan, &scan, &values)?;

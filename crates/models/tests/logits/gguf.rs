@@ -72,7 +72,7 @@ const WIDE: &[(&str, &str)] = &[
 
 #[test]
 fn quantized_blocks_are_not_expanded() {
-    let all = [Kind::Q8_0, Kind::Q4_0, Kind::Q4K, Kind::Q5K, Kind::Q6K, Kind::Mxfp4];
+    let all = Kind::BLOCKS;
     // Mixed types as llama.cpp chooses them, and a single type.
     let mixed = |name: &str| match name {
         name if name.contains("attn_v") || name.contains("ffn_down") => Kind::Q6K,
@@ -138,6 +138,14 @@ fn unsupported_gguf_types_are_refused_by_name() {
     let mut other = bytes.clone();
     other[at + 4 + 16] = 12;
     refused(&other, "tensor `blk.1.attn_v.weight` has a shape");
+    // Blocks that need more bytes than the file has: the last tensor, and one of another size.
+    for kind in [Kind::Q4_1, Kind::Q5_0] {
+        let path = written(&subject, |_| kind);
+        let whole = std::fs::read(&path).unwrap();
+        let short = format!("expected {} bytes", whole.len());
+        refused(&whole[..whole.len() - 1], &short);
+        refused(&whole[..whole.len() - kind.sizes().2], &short);
+    }
     std::fs::write(&path, &bytes).unwrap();
     let step = engine(&path, Storage::F32).step(&Batch::new().with(0, &[1]), LogitsSelection::Last);
     assert!(step.is_ok());

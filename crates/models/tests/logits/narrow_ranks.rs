@@ -80,6 +80,8 @@ fn split_gguf_blocks_give_the_same_logits() {
     for (kind, refused) in [
         (Kind::Q8_0, None),
         (Kind::Q4_0, None),
+        (Kind::Q4_1, None),
+        (Kind::Q5_0, None),
         (Kind::Q4K, Some("Q4_K in blocks of 256 columns, and column 128 is inside one")),
     ] {
         let path = subject.folder().join("model.gguf");

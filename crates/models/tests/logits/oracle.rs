@@ -13,6 +13,7 @@ mod lfm;
 mod mamba;
 mod mamba2;
 mod nemotron;
+mod olmo;
 mod plain;
 mod qwen_next;
 
@@ -80,6 +81,7 @@ impl Oracle {
             "gpt_oss" => gpt::logits(self, tokens),
             "falcon_h1" => falcon::logits(self, tokens),
             "nemotron_h" => nemotron::logits(self, tokens),
+            "olmo_hybrid" => olmo::logits(self, tokens),
             _ => plain::logits(self, tokens),
         }
     }

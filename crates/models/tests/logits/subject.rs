@@ -32,6 +32,8 @@ pub(crate) const SUBJECTS: &[SampledTokens<'static>] = &[
     ("bamba-mini", &[]),
     ("qwen3-next-mini", &[]),
     ("qwen3.5-moe-mini", &[]),
+    ("olmo-hybrid-mini", &[]),
+    ("olmo-hybrid-mini", OLMO_WITHOUT_POSITIONS),
     ("mamba2-mini", &[]),
     ("mamba-mini", &[]),
     ("mamba-mini", &[("use_bias", "false"), ("use_conv_bias", "false"), ("state_size", "1")]),
@@ -152,6 +154,13 @@ pub(crate) const NEMOTRON_SUPER: &[(&str, &str)] = &[
     ("moe_latent_size", "32"),
     ("n_groups", "8"),
     ("norm_topk_prob", "false"),
+];
+
+/// As published, and with biases and positive eigenvalues.
+const OLMO_WITHOUT_POSITIONS: &[(&str, &str)] = &[
+    ("rope_parameters", r#"{"rope_theta": null, "rope_type": "default"}"#),
+    ("attention_bias", "true"),
+    ("linear_allow_neg_eigval", "false"),
 ];
 
 /// Attention first, no experts, and additional biases.

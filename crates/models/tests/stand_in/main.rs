@@ -109,7 +109,7 @@ fn run_all() {
 fn run_files() {
     use gguf::Kind;
     let keys = ["hidden_size", "shared_intermediate_size", "moe_intermediate_size"];
-    let all = [Kind::F32, Kind::Q8_0, Kind::Q4_0, Kind::Q4K, Kind::Q5K, Kind::Q6K, Kind::Mxfp4];
+    let all = [&[Kind::F32], &Kind::BLOCKS[..]].concat();
     for (name, kinds) in [
         ("granite-hybrid-mini", &all[..]),
         ("granite-moe-mini", &[Kind::Q8_0]),

@@ -30,6 +30,27 @@ pub(super) fn stored(kind: Kind, values: &[f32]) -> Vec<u8> {
                     out[2 + at] = number(block[at]) | number(block[at + 16]) << 4;
                 }
             }
+            Kind::Q4_1 => {
+                let least = block.iter().copied().fold(0f32, f32::min);
+                let scale = (block.iter().copied().fold(0f32, f32::max) - least) / 15.0;
+                out[..2].copy_from_slice(&half(scale));
+                out[2..4].copy_from_slice(&half(least));
+                let number = |value: f32| ((value - least) / scale).round().clamp(0.0, 15.0) as u8;
+                for at in 0..16 {
+                    out[4 + at] = number(block[at]) | number(block[at + 16]) << 4;
+                }
+            }
+            Kind::Q5_0 => {
+                let scale = most / 15.0;
+                out[..2].copy_from_slice(&half(scale));
+                let number = |value: f32| ((value / scale).round() as i32 + 16).clamp(0, 31) as u8;
+                for at in 0..32 {
+                    out[2 + at / 8] |= (number(block[at]) >> 4) << (at % 8);
+                }
+                for at in 0..16 {
+                    out[6 + at] = number(block[at]) & 15 | (number(block[at + 16]) & 15) << 4;
+                }
+            }
             Kind::Mxfp4 => {
                 let exponent = (most / 6.0).log2().ceil() as i32;
                 out[0] = (exponent + 127) as u8;

@@ -17,6 +17,8 @@ pub(crate) enum Kind {
     F32,
     Q8_0,
     Q4_0,
+    Q4_1,
+    Q5_0,
     Q4K,
     Q5K,
     Q6K,
@@ -24,12 +26,26 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
+    /// The block formats.
+    pub(crate) const BLOCKS: [Self; 8] = [
+        Self::Q8_0,
+        Self::Q4_0,
+        Self::Q4_1,
+        Self::Q5_0,
+        Self::Mxfp4,
+        Self::Q4K,
+        Self::Q5K,
+        Self::Q6K,
+    ];
+
     /// Its number, and the values and bytes of a block.
-    fn sizes(self) -> (u32, usize, usize) {
+    pub(crate) fn sizes(self) -> (u32, usize, usize) {
         match self {
             Self::F32 => (0, 1, 4),
             Self::Q8_0 => (8, 32, 34),
             Self::Q4_0 => (2, 32, 18),
+            Self::Q4_1 => (3, 32, 20),
+            Self::Q5_0 => (6, 32, 22),
             Self::Q4K => (12, 256, 144),
             Self::Q5K => (13, 256, 176),
             Self::Q6K => (14, 256, 210),
