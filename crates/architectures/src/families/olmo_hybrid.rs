@@ -2,7 +2,7 @@
 //! attention with norms after its parts.
 
 use super::{ModelFamily, attends, only_silu};
-use crate::draft::{Around, Draft};
+use crate::builder::{ArchitectureBuilder, OuterTensors};
 use crate::layers::{
     Attention, AttentionShape, GatedDelta, GatedDeltaNames, GatedDeltaShape, GatedMlp,
 };
@@ -12,10 +12,10 @@ use crate::{Architecture, Config, ConfigError, Layer, Mixer, NormPosition, Rope}
 
 pub(super) const FAMILY: ModelFamily = ModelFamily {
     name: "olmo-hybrid",
-    known_by: &["olmo_hybrid", "OlmoHybridForCausalLM"],
-    inside: &[],
-    demands: None,
-    recognises: |_| false,
+    config_names: &["olmo_hybrid", "OlmoHybridForCausalLM"],
+    multimodal_types: &[],
+    without_kernels: None,
+    matches_keys: |_| false,
     read,
 };
 
@@ -35,9 +35,9 @@ const NAMES: GatedDeltaNames = GatedDeltaNames {
     out: "o_proj",
 };
 
-fn read(config: &Config, mut draft: Draft) -> Result<Architecture, ConfigError> {
-    draft.need(only_silu(config), ());
-    draft.model(config, Around::under("model", "norm"), |draft| {
+fn read(config: &Config, mut builder: ArchitectureBuilder) -> Result<Architecture, ConfigError> {
+    builder.need(only_silu(config), ());
+    builder.model(config, OuterTensors::with_prefix("model", "norm"), |builder| {
         let count = config.layer_count()?;
         let attends = match attends(config, "linear_attention")? {
             Some(attends) => attends,
@@ -45,13 +45,13 @@ fn read(config: &Config, mut draft: Draft) -> Result<Architecture, ConfigError> 
             None => (1..=count).map(|at| at % 4 == 0 || (at == count && count < 4)).collect(),
         };
         let layers = attends.into_iter().enumerate();
-        layers.map(|(index, attends)| layer(config, draft, index, attends)).collect()
+        layers.map(|(index, attends)| layer(config, builder, index, attends)).collect()
     })
 }
 
 fn layer(
     config: &Config,
-    draft: &mut Draft,
+    builder: &mut ArchitectureBuilder,
     index: usize,
     attends: bool,
 ) -> Result<Layer, ConfigError> {
@@ -80,31 +80,41 @@ fn layer(
         let name = if params.has(&published) { published } else { other };
         params.norm(name, hidden)
     };
-    let input_norm = norm(&mut draft.params, names[0]);
+    let input_norm = norm(&mut builder.params, names[0]);
     let mixer = match attends {
-        true => Mixer::Attention(attention(config, draft, &format!("{prefix}.self_attn"))?),
-        false => Mixer::GatedDelta(delta(config, draft, &format!("{prefix}.linear_attn"))?),
+        true => Mixer::Attention(attention(config, builder, &format!("{prefix}.self_attn"))?),
+        false => Mixer::GatedDelta(delta(config, builder, &format!("{prefix}.linear_attn"))?),
     };
-    let post_norm = norm(&mut draft.params, names[1]);
+    let post_norm = norm(&mut builder.params, names[1]);
     let widths = [hidden, config.count("intermediate_size")?];
-    let mlp = Some(GatedMlp::usual(&mut draft.params, &format!("{prefix}.mlp"), widths));
+    let mlp = Some(GatedMlp::usual(&mut builder.params, &format!("{prefix}.mlp"), widths));
     Ok(Layer { norm_position, input_norm, mixer, post_norm, experts: None, mlp })
 }
 
 /// Attention whose queries and keys are normalized over all heads; without rotary embedding if `rope_theta` is null.
-fn attention(config: &Config, draft: &mut Draft, prefix: &str) -> Result<Attention, ConfigError> {
+fn attention(
+    config: &Config,
+    builder: &mut ArchitectureBuilder,
+    prefix: &str,
+) -> Result<Attention, ConfigError> {
     let shape = AttentionShape::of(config)?;
     let is_null = |of: &Config| of.keys().any(|key| key == "rope_theta") && !of.has("rope_theta");
     let rotation = config.part("rope_parameters")?;
     let rope = match is_null(rotation.as_ref().unwrap_or(config)) {
         true => None,
-        false => draft.need(Rope::of(config, shape.head_dim, RotaryFraction::All).map(Some), None),
+        false => {
+            builder.need(Rope::of(config, shape.head_dim, RotaryFraction::All).map(Some), None)
+        }
     };
     let shape = AttentionShape { rope, normed: true, norms_span_heads: true, ..shape };
-    Ok(Attention::declare(&mut draft.params, prefix, shape))
+    Ok(Attention::declare(&mut builder.params, prefix, shape))
 }
 
-fn delta(config: &Config, draft: &mut Draft, prefix: &str) -> Result<GatedDelta, ConfigError> {
+fn delta(
+    config: &Config,
+    builder: &mut ArchitectureBuilder,
+    prefix: &str,
+) -> Result<GatedDelta, ConfigError> {
     // Sizes that transformers derives where they are missing.
     let heads = config.count("num_attention_heads")?;
     let key_heads = config.size_or("linear_num_key_heads", heads)?;
@@ -119,11 +129,11 @@ fn delta(config: &Config, draft: &mut Draft, prefix: &str) -> Result<GatedDelta,
     ];
     let derived =
         sizes.into_iter().fold(config.clone(), |config, (key, size)| config.with(key, size.into()));
-    let shape = GatedDeltaShape::of(&derived, draft)?;
+    let shape = GatedDeltaShape::of(&derived, builder)?;
     Ok(GatedDelta {
         // flash-linear-attention's default, whatever the model's is.
         norm_eps: Some(1e-5),
-        negative_eigenvalues: draft.need(config.flag_or("linear_allow_neg_eigval", true), true),
-        ..GatedDelta::declare(&mut draft.params, prefix, shape, NAMES)
+        negative_eigenvalues: builder.need(config.flag_or("linear_allow_neg_eigval", true), true),
+        ..GatedDelta::declare(&mut builder.params, prefix, shape, NAMES)
     })
 }

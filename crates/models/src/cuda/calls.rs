@@ -333,7 +333,7 @@ impl Executor<Cuda> for Run<'_> {
             true => self.tensor(self.x.shape(), DType::F32)?,
             false => self.x.clone(),
         };
-        let finish = Finish::Added(&self.x);
+        let epilogue = Epilogue::Residual(&self.x);
         self.call(&LinearCall { norm, epilogue, scale, ..of.of(&x) }.into([&to]))?;
         (self.x, self.is_zero) = (to, false);
         Ok(())
