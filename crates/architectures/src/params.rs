@@ -186,7 +186,7 @@ impl Params {
     /// The shape of a checkpoint's tensor, under this name or an equivalent one; `None` without a checkpoint.
     pub(crate) fn shape_of(&self, name: &str) -> Option<&[usize]> {
         let tensors = self.tensors.as_ref()?;
-        tensors.shape(&tensors.spelled(name.to_owned()))
+        tensors.shape(&tensors.present_key(name.to_owned()))
     }
 
     /// Whether the checkpoint has a tensor, under this name or an equivalent one; false without a checkpoint.

@@ -87,7 +87,7 @@ fn layer(
     };
     let post_norm = norm(&mut builder.params, names[1]);
     let widths = [hidden, config.count("intermediate_size")?];
-    let mlp = Some(GatedMlp::usual(&mut builder.params, &format!("{prefix}.mlp"), widths));
+    let mlp = Some(GatedMlp::llama(&mut builder.params, &format!("{prefix}.mlp"), widths));
     Ok(Layer { norm_position, input_norm, mixer, post_norm, experts: None, mlp })
 }
 
@@ -106,7 +106,7 @@ fn attention(
             builder.need(Rope::of(config, shape.head_dim, RotaryFraction::All).map(Some), None)
         }
     };
-    let shape = AttentionShape { rope, normed: true, norms_span_heads: true, ..shape };
+    let shape = AttentionShape { rope, qk_norm: true, norms_span_heads: true, ..shape };
     Ok(Attention::declare(&mut builder.params, prefix, shape))
 }
 
