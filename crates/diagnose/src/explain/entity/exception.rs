@@ -226,7 +226,7 @@ fn causes(seen: &Seen, error: &ErrorLine, raised: &str, caller: Option<&str>) ->
     let known: Vec<&str> = words.iter().map(|(name, _)| name.as_str()).collect();
     let rows = knowledge::causes::of_exception(&error.class, &error.message, &known);
     let filled = Seen { context: seen.context, text: seen.text, words: words.clone() };
-    super::message::causes(&filled, &rows)
+    super::message::causes(&filled, rows)
 }
 
 fn upgrade(seen: &Seen, place: &Place) -> Option<String> {
