@@ -11,7 +11,7 @@ mod subjects;
 use self::error_lines::{ErrorLine, Kind};
 use self::subjects::{PLAIN_WORDS, environments_of, names_in};
 use crate::oom::{self, OutOfMemory};
-use crate::rules::{Also, Context, RULES, Rule, Seen};
+use crate::rules::{Also, Context, RULES, Role, Rule, Seen};
 use crate::text::{Pasted, Pattern, Text};
 use facts::CompactSort;
 use facts::{Dist, Evidence, Finding, Machine, PyEnv, Severity};
@@ -56,23 +56,38 @@ impl Leader<'_> {
     }
 }
 
-/// How well an answer explains the root error of its text; the least value is shown first.
+/// How well an answer explains the root error of its text; the least level is shown first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Standing {
-    /// The files here show its cause.
+enum AnswerLevel {
+    /// A rule whose cause the files here show.
     Confirmed,
-    /// It is about the root error, its message or its chain.
-    Root,
-    /// It is about another error of a text whose root error has no traceback.
-    OtherError,
-    /// It is about a line that reports no error and no notice.
-    Plain,
-    /// It states what the root error itself says.
+    /// About the root error, its message or its chain.
+    Root(AnswerKind),
+    /// About another error of a text whose root error has no traceback.
+    OtherError(AnswerKind),
+    /// About a line that reports no error and no notice.
+    Plain(AnswerKind),
+    /// States what the root error itself says.
     Stated,
-    /// It is about an error after the root error.
-    Later,
-    /// It is about a notice, or a step that reports the failure of another one.
-    Aside,
+    /// About an error after the root error.
+    Later(AnswerKind),
+    /// About a notice, or a step that reports the failure of another one.
+    Notice(AnswerKind),
+    /// A rule about a remark or a consequence of an error, not its cause.
+    Consequence,
+    /// A rule that the files here refute.
+    Refuted,
+}
+
+/// What gives an answer; of two answers about one error the lesser kind is shown first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum AnswerKind {
+    /// An entity whose words have one meaning only.
+    SpecificEntity,
+    /// A rule.
+    Rule,
+    /// An entity with several meanings.
+    Entity,
 }
 
 impl Explanation {
@@ -81,48 +96,38 @@ impl Explanation {
     pub fn leader(&self) -> Option<Leader<'_>> {
         let root = error_lines::root(&self.errors);
         let chain = root.map_or_else(Vec::new, |root| error_lines::chain(&self.errors, root));
-        let standing = |span: (usize, usize), earlier_counts: bool| {
-            let Some(root) = root else { return Standing::Root };
-            let earlier = span.0 < root.span.0;
-            if chain.iter().any(|error| error.overlaps(span)) || earlier && earlier_counts {
-                return Standing::Root;
+        let level = |span: (usize, usize), kind: AnswerKind| {
+            let Some(root) = root else { return AnswerLevel::Root(kind) };
+            let earlier = span.0 < root.span.0 && kind == AnswerKind::Rule;
+            if earlier || chain.iter().any(|error| error.overlaps(span)) {
+                return AnswerLevel::Root(kind);
             }
             // CMake prints the output of the program that it ran after its own line.
             let nested = root.kind == Kind::Build && root.message.starts_with("CMake Error");
             let traced = !root.frames.is_empty() || root.kind == Kind::Build;
             match self.errors.iter().find(|error| error.overlaps(span)) {
-                Some(error) if error.kind == Kind::Wrapper => Standing::Aside,
-                Some(error) if nested && error.kind == Kind::Build => Standing::Root,
-                Some(_) if traced => Standing::Later,
-                Some(_) => Standing::OtherError,
-                None => Standing::Plain,
+                Some(error) if error.kind == Kind::Wrapper => AnswerLevel::Notice(kind),
+                Some(error) if nested && error.kind == Kind::Build => AnswerLevel::Root(kind),
+                Some(_) if traced => AnswerLevel::Later(kind),
+                Some(_) => AnswerLevel::OtherError(kind),
+                None => AnswerLevel::Plain(kind),
             }
         };
-        let of_match = |found: &Match| {
-            let cause = found.rule.role == crate::rules::Role::Cause;
-            let standing = match (found.confirmed_here, cause) {
-                (Some(false), _) | (_, false) => Standing::Aside,
-                (Some(true), true) => Standing::Confirmed,
-                (None, true) => standing(found.span, true),
-            };
-            let strength = match (found.confirmed_here, cause) {
-                (Some(false), _) => 9,
-                (_, false) => 8,
-                _ => 1,
-            };
-            (standing, strength)
+        let of_match = |found: &Match| match (found.confirmed_here, found.rule.role) {
+            (Some(false), _) => AnswerLevel::Refuted,
+            (_, Role::Cause) if found.confirmed_here == Some(true) => AnswerLevel::Confirmed,
+            (_, Role::Cause) => level(found.span, AnswerKind::Rule),
+            _ => AnswerLevel::Consequence,
         };
-        let of_entity = |entity: &Entity| {
-            let standing = match entity.kind {
-                entity::STATED | entity::EXIT_STATUS => Standing::Stated,
-                _ => standing(entity.span, false),
-            };
-            (standing, if entity.is_specific() { 0 } else { 2 })
+        let of_entity = |entity: &Entity| match entity.kind {
+            entity::STATED | entity::EXIT_STATUS => AnswerLevel::Stated,
+            _ if entity.is_specific() => level(entity.span, AnswerKind::SpecificEntity),
+            _ => level(entity.span, AnswerKind::Entity),
         };
         let matches = self.matches.iter().map(|found| (of_match(found), Leader::Rule(found)));
         let answers = self.entities.iter().filter(|entity| entity.answers());
         let entities = answers.map(|entity| (of_entity(entity), Leader::Entity(entity)));
-        matches.chain(entities).min_by_key(|(order, _)| *order).map(|(_, leader)| leader)
+        matches.chain(entities).min_by_key(|(level, _)| *level).map(|(_, leader)| leader)
     }
 
     /// Whether the text is explained.
@@ -256,7 +261,7 @@ fn read(pasted: &Pasted, machine: &Machine, envs: &[PyEnv]) -> (Vec<Match>, Vec<
 fn offer_alternatives(matches: &mut [(usize, usize, Match)]) {
     let open = |found: &Match| {
         found.confirmed_here.is_none()
-            && found.rule.role == crate::rules::Role::Cause
+            && found.rule.role == Role::Cause
             && !found.pattern.is_empty()
     };
     let offers: Vec<Vec<Cause>> = matches
@@ -265,7 +270,7 @@ fn offer_alternatives(matches: &mut [(usize, usize, Match)]) {
             let same = |other: &&(usize, usize, Match)| {
                 let (from, to) = other.2.span;
                 let overlap = from < found.span.1 && found.span.0 < to;
-                let cause = other.2.rule.role == crate::rules::Role::Cause;
+                let cause = other.2.rule.role == Role::Cause;
                 overlap && cause && other.2.rule.id != found.rule.id
             };
             let others = matches.iter().filter(same).map(|(.., other)| {
