@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
 pub use cause::{Cause, Certainty};
-pub use entity::Entity;
+pub use entity::{Entity, NameLookup};
 pub(crate) use modules::{PARTS, provider};
 
 /// All that is known about a text.

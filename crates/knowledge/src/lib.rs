@@ -15,6 +15,7 @@ pub mod kernels;
 pub mod machines;
 pub mod marker;
 pub mod messages;
+mod name_history;
 pub mod packages;
 mod packed;
 pub mod profiles;
@@ -31,6 +32,7 @@ pub mod wheels;
 pub mod xids;
 
 pub use arch::Arch;
+pub use name_history::{NameHistory, NameLack, NameQuery};
 pub use requirement::Requirement;
 pub use source::Source;
 pub use version::{Minor, Version, cuda_of_label, dotted, minor_of};
