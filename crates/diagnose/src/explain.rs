@@ -11,7 +11,7 @@ mod subjects;
 use self::error_lines::{ErrorLine, Kind};
 use self::subjects::{PLAIN_WORDS, environments_of, names_in};
 use crate::oom::{self, OutOfMemory};
-use crate::rules::{Also, Context, PastedError, RULES, Rule};
+use crate::rules::{Also, Context, PastedError, RULES, Role, Rule};
 use crate::text::{Pasted, Pattern, Text};
 use facts::CompactSort;
 use facts::{Dist, Evidence, Finding, Machine, PyEnv, Severity};
@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
 pub use cause::{Cause, Certainty};
-pub use entity::Entity;
+pub use entity::{Entity, NameLookup};
 pub(crate) use modules::{PARTS, provider};
 
 /// The explanation of a text.
@@ -56,23 +56,38 @@ impl Leader<'_> {
     }
 }
 
-/// How well an answer explains the root error of its text; the lowest value is shown first.
+/// How well an answer explains the root error of its text; the lowest level is shown first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum AnswerRank {
-    /// The files here confirm its cause.
+    /// A rule whose cause the files here confirm.
     Confirmed,
-    /// It is about the root error, its message or its exception chain.
-    Root,
-    /// It is about another error of a text whose root error has no traceback.
-    OtherError,
-    /// It is about a line that reports no error and no notice.
-    Plain,
+    /// About the root error, its message or its exception chain.
+    Root(AnswerKind),
+    /// About another error of a text whose root error has no traceback.
+    OtherError(AnswerKind),
+    /// About a line that reports no error and no notice.
+    Plain(AnswerKind),
     /// It restates the root error.
     Stated,
-    /// It is about an error after the root error.
-    Later,
-    /// It is about a notice or a step that reports the failure of another one, or the files here refute it.
-    Aside,
+    /// About an error after the root error.
+    Later(AnswerKind),
+    /// About a notice or a step that reports the failure of another one, or the files here refute it.
+    Notice(AnswerKind),
+    /// A rule about a remark or a consequence of an error, not its cause.
+    Consequence,
+    /// A rule that the files here refute.
+    Refuted,
+}
+
+/// What gives an answer; of two answers about one error the lesser kind is shown first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum AnswerKind {
+    /// An entity whose words have one meaning only.
+    SpecificEntity,
+    /// A rule.
+    Rule,
+    /// An entity with several meanings.
+    Entity,
 }
 
 impl Explanation {
@@ -82,48 +97,38 @@ impl Explanation {
     pub fn leader(&self) -> Option<Leader<'_>> {
         let root = error_lines::root(&self.errors);
         let chain = root.map_or_else(Vec::new, |root| error_lines::chain(&self.errors, root));
-        let standing = |span: (usize, usize), earlier_counts: bool| {
-            let Some(root) = root else { return AnswerRank::Root };
-            let earlier = span.0 < root.span.0;
-            if chain.iter().any(|error| error.overlaps(span)) || earlier && earlier_counts {
-                return AnswerRank::Root;
+        let level = |span: (usize, usize), kind: AnswerKind| {
+            let Some(root) = root else { return AnswerRank::Root(kind) };
+            let earlier = span.0 < root.span.0 && kind == AnswerKind::Rule;
+            if earlier || chain.iter().any(|error| error.overlaps(span)) {
+                return AnswerRank::Root(kind);
             }
             // CMake prints the output of the program that it ran after its own line.
             let nested = root.kind == Kind::Build && root.message.starts_with("CMake Error");
             let traced = !root.frames.is_empty() || root.kind == Kind::Build;
             match self.errors.iter().find(|error| error.overlaps(span)) {
-                Some(error) if error.kind == Kind::Wrapper => AnswerRank::Aside,
-                Some(error) if nested && error.kind == Kind::Build => AnswerRank::Root,
-                Some(_) if traced => AnswerRank::Later,
-                Some(_) => AnswerRank::OtherError,
-                None => AnswerRank::Plain,
+                Some(error) if error.kind == Kind::Wrapper => AnswerRank::Notice(kind),
+                Some(error) if nested && error.kind == Kind::Build => AnswerRank::Root(kind),
+                Some(_) if traced => AnswerRank::Later(kind),
+                Some(_) => AnswerRank::OtherError(kind),
+                None => AnswerRank::Plain(kind),
             }
         };
-        let of_match = |found: &Match| {
-            let cause = found.rule.role == crate::rules::Role::Cause;
-            let standing = match (found.confirmed_here, cause) {
-                (Some(false), _) | (_, false) => AnswerRank::Aside,
-                (Some(true), true) => AnswerRank::Confirmed,
-                (None, true) => standing(found.span, true),
-            };
-            let strength = match (found.confirmed_here, cause) {
-                (Some(false), _) => 9,
-                (_, false) => 8,
-                _ => 1,
-            };
-            (standing, strength)
+        let of_match = |found: &Match| match (found.confirmed_here, found.rule.role) {
+            (Some(false), _) => AnswerLevel::Refuted,
+            (_, Role::Cause) if found.confirmed_here == Some(true) => AnswerLevel::Confirmed,
+            (_, Role::Cause) => level(found.span, AnswerKind::Rule),
+            _ => AnswerLevel::Consequence,
         };
-        let of_entity = |entity: &Entity| {
-            let standing = match entity.kind {
-                entity::STATED | entity::EXIT_STATUS => AnswerRank::Stated,
-                _ => standing(entity.span, false),
-            };
-            (standing, if entity.is_specific() { 0 } else { 2 })
+        let of_entity = |entity: &Entity| match entity.kind {
+            entity::STATED | entity::EXIT_STATUS => AnswerRank::Stated,
+            _ if entity.is_specific() => level(entity.span, AnswerKind::SpecificEntity),
+            _ => level(entity.span, AnswerKind::Entity),
         };
         let matches = self.matches.iter().map(|found| (of_match(found), Leader::Rule(found)));
         let answers = self.entities.iter().filter(|entity| entity.answers());
         let entities = answers.map(|entity| (of_entity(entity), Leader::Entity(entity)));
-        matches.chain(entities).min_by_key(|(order, _)| *order).map(|(_, leader)| leader)
+        matches.chain(entities).min_by_key(|(level, _)| *level).map(|(_, leader)| leader)
     }
 
     /// Whether the text is explained.
@@ -258,7 +263,7 @@ fn read(pasted: &Pasted, machine: &Machine, envs: &[PyEnv]) -> (Vec<Match>, Vec<
 fn offer_alternatives(matches: &mut [(usize, usize, Match)]) {
     let open = |found: &Match| {
         found.confirmed_here.is_none()
-            && found.rule.role == crate::rules::Role::Cause
+            && found.rule.role == Role::Cause
             && !found.pattern.is_empty()
     };
     let offers: Vec<Vec<Cause>> = matches
@@ -267,7 +272,7 @@ fn offer_alternatives(matches: &mut [(usize, usize, Match)]) {
             let same = |other: &&(usize, usize, Match)| {
                 let (from, to) = other.2.span;
                 let overlap = from < found.span.1 && found.span.0 < to;
-                let cause = other.2.rule.role == crate::rules::Role::Cause;
+                let cause = other.2.rule.role == Role::Cause;
                 overlap && cause && other.2.rule.id != found.rule.id
             };
             let others = matches.iter().filter(same).map(|(.., other)| {

@@ -43,8 +43,8 @@ mod torch_choice;
 mod torch_code;
 
 pub use explain::{
-    Cause, Certainty, Entity, Explanation, Leader, Match, explain, explain_rule, explain_text,
-    knows, out_of_memory_in,
+    Cause, Certainty, Entity, Explanation, Leader, Match, NameLookup, explain, explain_rule,
+    explain_text, knows, out_of_memory_in,
 };
 pub use fabric::links;
 pub use fleet::{RankRows, fleet};

@@ -9,6 +9,7 @@ use std::sync::LazyLock;
 
 /// A cause and the errors that it fits.
 #[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct ErrorCause {
     /// Classes of exceptions; any class where empty.
     #[serde(default)]
@@ -26,20 +27,9 @@ pub struct ErrorCause {
     #[serde(default)]
     pub otherwise: bool,
     /// The cause.
-    #[serde(flatten)]
-    pub row: CauseFields,
+    pub row: CauseRow,
     /// Its source.
     pub source: Citation,
-}
-
-/// The fields of a [`CauseRow`], next to those of the row that has them.
-#[derive(Debug, Deserialize)]
-pub struct CauseFields {
-    cause: String,
-    #[serde(default)]
-    check: Vec<String>,
-    #[serde(default)]
-    fix: Vec<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -62,16 +52,21 @@ pub fn partners(package: &str) -> &'static [String] {
 }
 
 /// The causes of an exception of this class; `known` are the names of the facts about it.
-pub fn of_exception(class: &str, message: &str, known: &[&str]) -> Vec<CauseRow> {
+pub fn of_exception(class: &str, message: &str, known: &[&str]) -> Vec<&'static CauseRow> {
     applying(&EXCEPTIONS, class, message, known)
 }
 
 /// The causes of an error of a compiler, a linker or CMake.
-pub fn of_build(message: &str, known: &[&str]) -> Vec<CauseRow> {
+pub fn of_build(message: &str, known: &[&str]) -> Vec<&'static CauseRow> {
     applying(&BUILDS, "", message, known)
 }
 
-fn applying(rows: &[ErrorCause], class: &str, message: &str, known: &[&str]) -> Vec<CauseRow> {
+fn applying(
+    rows: &'static [ErrorCause],
+    class: &str,
+    message: &str,
+    known: &[&str],
+) -> Vec<&'static CauseRow> {
     let message = message.to_lowercase();
     let fits = |row: &&ErrorCause| {
         let of_class = row.classes.is_empty() || row.classes.iter().any(|it| it == class);
@@ -82,27 +77,17 @@ fn applying(rows: &[ErrorCause], class: &str, message: &str, known: &[&str]) -> 
             && of_words
             && here
             && !row.without.iter().any(|it| it == class)
-            && row.row.is_known(known)
+            && is_known(&row.row, known)
     };
-    let fitting: Vec<&ErrorCause> = rows.iter().filter(fits).collect();
+    let fitting: Vec<&'static ErrorCause> = rows.iter().filter(fits).collect();
     let special = fitting.iter().any(|row| !row.classes.is_empty() || !row.words.is_empty());
-    fitting
-        .into_iter()
-        .filter(|row| !(row.otherwise && special))
-        .map(|row| CauseRow {
-            cause: row.row.cause.clone(),
-            check: row.row.check.clone(),
-            fix: row.row.fix.clone(),
-        })
-        .collect()
+    fitting.into_iter().filter(|row| !(row.otherwise && special)).map(|row| &row.row).collect()
 }
 
-impl CauseFields {
-    /// Whether each `{name}` of the row is known.
-    fn is_known(&self, known: &[&str]) -> bool {
-        let lines = std::iter::once(&self.cause).chain(&self.check).chain(&self.fix);
-        lines.flat_map(|line| names(line)).all(|name| known.contains(&name))
-    }
+/// Whether each `{name}` of the row is known.
+fn is_known(row: &CauseRow, known: &[&str]) -> bool {
+    let lines = std::iter::once(&row.cause).chain(&row.check).chain(&row.fix);
+    lines.flat_map(|line| names(line)).all(|name| known.contains(&name))
 }
 
 /// The words in braces that are names.
@@ -123,7 +108,7 @@ mod tests {
     fn a_row_applies_by_class_words_and_known_facts() {
         let causes = |class, message, known: &[&str]| {
             let rows = of_exception(class, message, known);
-            rows.into_iter().map(|row| row.cause).collect::<Vec<_>>().join(" | ")
+            rows.into_iter().map(|row| row.cause.as_str()).collect::<Vec<_>>().join(" | ")
         };
         let key = causes("KeyError", "'factor'", &ALL);
         assert!(key.contains("has names that this release") && key.contains("{partners}"), "{key}");

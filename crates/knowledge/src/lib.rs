@@ -16,6 +16,7 @@ pub mod kernels;
 pub mod machines;
 pub mod marker;
 pub mod messages;
+mod name_history;
 pub mod packages;
 mod packed;
 pub mod profiles;

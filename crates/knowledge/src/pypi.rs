@@ -67,11 +67,24 @@ impl Release {
         self.requires.iter().find_map(version)
     }
 
-    /// Whether a wheel has this Python's tag (`cp312`) or `py3`.
+    /// Whether a wheel is for this Python: by its own tag (`cp312`), by the stable ABI of an earlier one (`cp39-abi3`), or as `py3`.
     pub fn has_wheel(&self, python: Minor) -> bool {
-        let tag = format!("-cp{}{}-", python.0, python.1);
-        self.files.iter().any(|file| file.name.contains(&tag) || file.name.contains("-py3-"))
+        self.files.iter().any(|file| fits_python(&file.name, python))
     }
+}
+
+/// Whether the tags of a wheel's file name allow this Python.
+fn fits_python(file: &str, python: Minor) -> bool {
+    let mut parts = file.strip_suffix(".whl").unwrap_or_default().rsplit('-').skip(1);
+    let (Some(abis), Some(pythons)) = (parts.next(), parts.next()) else { return false };
+    let own = format!("cp{}{}", python.0, python.1);
+    let stable = abis.split('.').any(|abi| abi == "abi3");
+    let of_stable_abi = |tag: &str| {
+        let minor = tag.strip_prefix("cp3").and_then(|minor| minor.parse::<u32>().ok());
+        stable && python.0 == 3 && minor.is_some_and(|minor| minor <= python.1)
+    };
+    let fits_abi = stable || abis.split('.').any(|abi| abi == "none" || abi == own);
+    fits_abi && pythons.split('.').any(|tag| tag == "py3" || tag == own || of_stable_abi(tag))
 }
 
 static RELEASES: LazyLock<Vec<Release>> = LazyLock::new(|| rows(table!("pypi.toml"), "release"));
@@ -90,6 +103,22 @@ pub fn release(package: &str, version: &str) -> Option<&'static Release> {
 mod tests {
     use super::*;
     use crate::torch_series;
+
+    #[test]
+    fn wheel_fits_python_by_its_tag_or_an_earlier_stable_abi() {
+        let check = |file, minors: &[u32]| {
+            let fitting: Vec<u32> =
+                (8..16).filter(|minor| super::fits_python(file, (3, *minor))).collect();
+            assert_eq!(fitting, minors, "{file}");
+        };
+        check("triton-3.9.0-cp312-abi3-manylinux_2_28_x86_64.whl", &[12, 13, 14, 15]);
+        check("triton-3.8.0-cp310-cp310-manylinux_2_28_x86_64.whl", &[10]);
+        check("torch-2.15.0-1-cp313-cp313t-manylinux_2_28_x86_64.whl", &[]);
+        check("a-1-cp311-none-any.whl", &[11]);
+        check("a-1-py2.py3-none-any.whl", &[8, 9, 10, 11, 12, 13, 14, 15]);
+        check("a-1.tar.gz", &[]);
+        assert!(release("triton", "3.9.0").unwrap().has_wheel((3, 13)));
+    }
 
     #[test]
     fn torch_releases_have_their_cuda_and_pythons() {

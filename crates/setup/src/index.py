@@ -1,14 +1,18 @@
-"""Reads a package index: file lists (PEP 691), and with range requests the METADATA and CUDA libraries of wheels.
+"""Reads a package index: file lists (PEP 691), and with range requests the METADATA, CUDA libraries and module names of wheels.
 
 firstlight runs it with any Python, isolated. The argument is a JSON file: {"threads": 16, "timeout": 20, "pages":
-[{"url": .., "path": ..}], "wheels": [{"url": .., "bytes": .., "folder": .., "libraries": true}]}. A page is written to its path
-as JSON. A wheel's METADATA is written to its folder; with "libraries" also each library that names a CUDA library, under its
-path in the wheel. Jobs are numbered, pages first. One line per job on standard output, with fields separated by tabs:
+[{"url": .., "path": ..}], "wheels": [{"url": .., "bytes": .., "folder": .., "libraries": true}], "names": [{"url": .., "bytes":
+.., "path": .., "module": "a.b", "name": "N"}]}. A page is written to its path as JSON. A wheel's METADATA is written to its
+folder; with "libraries" also each library that names a CUDA library, under its path in the wheel. To the path of a name
+`true` is written if the module of the wheel has it (without a name: if the module is there), else `false`; `null` if its files do
+not decide. Jobs are numbered,
+pages first and names last. One line per job on standard output, with fields separated by tabs:
 
     done       N  -        it is written
     failed     N  reason   it could not be read
 """
 
+import ast
 import io
 import zipfile
 
@@ -109,6 +113,116 @@ def read_wheel(connections, job, options):
                     write(job["folder"], "libraries/" + name, rest(prefix, member))
 
 
+# One module may re-export with a star what others define; more files than these are not followed.
+MOST_FILES = 60
+
+
+class Undecided(Exception):
+    """The files of a wheel do not show whether a module has a name."""
+
+
+class WheelNames:
+    """The names that the modules of a wheel define, read from their source."""
+
+    def __init__(self, wheel):
+        self.wheel = wheel
+        self.files = set(wheel.namelist())
+        self.read = {}
+
+    def file_of(self, module):
+        folder = module.replace(".", "/")
+        return next((file for file in (f"{folder}/__init__.py", f"{folder}.py") if file in self.files), None)
+
+    def has_module(self, module):
+        folder = module.replace(".", "/")
+        compiled = (file for file in self.files if file.startswith(folder + ".") and is_library(file))
+        return any(file.startswith(folder + "/") for file in self.files) or bool(self.file_of(module)) or any(compiled)
+
+    def has(self, module, name):
+        if not self.has_module(module):
+            return False
+        if not self.file_of(module):
+            raise Undecided(f"{module} is compiled or has no source")
+        names, complete = self.names(module)
+        if name in names or self.has_module(f"{module}.{name}"):
+            return True
+        if not complete:
+            raise Undecided(f"{module} takes names from elsewhere")
+        return False
+
+    def names(self, module):
+        """The names of a module, and whether these are all."""
+        if module in self.read:
+            return self.read[module]
+        file = self.file_of(module)
+        if len(self.read) >= MOST_FILES or not file:
+            return set(), False
+        self.read[module] = (set(), True)
+        names, stars, complete = bound(ast.parse(self.wheel.read(file)).body)
+        package = module.split(".") if file.endswith("/__init__.py") else module.split(".")[:-1]
+        for level, source in stars:
+            base = package[: len(package) - level + 1] if level else []
+            more, whole = self.names(".".join(base + ([source] if source else [])))
+            names, complete = names | more, complete and whole
+        if "define_import_structure" in names:
+            # transformers' lazy modules have the names of the files in their folder.
+            folder = file.rsplit("/", 1)[0] + "/"
+            below = [other[len(folder) : -3] for other in self.files if other.startswith(folder) and other.endswith(".py")]
+            if len(below) > MOST_FILES:
+                return names, False
+            for stem in set(below) - {"__init__"}:
+                more, whole = self.names(module + "." + stem.removesuffix("/__init__").replace("/", "."))
+                names, complete = names | more, complete and whole
+        self.read[module] = (names, complete)
+        return self.read[module]
+
+
+def bound(statements):
+    """The names that statements of a module bind, with those in the tables of lazy imports; its star imports; whether no
+    function computes further names."""
+    names, stars, complete = set(), [], True
+    stack = list(statements)
+    while stack:
+        node = stack.pop()
+        strings = None
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            names.add(node.name)
+            complete = complete and node.name != "__getattr__"
+        elif isinstance(node, ast.Import):
+            names.update(alias.asname or alias.name.split(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            names.update(alias.asname or alias.name for alias in node.names if alias.name != "*")
+            stars += [(node.level, node.module) for alias in node.names if alias.name == "*"]
+        elif isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign)):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            names.update(it.id for target in targets for it in ast.walk(target) if isinstance(it, ast.Name))
+            strings = node.value
+        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+            strings = node.value
+        if strings is not None:
+            values = (it.value for it in ast.walk(strings) if isinstance(it, ast.Constant))
+            names.update(value for value in values if isinstance(value, str) and value.isidentifier())
+        elif isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test) and isinstance(node.test, (ast.Name, ast.Attribute)):
+            stack += node.orelse
+            continue
+        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            for field in ("body", "orelse", "handlers", "finalbody"):
+                stack += getattr(node, field, None) or []
+    return names, stars, complete
+
+
+def read_name(connections, job, options):
+    remote = RemoteFile(connections, job["url"], job["bytes"], options["timeout"])
+    with zipfile.ZipFile(remote) as wheel:
+        names = WheelNames(wheel)
+        module, name = job["module"], job["name"]
+        try:
+            found = names.has(module, name) if name else names.has_module(module)
+        except (Undecided, SyntaxError, RecursionError):
+            found = None
+    write(os.path.dirname(job["path"]), os.path.basename(job["path"]), [json.dumps(found).encode()])
+
+
 def read_page(connections, job, options):
     answer, _ = connections.request("GET", job["url"], options["timeout"], more=JSON)
     write(os.path.dirname(job["path"]), os.path.basename(job["path"]), [answer.read()])
@@ -135,6 +249,7 @@ def main():
         options = json.load(file)
     jobs = queue.Queue()
     readers = [(read_page, job) for job in options["pages"]] + [(read_wheel, job) for job in options["wheels"]]
+    readers += [(read_name, job) for job in options["names"]]
     for number, (read, job) in enumerate(readers):
         jobs.put((number, read, job))
     workers = [

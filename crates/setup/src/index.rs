@@ -1,9 +1,10 @@
-//! Reads a package index over HTTP: releases with files and METADATA, and the CUDA libraries inside wheels.
+//! Reads a package index over HTTP: releases with files and METADATA, and the CUDA libraries and names inside wheels.
 //!
 //! Pages are cached for some minutes, data read from a wheel permanently, under the wheel's SHA-256.
 
 mod code;
 mod metadata;
+mod names;
 mod offer;
 mod page;
 mod published;

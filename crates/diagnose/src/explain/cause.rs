@@ -11,11 +11,25 @@ pub struct Cause {
     pub fix: Vec<String>,
     /// Whether the files here confirm it; `None` if they cannot decide.
     pub confirmed_here: Option<bool>,
+    /// Whether it is that a package is too old or too new.
+    pub(super) of_release: bool,
 }
 
 impl Cause {
     pub(super) fn new(cause: impl Into<String>) -> Self {
-        Self { cause: cause.into(), check: Vec::new(), fix: Vec::new(), confirmed_here: None }
+        Self {
+            cause: cause.into(),
+            check: Vec::new(),
+            fix: Vec::new(),
+            confirmed_here: None,
+            of_release: false,
+        }
+    }
+
+    /// A cause of the releases that are installed.
+    pub(super) fn of_release(mut self) -> Self {
+        self.of_release = true;
+        self
     }
 
     pub(super) fn check<S: Into<String>>(mut self, lines: impl IntoIterator<Item = S>) -> Self {

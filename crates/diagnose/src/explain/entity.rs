@@ -17,6 +17,7 @@ mod installed_path;
 mod memory;
 mod message;
 mod model_support;
+mod name_lookup;
 mod network;
 mod other_vendor;
 mod package_versions;
@@ -32,6 +33,7 @@ use crate::rules::PastedError;
 use crate::text::{Pasted, Pattern, PatternMatch};
 use facts::CompactSort;
 use facts::Evidence;
+pub use name_lookup::NameLookup;
 use std::borrow::Cow;
 use std::sync::OnceLock;
 
@@ -52,6 +54,8 @@ pub struct Entity {
     pub fix: Vec<String>,
     /// Distributions it belongs to.
     pub packages: Vec<String>,
+    /// The question to a package index whose answer tells the causes apart.
+    pub name_lookup: Option<NameLookup>,
     /// The rule about it, if there is one.
     pub rule: Option<&'static str>,
     /// Rules whose message is in the text for another reason.
@@ -74,6 +78,7 @@ impl Entity {
             evidence: Vec::new(),
             fix: Vec::new(),
             packages: Vec::new(),
+            name_lookup: None,
             rule: None,
             excludes: Vec::new(),
             causes: Vec::new(),

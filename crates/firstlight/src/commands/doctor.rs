@@ -1,6 +1,6 @@
 //! `firstlight doctor`: probe and diagnose.
 
-mod availability;
+pub(super) mod availability;
 mod fix;
 pub(super) mod model;
 

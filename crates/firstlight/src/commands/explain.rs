@@ -5,7 +5,7 @@ mod managed;
 mod pasted;
 mod text;
 
-use super::doctor::examine;
+use super::doctor::{availability, examine};
 use crate::Outcome;
 use crate::cli::Explain;
 use crate::failure::Failure;
@@ -131,6 +131,7 @@ pub(super) fn run(arguments: &Explain, output: &Output) -> anyhow::Result<Outcom
 /// A text without an explanation is a bad outcome, so that a script notices.
 fn by_text(pasted: &str, report: &DoctorReport, output: &Output) -> anyhow::Result<Outcome> {
     let mut found = diagnose::explain_text(pasted, &report.machine, &report.envs, &report.findings);
+    decide_by_index(&mut found);
     let interpreters = managed::interpreters(&report.envs);
     let fixes = found.matches.iter_mut().map(|found| &mut found.fix);
     let fixes = fixes.chain(found.entities.iter_mut().map(|entity| &mut entity.fix));
@@ -140,6 +141,22 @@ fn by_text(pasted: &str, report: &DoctorReport, output: &Output) -> anyhow::Resu
     output.either(&document(&found, memory), |style| text::by_text(&found, memory, style))?;
     let known = found.answers() || memory.is_some();
     Ok(if known { Outcome::Good } else { Outcome::Bad })
+}
+
+/// Asks PyPI which releases have the name that the first answer is about. Without an answer its causes stay open.
+fn decide_by_index(found: &mut diagnose::Explanation) {
+    let Some(Leader::Entity(leader)) = found.leader() else { return };
+    let Some(query) = leader.name_lookup.as_ref().map(|lookup| lookup.query.clone()) else {
+        return;
+    };
+    let asks = |entity: &&mut Entity| {
+        entity.name_lookup.as_ref().is_some_and(|lookup| lookup.query == query)
+    };
+    if let Ok(Some(history)) = availability::query(|index| index.name_history(&query))
+        && let Some(entity) = found.entities.iter_mut().find(asks)
+    {
+        entity.decide_by(&history, "PyPI");
+    }
 }
 
 fn document(
@@ -179,7 +196,7 @@ fn named(entity: &Entity) -> ExplainedEntity<'_> {
 
 fn possible(causes: &[Cause]) -> Vec<Possible<'_>> {
     let mut all = Vec::with_capacity(causes.len());
-    for Cause { cause, check, fix, confirmed_here } in causes {
+    for Cause { cause, check, fix, confirmed_here, .. } in causes {
         all.push(Possible { cause, check, fix, confirmed_here: *confirmed_here });
     }
     all

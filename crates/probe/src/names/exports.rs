@@ -34,6 +34,14 @@ pub(crate) struct Exports<'a> {
     pub(super) lists: RefCell<HashMap<String, Rc<Lists>>>,
     /// Files that were searched for names.
     searched: RefCell<HashMap<PathBuf, Rc<Vec<u8>>>>,
+    compiled: RefCell<HashMap<String, Rc<CompiledFiles>>>,
+}
+
+/// The compiled files of a package.
+struct CompiledFiles {
+    bytes: Vec<Vec<u8>>,
+    /// Whether there is an extension module that is too large to search.
+    unsearched: bool,
 }
 
 /// Attributes that modules set on other objects, and objects with computed attributes.
@@ -57,8 +65,9 @@ impl<'a> Exports<'a> {
         modules: &'a Modules<'a>,
         read: impl Iterator<Item = (&'m str, &'m Module)>,
     ) -> Self {
-        let (patches, known, texts, parameters, lists, searched) = Default::default();
-        let exports = Self { modules, patches, known, texts, parameters, lists, searched };
+        let (patches, known, texts, parameters, lists, searched, compiled) = Default::default();
+        let exports =
+            Self { modules, patches, known, texts, parameters, lists, searched, compiled };
         read.for_each(|(name, module)| exports.note_patches(name, module));
         exports
     }
@@ -277,29 +286,40 @@ impl<'a> Exports<'a> {
 
     /// Whether a compiled file of the package contains the name.
     fn mentioned_in_compiled(&self, module: &str, name: &str) -> bool {
-        let top = module.split('.').next().unwrap_or(module);
-        let mut files = Vec::new();
-        for site in self.modules.sites() {
-            self.compiled(&site.join(top), &mut files);
-        }
         let finder = Finder::new(name);
-        let source = self.modules.files();
-        files.par_iter().any(|file| {
-            let small = source.file_size(file).is_some_and(|bytes| bytes <= LARGEST);
-            // A module that is too large to search may have it; kernel libraries contain no Python names.
-            let library =
-                file.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"lib"));
-            match small {
-                true => source.read(file).is_ok_and(|bytes| finder.find(&bytes).is_some()),
-                false => !library,
-            }
-        })
+        let compiled = self.compiled_files(module);
+        compiled.unsearched || compiled.bytes.par_iter().any(|bytes| finder.find(bytes).is_some())
     }
 
-    fn compiled(&self, folder: &Path, files: &mut Vec<PathBuf>) {
+    /// The compiled files of a top-level package, read once: many names are searched in the same ones.
+    fn compiled_files(&self, module: &str) -> Rc<CompiledFiles> {
+        let top = module.split('.').next().unwrap_or(module);
+        if let Some(known) = self.compiled.borrow().get(top) {
+            return known.clone();
+        }
+        let mut files = Vec::new();
+        for site in self.modules.sites() {
+            self.collect_compiled(&site.join(top), &mut files);
+        }
+        let source = self.modules.files();
+        let small = |file: &PathBuf| source.file_size(file).is_some_and(|bytes| bytes <= LARGEST);
+        let (small, large): (Vec<PathBuf>, Vec<PathBuf>) = files.into_iter().partition(small);
+        // A module that is too large to search may have it; kernel libraries contain no Python names.
+        let is_library = |file: &PathBuf| {
+            file.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"lib"))
+        };
+        let compiled = Rc::new(CompiledFiles {
+            bytes: small.par_iter().filter_map(|file| source.read(file).ok()).collect(),
+            unsearched: large.iter().any(|file| !is_library(file)),
+        });
+        self.compiled.borrow_mut().insert(top.to_owned(), compiled.clone());
+        compiled
+    }
+
+    fn collect_compiled(&self, folder: &Path, files: &mut Vec<PathBuf>) {
         for (name, is_dir) in self.modules.listing(folder).iter() {
             if *is_dir {
-                self.compiled(&folder.join(name), files);
+                self.collect_compiled(&folder.join(name), files);
             } else if name.ends_with(".so") || name.ends_with(".pyd") {
                 files.push(folder.join(name));
             }

@@ -8,6 +8,8 @@ use crate::env::imports::targets_of_statement;
 use crate::native::Fnv;
 use facts::CompactCollect;
 use facts::{NativeFile, PyEnv};
+use memchr::memmem::Finder;
+use rayon::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
@@ -66,36 +68,38 @@ fn optional_files(
     packages: &BTreeSet<String>,
     files: &[&NativeFile],
 ) -> BTreeMap<String, String> {
-    let mut guarded: BTreeMap<String, String> = BTreeMap::new();
-    let mut required: BTreeSet<String> = BTreeSet::new();
-    let mut seen = 0;
+    let mut sources: Vec<PathBuf> = Vec::new();
     let mut pending: Vec<PathBuf> = packages.iter().map(|package| site.join(package)).collect();
     while let Some(folder) = pending.pop() {
         for name in source.list(&folder) {
             let path = folder.join(&name);
-            if source.is_dir(&path) {
+            if name.ends_with(".py") {
+                sources.push(path);
+            } else if source.is_dir(&path) {
                 pending.push(path);
-                continue;
             }
-            if !name.ends_with(".py") || seen >= MAX_FILES {
-                continue;
-            }
-            seen += 1;
-            let Some(text) = source.text(&path) else { continue };
-            for file in files {
-                for guard in attempts(&text, site, &path, file) {
-                    match guard {
-                        true => {
-                            guarded
-                                .entry(file.path.clone())
-                                .or_insert_with(|| path.display().to_string());
-                        }
-                        false => {
-                            required.insert(file.path.clone());
-                        }
-                    }
-                }
-            }
+        }
+    }
+    sources.truncate(MOST_FILES);
+    let stems: Vec<Finder<'_>> = files.iter().map(|file| Finder::new(file.stem())).collect();
+    let found: Vec<(&NativeFile, bool, &PathBuf)> = sources
+        .par_iter()
+        .flat_map_iter(|path| {
+            let text = source.text(path).unwrap_or_default();
+            let found = files.iter().zip(&stems).flat_map(|(file, stem)| {
+                let guards = attempts(&text, stem, site, path, file);
+                guards.into_iter().map(|guard| (*file, guard, path))
+            });
+            found.collect::<Vec<_>>()
+        })
+        .collect();
+    let mut guarded: BTreeMap<String, String> = BTreeMap::new();
+    let mut required: BTreeSet<String> = BTreeSet::new();
+    for (file, guard, path) in found {
+        if guard {
+            guarded.entry(file.path.clone()).or_insert_with(|| path.display().to_string());
+        } else {
+            required.insert(file.path.clone());
         }
     }
     guarded.retain(|file, _| !required.contains(file));
@@ -103,14 +107,20 @@ fn optional_files(
 }
 
 /// The offsets at which a Python file loads a compiled file, each with whether its failure is handled.
-fn attempts(text: &str, site: &Path, path: &Path, file: &NativeFile) -> Vec<bool> {
+fn attempts(
+    text: &str,
+    finder: &Finder<'_>,
+    site: &Path,
+    path: &Path,
+    file: &NativeFile,
+) -> Vec<bool> {
     let stem = file.stem();
     let module = Path::new(&file.path).with_file_name(stem);
     let own = path.parent().unwrap_or(site);
     let is_package = path.ends_with("__init__.py");
     let mut found = Vec::new();
     let mut last_line = usize::MAX;
-    for (at, _) in text.match_indices(stem) {
+    for at in finder.find_iter(text.as_bytes()) {
         let begin = text[..at].rfind('\n').map_or(0, |end| end + 1);
         let line = text[begin..].lines().next().unwrap_or_default();
         if begin == last_line {

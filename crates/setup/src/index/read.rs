@@ -15,6 +15,7 @@ pub(super) struct Job {
     timeout: u32,
     pub(super) pages: Vec<PageJob>,
     pub(super) wheels: Vec<WheelJob>,
+    names: Vec<NameJob>,
 }
 
 #[derive(Debug, Serialize)]
@@ -32,22 +33,37 @@ pub(super) struct WheelJob {
     pub(super) libraries: bool,
 }
 
+#[derive(Debug, Serialize)]
+pub(super) struct NameJob {
+    pub(super) url: String,
+    pub(super) bytes: u64,
+    /// The file that gets `true`, `false`, or `null` if the wheel does not decide.
+    pub(super) path: PathBuf,
+    pub(super) module: String,
+    /// `None` asks for the module.
+    pub(super) name: Option<String>,
+}
+
 impl Job {
     pub(super) fn pages(pages: Vec<PageJob>, timeout: u32) -> Self {
-        Self { threads: THREADS, timeout, pages, wheels: Vec::new() }
+        Self { threads: THREADS, timeout, pages, wheels: Vec::new(), names: Vec::new() }
     }
 
     pub(super) fn wheels(wheels: Vec<WheelJob>, timeout: u32) -> Self {
-        Self { threads: THREADS, timeout, pages: Vec::new(), wheels }
+        Self { threads: THREADS, timeout, pages: Vec::new(), wheels, names: Vec::new() }
+    }
+
+    pub(super) fn names(names: Vec<NameJob>, timeout: u32) -> Self {
+        Self { threads: THREADS, timeout, pages: Vec::new(), wheels: Vec::new(), names }
     }
 }
 
-/// Runs a job; the answers are in its order, pages first.
+/// Runs a job; the answers are in its order: pages, wheels, names.
 ///
 /// # Errors
 /// If the interpreter does not start.
 pub(super) fn run(python: &Path, job: &Job) -> Result<Vec<Result<(), String>>, String> {
-    let count = job.pages.len() + job.wheels.len();
+    let count = job.pages.len() + job.wheels.len() + job.names.len();
     if count == 0 {
         return Ok(Vec::new());
     }

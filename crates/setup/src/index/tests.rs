@@ -2,7 +2,7 @@
 
 use super::{IndexClient, IndexError, ReleaseSource};
 use facts::PlannedFile;
-use knowledge::WheelCode;
+use knowledge::{NameQuery, WheelCode};
 use pep440_rs::VersionSpecifiers;
 use std::collections::BTreeMap;
 use std::fs;
@@ -173,4 +173,84 @@ fn absent_package_and_silent_server_differ() {
     index.url = format!("http://{free}/simple");
     let silent = index.releases(&[("x".to_owned(), VersionSpecifiers::default())], 0, 8);
     assert!(matches!(silent, Err(IndexError::Unreadable { .. })), "{silent:?}");
+}
+
+/// A wheel of source files.
+fn source_wheel(files: &[(&str, &str)]) -> Vec<u8> {
+    let mut zip = zip::ZipWriter::new(Cursor::new(Vec::new()));
+    for (name, content) in files {
+        zip.start_file(*name, SimpleFileOptions::default()).expect("a member");
+        zip.write_all(content.as_bytes()).expect("writes");
+    }
+    zip.finish().expect("a zip").into_inner()
+}
+
+#[test]
+fn releases_with_a_name_are_found_from_the_source_in_their_wheels() {
+    let own = "def Old(): pass";
+    let lazy = "import sys\n_names = {'part': ['Lazy', 'Old']}\nfrom .stars import *";
+    let typed = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from .x import Old\nelse:\n    New = 1";
+    let computed = "def __getattr__(name): return 1";
+    let releases = [
+        source_wheel(&[("y/__init__.py", "# Old is not here yet")]),
+        source_wheel(&[("y/__init__.py", own), ("y/part.py", "")]),
+        source_wheel(&[
+            ("y/__init__.py", lazy),
+            ("y/stars.py", "Star = Other = 1"),
+            ("y/part.py", ""),
+        ]),
+        source_wheel(&[("y/__init__.py", typed)]),
+        source_wheel(&[("y/__init__.py", computed)]),
+    ];
+    let server = Server::start(|url| {
+        let name = |release: usize| format!("y-{release}.0-py3-none-any.whl");
+        let row = |(release, bytes): (usize, &Vec<u8>)| {
+            let name = name(release);
+            format!(
+                r#"{{"filename": "{name}", "url": "{url}/{name}", "size": {}, "yanked": false}}"#,
+                bytes.len()
+            )
+        };
+        let rows: Vec<String> = releases.iter().enumerate().map(row).collect();
+        let page = format!(r#"{{"files": [{}]}}"#, rows.join(","));
+        let files = releases.iter().enumerate();
+        let files = files.map(|(release, bytes)| (format!("/{}", name(release)), bytes.clone()));
+        files.chain([("/simple/y/".to_owned(), page.into_bytes())]).collect()
+    });
+    let folder = tempfile::tempdir().expect("a folder");
+    let index = IndexClient {
+        url: format!("{}/simple", server.url),
+        cache: folder.path().to_path_buf(),
+        python: super::interpreter(std::env::var_os("PATH").as_deref()).expect("a Python"),
+        libraries: &read_libraries,
+        timeout: super::TIMEOUT,
+    };
+    let history = |module: &str, name: Option<&str>, version: Option<&str>| {
+        let query = NameQuery {
+            package: "y".to_owned(),
+            module: module.to_owned(),
+            name: name.map(str::to_owned),
+            version: version.map(str::to_owned),
+        };
+        index.name_history(&query).expect("an answer")
+    };
+    // The newest release computes its names, so that it decides nothing.
+    let check = |module: &str, name: Option<&str>, first: Option<&str>, removed: Option<&str>| {
+        let found = history(module, name, None).expect(module);
+        let removed_in = found.removed.as_deref();
+        assert_eq!((found.first.as_deref(), removed_in), (first, removed), "{module} {name:?}");
+    };
+    check("y", Some("Old"), Some("1.0"), Some("3.0"));
+    check("y", Some("Lazy"), Some("2.0"), Some("3.0"));
+    check("y", Some("Star"), Some("2.0"), Some("3.0"));
+    check("y", Some("New"), Some("3.0"), None);
+    check("y", Some("part"), Some("1.0"), Some("3.0"));
+    check("y.part", None, Some("1.0"), Some("3.0"));
+    assert_eq!(history("y", Some("Never"), None), None);
+    assert_eq!(history("y; import os", None, None), None);
+    let asked = server.asked();
+    let of_version = history("y", Some("Old"), Some("3.0+local")).expect("a history");
+    assert_eq!((of_version.version_has, of_version.version_is_newer), (Some(false), true));
+    assert_eq!(of_version.last.as_deref(), Some("2.0"));
+    assert_eq!(server.asked(), asked, "everything comes from the cache");
 }

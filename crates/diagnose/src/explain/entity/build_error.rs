@@ -39,7 +39,7 @@ pub(in crate::explain) fn of_root(seen: &PastedError, root: &ErrorLine) -> Optio
     let rows = knowledge::causes::of_build(message, &known);
     let words_of = facts.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
     let filled = PastedError { context: seen.context, text: seen.text, words: words_of };
-    Some(entity.meaning(words).causes(super::message::causes(&filled, &rows)).fix(wheel))
+    Some(entity.meaning(words).causes(super::message::causes(&filled, rows)).fix(wheel))
 }
 
 /// Folders of headers, and the packages that install them.

@@ -227,7 +227,7 @@ fn causes(seen: &PastedError, error: &ErrorLine, raised: &str, caller: Option<&s
     let known: Vec<&str> = words.iter().map(|(name, _)| name.as_str()).collect();
     let rows = knowledge::causes::of_exception(&error.class, &error.message, &known);
     let filled = PastedError { context: seen.context, text: seen.text, words: words.clone() };
-    super::message::causes(&filled, &rows)
+    super::message::causes(&filled, rows)
 }
 
 fn upgrade(seen: &PastedError, place: &RaiseSite) -> Option<String> {

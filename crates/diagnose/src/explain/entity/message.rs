@@ -39,14 +39,14 @@ fn read(seen: &PastedError, name: &'static str) -> Option<Entity> {
 }
 
 /// The causes of a table's row, filled with the words of the text and the commands of the environment.
-pub(super) fn causes(seen: &PastedError, rows: &[CauseRow]) -> Vec<Cause> {
+pub(super) fn causes<'a>(seen: &PastedError, rows: impl IntoIterator<Item = &'a CauseRow>) -> Vec<Cause> {
     let commands = |lines: &[String]| -> Vec<String> {
         lines.iter().filter_map(|line| command(seen, &filled(seen, line))).collect()
     };
     let cause = |row: &CauseRow| {
         Cause::new(filled(seen, &row.cause)).check(commands(&row.check)).fix(commands(&row.fix))
     };
-    rows.iter().map(cause).collect()
+    rows.into_iter().map(cause).collect()
 }
 
 /// A text of the table, filled with the words of the pasted message; `{python}` is the interpreter that a remedy uses.

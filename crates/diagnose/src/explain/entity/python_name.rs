@@ -1,6 +1,6 @@
 //! Modules and names that an import or an attribute access does not find.
 
-use super::{Entity, Form, form};
+use super::{Entity, Form, NameLookup, form};
 use crate::explain::cause::Cause;
 use crate::explain::modules::{self, PARTS, frames, installed, provider, requirement};
 use crate::rules::PastedError;
@@ -236,6 +236,8 @@ fn mismatch(seen: &PastedError, name: &str, module: &str, what: &str) -> Option<
                 entity = entity.package(importer.clone());
             }
             entity = entity.causes(ages(seen, &package, importer.as_deref(), who, name));
+            let of = (module, Some(name));
+            entity.name_lookup = NameLookup::new(seen, &package, of, importer.as_deref());
         }
     }
     Some(entity.meaning(words))
@@ -266,10 +268,12 @@ fn ages(
                 format!("{python} -m pip show {package} | grep Version; {python} -m pip index versions {package}"),
                 format!("{python} -m pip check"),
             ])
-            .fix([upgraded(package)]),
+            .fix([upgraded(package)])
+            .of_release(),
         Cause::new(format!("{package} is too new: it removed, renamed or moved {name}."))
             .check([format!("# the release notes of {package} after the time of {who}")])
-            .fix(newer),
+            .fix(newer)
+            .of_release(),
         Cause::new(format!(
             "Another file is imported instead of {package}, its files are of two releases, or it leaves {name} out because a package that {name} needs is absent."
         ))
@@ -310,7 +314,11 @@ fn module(seen: &PastedError, _: &'static str) -> Option<Entity> {
         return Some(entity.fix(["uv venv --python 3.11"]));
     }
     let package = provider(module, seen.context.envs);
-    let entity = entity.package(package.clone());
+    let mut entity = entity.package(package.clone());
+    if module.contains('.') {
+        let importer = importer(seen, &package);
+        entity.name_lookup = NameLookup::new(seen, &package, (module, None), importer.as_deref());
+    }
     match installed(seen, &package) {
         Some((env, dist)) if module.contains('.') => Some(
             entity

@@ -4,7 +4,7 @@ use super::super::plan::libraries;
 use super::cache_folder;
 use facts::DoctorReport;
 use setup::fix::{Availability, check_availability};
-use setup::index::{IndexAnswer, IndexClient, PYPI, PackageQuery, TargetHost};
+use setup::index::{IndexAnswer, IndexClient, IndexError, PYPI, PackageQuery, TargetHost};
 use std::time::{Duration, SystemTime};
 
 /// Seconds without a byte after which the index counts as unreachable: findings are useful without it.
@@ -21,6 +21,13 @@ pub(super) fn check(report: &mut DoctorReport) -> Availability {
 }
 
 fn ask(wanted: &[PackageQuery], host: TargetHost<'_>) -> Result<Vec<IndexAnswer>, String> {
+    query(|index| index.offers(wanted, host))
+}
+
+/// Queries PyPI, if it may be queried and answered lately.
+pub(in super::super) fn query<T>(
+    ask: impl FnOnce(&IndexClient<'_>) -> Result<T, IndexError>,
+) -> Result<T, String> {
     let set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     if std::env::var("UV_OFFLINE").is_ok_and(|value| !matches!(value.as_str(), "" | "0" | "false"))
     {
@@ -44,9 +51,11 @@ fn ask(wanted: &[PackageQuery], host: TargetHost<'_>) -> Result<Vec<IndexAnswer>
         libraries: &libraries::read,
         timeout: TIMEOUT,
     };
-    index.offers(wanted, host).map_err(|error| {
-        // Without this file the next run waits again, which is harmless.
-        let _ = std::fs::write(&silent, "");
+    ask(&index).map_err(|error| {
+        if matches!(error, IndexError::Unreadable { .. }) {
+            // Without this file the next run waits again, which is harmless.
+            let _ = std::fs::write(&silent, "");
+        }
         error.to_string()
     })
 }
