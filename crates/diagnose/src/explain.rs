@@ -58,7 +58,7 @@ impl Leader<'_> {
 
 /// How well an answer explains the root error of its text; the lowest level is shown first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum AnswerRank {
+enum AnswerLevel {
     /// A rule whose cause the files here confirm.
     Confirmed,
     /// About the root error, its message or its exception chain.
@@ -98,20 +98,20 @@ impl Explanation {
         let root = error_lines::root(&self.errors);
         let chain = root.map_or_else(Vec::new, |root| error_lines::chain(&self.errors, root));
         let level = |span: (usize, usize), kind: AnswerKind| {
-            let Some(root) = root else { return AnswerRank::Root(kind) };
+            let Some(root) = root else { return AnswerLevel::Root(kind) };
             let earlier = span.0 < root.span.0 && kind == AnswerKind::Rule;
             if earlier || chain.iter().any(|error| error.overlaps(span)) {
-                return AnswerRank::Root(kind);
+                return AnswerLevel::Root(kind);
             }
             // CMake prints the output of the program that it ran after its own line.
             let nested = root.kind == Kind::Build && root.message.starts_with("CMake Error");
             let traced = !root.frames.is_empty() || root.kind == Kind::Build;
             match self.errors.iter().find(|error| error.overlaps(span)) {
-                Some(error) if error.kind == Kind::Wrapper => AnswerRank::Notice(kind),
-                Some(error) if nested && error.kind == Kind::Build => AnswerRank::Root(kind),
-                Some(_) if traced => AnswerRank::Later(kind),
-                Some(_) => AnswerRank::OtherError(kind),
-                None => AnswerRank::Plain(kind),
+                Some(error) if error.kind == Kind::Wrapper => AnswerLevel::Notice(kind),
+                Some(error) if nested && error.kind == Kind::Build => AnswerLevel::Root(kind),
+                Some(_) if traced => AnswerLevel::Later(kind),
+                Some(_) => AnswerLevel::OtherError(kind),
+                None => AnswerLevel::Plain(kind),
             }
         };
         let of_match = |found: &Match| match (found.confirmed_here, found.rule.role) {
@@ -121,7 +121,7 @@ impl Explanation {
             _ => AnswerLevel::Consequence,
         };
         let of_entity = |entity: &Entity| match entity.kind {
-            entity::STATED | entity::EXIT_STATUS => AnswerRank::Stated,
+            entity::STATED | entity::EXIT_STATUS => AnswerLevel::Stated,
             _ if entity.is_specific() => level(entity.span, AnswerKind::SpecificEntity),
             _ => level(entity.span, AnswerKind::Entity),
         };

@@ -362,7 +362,7 @@ impl Executor<Cuda> for Run<'_> {
         })?;
         (self.x, self.is_zero) = (stream, false);
         let (added, x, squares) = (normed.on()?, self.x.on()?, None);
-        let join = decoder::Join { added, squares, x, count, hidden, factor: 1.0 };
+        let join = decoder::ResidualSum { added, squares, x, count, hidden, factor: 1.0 };
         self.push(decoder::join(self.device, &join)?)
     }
 

@@ -80,7 +80,7 @@ fn optional_files(
             }
         }
     }
-    sources.truncate(MOST_FILES);
+    sources.truncate(MAX_FILES);
     let stems: Vec<Finder<'_>> = files.iter().map(|file| Finder::new(file.stem())).collect();
     let found: Vec<(&NativeFile, bool, &PathBuf)> = sources
         .par_iter()

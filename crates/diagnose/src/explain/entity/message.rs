@@ -39,7 +39,10 @@ fn read(seen: &PastedError, name: &'static str) -> Option<Entity> {
 }
 
 /// The causes of a table's row, filled with the words of the text and the commands of the environment.
-pub(super) fn causes<'a>(seen: &PastedError, rows: impl IntoIterator<Item = &'a CauseRow>) -> Vec<Cause> {
+pub(super) fn causes<'a>(
+    seen: &PastedError,
+    rows: impl IntoIterator<Item = &'a CauseRow>,
+) -> Vec<Cause> {
     let commands = |lines: &[String]| -> Vec<String> {
         lines.iter().filter_map(|line| command(seen, &filled(seen, line))).collect()
     };

@@ -2,7 +2,7 @@
 
 use super::Entity;
 use crate::explain::modules::{self, installed};
-use crate::rules::Seen;
+use crate::rules::PastedError;
 use facts::{Evidence, RemedyStep};
 use knowledge::{NameHistory, NameLack, NameQuery};
 
@@ -24,7 +24,7 @@ pub struct NameLookup {
 impl NameLookup {
     /// Asks for a name of a module, or for the module without a name. The names of a user's own modules are sent nowhere.
     pub(super) fn new(
-        seen: &Seen,
+        seen: &PastedError,
         package: &str,
         (module, name): (&str, Option<&str>),
         importer: Option<&str>,
