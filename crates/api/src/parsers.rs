@@ -297,7 +297,7 @@ impl Parser {
                 self.out.reasoning(&found.text);
                 let Some(marker) = found.marker else { return false };
                 if marker >= style.closes.len() {
-                    if mark < style.closes.len() + style.opens.len() {
+                    if marker < style.closes.len() + style.opens.len() {
                         // The prompt has started the reasoning, and the answer starts it again.
                         return true;
                     }

@@ -33,6 +33,7 @@ pub mod xids;
 
 pub use arch::Arch;
 pub use citation::Citation;
+pub use name_history::{NameHistory, NameLack, NameQuery};
 pub use requirement::Requirement;
 pub use version::{Minor, Version, cuda_of_label, dotted, minor_of};
 pub use wheel_code::{GpuArchitecture, WheelCode, wheel_code};
