@@ -163,7 +163,7 @@ fn hanging_nvidia_smi_times_out() {
     let text = answers("nvidia-smi", command);
     // With NVML present, nvidia-smi is never started.
     let real = support::json(folder.path(), &["ps"], 2)["error"].to_string();
-    if real.contains("there is no NVIDIA driver here") {
+    if real.contains("no NVIDIA GPU is visible here") {
         assert!(text.contains("nvidia-smi did not answer within 2.0 s"), "{text}");
         assert!(text.contains("[driver-silent]"), "{text}");
     }

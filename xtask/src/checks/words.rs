@@ -10,11 +10,9 @@ use std::sync::LazyLock;
 
 pub(super) const CHECK: Check = Check {
     name: "words",
-    promise: "the paths listed as clean use the field's terms",
+    promise: "comments, messages, documents and names use the field's terms",
     hint: "write the suggested term, or allow a word by a comment `words: allow(WORD)` on its line or the line before",
-    find: |layout| {
-        findings(layout, &LISTS, |path| LISTS.clean.iter().any(|clean| below(path, clean)))
-    },
+    find: |layout| findings(layout, &LISTS, |_| true),
 };
 
 /// The lists of `words.toml`.
@@ -41,7 +39,6 @@ struct Refused {
 
 #[derive(Debug, Default)]
 struct Lists {
-    clean: Vec<String>,
     skip: Vec<String>,
     shared_types: Vec<String>,
     begin: Refused,
@@ -79,7 +76,6 @@ impl Lists {
         let (types, functions) = (section("types")?, section("functions")?);
         let require = |item: &toml::Value| Ok((text(item.get("when"))?, strings(item.get("say"))?));
         Ok(Self {
-            clean: strings(table.get("clean"))?,
             skip: strings(table.get("skip"))?,
             shared_types: strings(table.get("shared_types"))?,
             begin: refused(section("begin")?)?,
@@ -126,6 +122,7 @@ fn findings(layout: &Layout, lists: &Lists, wanted: impl Fn(&str) -> bool) -> Ve
         if !wanted(path) || lists.skip.iter().any(|skip| path.contains(skip.as_str())) {
             continue;
         }
+        let text = if path == "CHANGELOG.md" { first_section(text) } else { text };
         let allowed = Allowed::of(text);
         let mut found = prose_findings(path, text, lists, &phrases);
         if path.ends_with(".rs") {
@@ -138,6 +135,12 @@ fn findings(layout: &Layout, lists: &Lists, wanted: impl Fn(&str) -> bool) -> Ve
     }
     problems.extend(shared_type_findings(layout, lists).into_iter().filter(|of| wanted(&of.path)));
     problems
+}
+
+/// The changelog up to its second section: released sections are history.
+fn first_section(changelog: &str) -> &str {
+    let second = changelog.match_indices("\n## ").nth(1);
+    second.map_or(changelog, |(at, _)| &changelog[..at])
 }
 
 /// A word, and the finding about it.
@@ -374,7 +377,6 @@ mod tests {
 
     fn lists() -> Lists {
         let mut lists = Lists::parse(include_str!("words.toml")).unwrap();
-        lists.clean = vec!["src".to_owned()];
         lists.skip.clear();
         lists
     }
@@ -459,7 +461,14 @@ mod tests {
     }
 
     #[test]
-    fn clean_paths_are_folders_or_files() {
+    fn released_sections_of_the_changelog_are_not_checked() {
+        let text =
+            "# Changelog\n\n## [Unreleased]\n\n- It goes on.\n\n## [0.1.0]\n\n- It goes on.\n";
+        check(&[("CHANGELOG.md", text)], &["CHANGELOG.md:5: `goes on`"]);
+    }
+
+    #[test]
+    fn paths_are_folders_or_files() {
         assert!(
             below("src/a.rs", "src") && below("src/a.rs", "src/a.rs") && below("src/a", "src/")
         );

@@ -99,7 +99,7 @@ fn templates_yield_after_their_cpu_time() {
         std::thread::sleep(Duration::from_millis(600));
         signal("CONT");
         let began = Instant::now();
-        let has_stepped_back = || {
+        let has_lowered_priority = || {
             let threads = std::fs::read_dir(format!("/proc/{process}/task")).unwrap();
             threads.flatten().any(|thread| {
                 let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
@@ -107,12 +107,12 @@ fn templates_yield_after_their_cpu_time() {
                     .is_some_and(|(_, fields)| fields.split(' ').nth(16) != Some("0"))
             })
         };
-        while !has_stepped_back() {
-            assert!(began.elapsed() < Duration::from_secs(10), "it never steps back");
+        while !has_lowered_priority() {
+            assert!(began.elapsed() < Duration::from_secs(10), "it never lowers its priority");
             std::thread::sleep(Duration::from_millis(2));
         }
         let spent = spent(process);
-        assert!(spent >= 0.04, "it stepped back after {spent} s of a core");
+        assert!(spent >= 0.04, "it lowered its priority after {spent} s of a core");
         assert_eq!(asking.join().unwrap().status, 400);
     });
 }

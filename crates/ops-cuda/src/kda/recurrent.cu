@@ -24,7 +24,7 @@ constexpr int LANES = COLUMNS / VECTOR;           // lanes of a row of the state
 constexpr int ROWS = THREADS / LANES;             // rows that the block reads at once
 constexpr int PASSES = (KD + ROWS - 1) / ROWS;    // rows of a thread
 constexpr int WARPS = THREADS / 32;
-static_assert(LANES <= 32, "a row of the state lies within a warp");
+static_assert(LANES <= 32, "a row of the state lies within a warp");  // words: allow(lies)
 
 struct Vector {
   float at[VECTOR];

@@ -87,7 +87,7 @@ struct Products {
   static constexpr int SETS = OF_SUB * (SEGMENTS > 2 ? SEGMENTS : 2) > 8 ? 2 : 1;
   static constexpr int AT_ONCE = OF_SUB / SETS, ORDERS = 8 / AT_ONCE;
   static constexpr int KEPT = AT_ONCE > 1 ? 2 : 1;  // columns of the MMA that a lane keeps of a row
-  static_assert(ORDERS >= SEGMENTS && ORDERS >= 2, "rows of a stage have columns of their own");
+  static_assert(ORDERS >= SEGMENTS && ORDERS >= 2, "rows of a stage have columns of their own");  // words: allow(of their own)
   u32 x[SUBS][PAIRS];
   int own;  // the set that takes this lane's x
   // For a lane's two columns of the MMA, equal in all rows: the initial sums, and the sums of x.
