@@ -57,7 +57,7 @@ pub(super) fn comes_back(cuda: &Cuda) {
     swap.restore(&second, &elsewhere).unwrap().join().unwrap();
     assert!(read(stream, &elsewhere) == other);
     let refused = swap.restore(&first, &parts[..2]).unwrap_err();
-    assert!(matches!(&refused, DeviceError::Refused { what } if what.contains("3 saved chunks")));
+    assert!(matches!(&refused, DeviceError::Refused { what } if what.contains("has 3 chunks")));
     // Dropping one frees its memory, and a copy outlives its creator.
     drop(second);
     let again = swap.save(&elsewhere).unwrap().unwrap();

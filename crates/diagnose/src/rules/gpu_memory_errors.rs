@@ -118,7 +118,7 @@ mod tests {
             case("a row that waits", rows(true, false)).finds(
                 Warning,
                 Certain,
-                &["GPU 0 (NVIDIA H200) waits", "2 for uncorrected", "--gpu-reset --id=0"],
+                &["GPU 0 (NVIDIA H200) needs a reset", "2 for uncorrected", "--gpu-reset --id=0"],
             ),
             case("a page that waits", page).finds(Warning, Certain, &["a page waits"]),
             case("double-bit errors", counts(0, 3)).finds(
