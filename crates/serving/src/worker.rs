@@ -15,8 +15,15 @@ use models::{
 use std::collections::BTreeMap;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tokio::sync::mpsc::{self, error::TryRecvError};
+
+/// How long the engine is idle after a request before it prepares more. A request that arrives during a preparation waits for
+/// its end, and clients often send the next request as soon as they have an answer.
+const IDLE_BEFORE_PREPARING: Duration = Duration::from_millis(20);
+
+/// The interval at which commands are polled during that time.
+const POLL: Duration = Duration::from_micros(50);
 
 /// Builds the engine and serves until the service drains or the device is lost.
 pub(crate) fn run(
@@ -38,8 +45,17 @@ pub(crate) fn run(
         std::thread::scope(|scope| {
             let updates = UpdateDispatcher::spawn_in(scope);
             let (open, embeddings) = (BTreeMap::new(), PendingEmbeddings::default());
-            let mut worker =
-                Worker { shared, commands, scheduler, open, verifier, embeddings, updates };
+            let mut worker = Worker {
+                shared,
+                commands,
+                scheduler,
+                open,
+                verifier,
+                embeddings,
+                updates,
+                has_served: false,
+                may_prepare: true,
+            };
             worker.serve().map_err(EngineError::from)
         })
     });
@@ -87,6 +103,10 @@ pub(crate) struct Worker<'a> {
     verifier: PrefixCacheVerifier,
     pub(crate) embeddings: PendingEmbeddings,
     updates: UpdateDispatcher,
+    /// Whether a command has arrived since the start.
+    has_served: bool,
+    /// Whether there may be more to prepare while idle.
+    may_prepare: bool,
 }
 
 impl Worker<'_> {
@@ -120,18 +140,28 @@ impl Worker<'_> {
     }
 
     /// Waits for a command. Until one arrives, the scheduler prepares (records graphs, pins host memory) one item at a
-    /// time.
+    /// time; after a request only once the engine has been idle for [`IDLE_BEFORE_PREPARING`].
     fn next_command(&mut self) -> Option<Command> {
-        loop {
+        let began = Instant::now();
+        while self.may_prepare {
             match self.commands.try_recv() {
-                Ok(command) => return Some(command),
+                Ok(command) => {
+                    self.has_served = true;
+                    return Some(command);
+                }
                 Err(TryRecvError::Disconnected) => return None,
-                Err(TryRecvError::Empty) if self.scheduler.prepare() => {
+                Err(TryRecvError::Empty)
+                    if self.has_served && began.elapsed() < IDLE_BEFORE_PREPARING =>
+                {
+                    std::thread::sleep(POLL);
+                }
+                Err(TryRecvError::Empty) => {
+                    self.may_prepare = self.scheduler.prepare();
                     self.shared.set_usage(self.scheduler.usage());
                 }
-                Err(TryRecvError::Empty) => return self.commands.blocking_recv(),
             }
         }
+        self.commands.blocking_recv()
     }
 
     fn take(&mut self, command: Command) {

@@ -188,6 +188,36 @@ fn graphs_are_prepared_one_at_a_time_while_idle() {
 }
 
 #[test]
+fn next_request_does_not_wait_for_a_preparation() {
+    let (word, ready) = channel();
+    let server = start_preparing(settings(), Fault::Sequence, false, Some(Mutex::new(ready)));
+    word.send(()).unwrap();
+    let request = || server.service.submit(vec![sequence(&[7], 1)]).unwrap();
+    ends(request(), 1);
+    // Each preparation blocks until it gets a word. A thread may be descheduled for longer than the engine waits, so one of
+    // several requests must be answered without a word.
+    let is_answered = (0..10).any(|_| {
+        let steps = server.steps.load(Ordering::SeqCst);
+        let ticket = request();
+        let start = Instant::now();
+        let has_run = || server.steps.load(Ordering::SeqCst) > steps;
+        while !has_run() && start.elapsed() < Duration::from_millis(500) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let answered = has_run();
+        if !answered {
+            word.send(()).unwrap();
+        }
+        ends(ticket, 1);
+        answered
+    });
+    assert!(is_answered);
+    drop(word);
+    server.service.drain();
+    server.thread.join().unwrap().unwrap();
+}
+
+#[test]
 fn disconnected_sequences_are_dropped_before_the_next_step() {
     let server = start(Fault::Sequence, true);
     let gate = server.gate.as_ref().unwrap();
