@@ -175,7 +175,7 @@ mod tests {
                 Warning,
                 Likely,
                 &[
-                    "process 396079 (VLLM::EngineCore) was left",
+                    "process 396079 (VLLM::EngineCore) is orphaned",
                     "20284 MiB of GPU 0 [NVML",
                     "parent 1 (systemd) [/proc/396079/stat]",
                     "firstlight ps --stop 396079",
