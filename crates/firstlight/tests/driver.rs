@@ -125,7 +125,7 @@ fn lost_gpu_is_named_and_others_are_listed() {
     let faults = [
         ("nvlink-down", "GPU 1 (Fake GPU) has 3 of 4 NVLinks up"),
         ("pcie-link", "GPU 1 (Fake GPU) has x8 of x16 PCIe lanes"),
-        ("gpu-memory-errors", "GPU 1 (Fake GPU) waits for a reset to replace memory"),
+        ("gpu-memory-errors", "GPU 1 (Fake GPU) needs a reset to replace memory"),
         ("clocks-held-down", "the clocks of GPU 1 (Fake GPU) are held down"),
         ("gpu-unlike-siblings", "GPU 0, GPU 1 (Fake GPU) differ: power cap"),
     ];
