@@ -181,7 +181,7 @@ impl Weights {
             let whole = 16 / size;
             if !columns.is_multiple_of(whole) {
                 return Some(format!(
-                    "needs M a multiple of {whole} with scales scales, got {columns}"
+                    "needs M a multiple of {whole} with these scales, got {columns}"
                 ));
             }
             // A block's first column is even.

@@ -71,7 +71,7 @@ fn group_scales_fit_in_shared_memory() {
             of.widths = vec![2046];
         };
         let whole = 16 / factor.bytes();
-        let what = format!("needs M a multiple of {whole} with scales scales, got 2044");
+        let what = format!("needs M a multiple of {whole} with these scales, got 2044");
         let columns = |of: &mut LinearProblem| {
             odd(of);
             of.outputs = 2044;
