@@ -25,9 +25,8 @@ pub fn open_at(kind: BackendKind, ordinal: u32) -> Result<Device, Unavailable> {
     BACKENDS.open(kind, ordinal, DeviceOwnership::Owned)
 }
 
-/// The device of this number in a process where another library uses the GPU too ([`DeviceOwnership::Borrowed`]). It is opened once:
-/// calls with
-/// the same number return the same device.
+/// The device of this number in a process where another library uses the GPU too ([`DeviceOwnership::Borrowed`]). It is
+/// opened once: calls with the same number return the same device.
 ///
 /// # Errors
 /// As [`open_at`].

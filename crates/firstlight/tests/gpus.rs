@@ -107,7 +107,7 @@ fn injected_gpu_faults_are_named() {
         ("gpu-bits-differ", "GPU 0, GPU 1 (stand-in) differ in the bits of"),
         (
             "gpu-slower",
-            "GPU 0 (stand-in) is slower than its siblings: its memory copy takes 100.0 % lower",
+            "GPU 0 (stand-in) is slower than its siblings: its memory copy takes 100.0 % longer",
         ),
         ("gpu-memory-test", "memory of GPU 0 (stand-in) does not hold what is written: 3 words"),
         ("gpu-kernels-fail", "checks fail on GPU 0 (stand-in)"),

@@ -1,4 +1,4 @@
-//! Published figures from other projects, for comparison: `baselines.csv`, each row with its source.
+//! Published figures of other projects, for comparison: `baselines.csv`, each row with its source.
 
 use crate::plot::Band;
 use facts::{BaselineReport, BaselineRow, BenchReport, BenchRow, ReportedFigure};
@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 const TABLE: &str = include_str!("baseline/baselines.csv");
 
-/// The unit of rates; figures in other unit is speedups.
+/// The unit of rates; figures in other units are speedups.
 pub(crate) const RATE: &str = "TFLOP/s";
 
 /// The peer that speedups are relative to.

@@ -65,7 +65,7 @@ pub(crate) fn of_siblings(ratio: f64) -> String {
     format!("{:.1} %", 100.0 * ratio)
 }
 
-/// One sentence per kind of GPU on the comparison comparison for its bits.
+/// One sentence per kind of GPU on the comparison of its bits.
 pub(crate) fn votes(report: &GpusReport) -> Vec<String> {
     report.kinds.iter().map(vote).collect()
 }
@@ -104,7 +104,7 @@ pub(crate) mod records {
     use facts::{BitDifference, CeilingKind, CeilingRatio, GpuSpeed, SCHEMA};
     use std::collections::BTreeMap;
 
-    /// A report of `count` GPUs, of which GPU 1 differs different bits, is slow and has a memory memory error.
+    /// A report of `count` GPUs, of which GPU 1 has different bits, is slow and has a memory error.
     pub(crate) fn checked(count: u32) -> GpusReport {
         let part = |index| GpuPart {
             index,

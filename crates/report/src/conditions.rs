@@ -11,7 +11,7 @@ pub(crate) const MOVED_PCT: f64 = 10.0;
 const OTHERS_PCT: f64 = 10.0;
 /// Maximum share of the cores' time, in percent, that the hypervisor may steal.
 const STOLEN_PCT: f64 = 2.0;
-/// Throttle reasons that mean a fault of cooling or power. The software power power cap them: it is normal under load.
+/// Throttle reasons that mean a fault of cooling or power. A power cap alone is normal under load.
 const ALARMS: [&str; 4] =
     ["SW_THERMAL_SLOWDOWN", "HW_THERMAL_SLOWDOWN", "HW_SLOWDOWN", "HW_POWER_BRAKE_SLOWDOWN"];
 
@@ -190,7 +190,7 @@ pub(crate) mod tests {
     use super::*;
     use facts::{CeilingKind, ConcurrentLoad, Fact, GpuMoment, Moment};
 
-    /// Conditions of a backend that was timed while other processes used `other processes` of two cores, with the copy ceiling
+    /// Conditions of a backend that was timed while other processes used `others` of two cores, with the copy ceiling
     /// before and after.
     pub(crate) fn conditions(
         backend: BackendKind,

@@ -1,16 +1,16 @@
 //! The document that a section builds: headings, prose, tables, lists, figures. It has the content and its meaning;
 //! `markdown` and `html` render it.
 
-/// The meaning of a status, a tile or a notice,.
+/// The meaning of a status, a tile or a notice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tone {
     /// Evidence that something works.
     Good,
     /// Something fails.
     Bad,
-    /// A needs attention.
+    /// Something needs attention.
     Warn,
-    /// Neutral.
+    /// Neither good nor bad.
     Plain,
 }
 
@@ -76,7 +76,7 @@ impl Prose {
         self
     }
 
-    /// Adds secondary secondary text line.
+    /// Adds secondary text below.
     pub(crate) fn note(mut self, words: impl Into<String>) -> Self {
         self.0.push(Inline::Note(words.into()));
         self
@@ -136,7 +136,7 @@ pub(crate) enum Align {
 /// A table. Its caption names the file that the numbers are from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Table {
-    /// The content, and the file that it is the.
+    /// The content, and the file that it is from.
     pub(crate) caption: Prose,
     /// Heads of the columns.
     pub(crate) columns: Vec<(String, Align)>,
@@ -184,7 +184,7 @@ pub(crate) struct Tile {
 pub(crate) struct Figure {
     /// Anchor.
     pub(crate) id: String,
-    /// The content, and the file that it is the.
+    /// The content, and the file that it is from.
     pub(crate) caption: Prose,
     /// An `<svg>` element, already escaped.
     pub(crate) svg: String,

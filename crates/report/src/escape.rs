@@ -85,7 +85,7 @@ pub(crate) fn href(path: &str) -> String {
     out
 }
 
-/// A URL that is be linked: http or https, without characters that could end the link early.
+/// A URL that may be linked: http or https, without characters that could end the link early.
 pub(crate) fn web(address: &str) -> Option<&str> {
     let safe = address.starts_with("https://") || address.starts_with("http://");
     let clean = !address.chars().any(|letter| {

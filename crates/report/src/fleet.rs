@@ -20,8 +20,7 @@ const LISTED: usize = 100;
 pub fn fleet_report(fleet: &FleetReport, manifest: &RunManifest) -> Documents {
     let section = |id, title, blocks| Section { id, title, blocks };
     let banner = (manifest.state == RunState::Incomplete).then(|| {
-        let words =
-            " A rank was lost or the check is still running: nothing below is complete fleet (";
+        let words = " A rank was lost or the check is still running: nothing below is complete (";
         let words = Prose::new().strong("Incomplete.").text(words).file(MANIFEST_FILE).text(").");
         (Tone::Bad, words)
     });

@@ -1,4 +1,4 @@
-//! Formats numbers numbers. NaN and infinities are formatted as such.
+//! Formats numbers for people. NaN and infinities are formatted as such.
 
 pub(crate) use facts::byte_count as bytes;
 
@@ -90,7 +90,7 @@ pub(crate) fn signed_percent(value: f64) -> String {
     format!("{value:+.1} %")
 }
 
-/// Shown of an absent missing value.
+/// Shown for a missing value.
 pub(crate) const ABSENT: &str = "–";
 
 /// A count with its noun: `1 row`, `2 rows`.

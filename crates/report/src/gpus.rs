@@ -96,7 +96,7 @@ pub(crate) fn rows(gpus: &[&Gpu]) -> Vec<Row> {
         ("error correction", |gpu| of(&gpu.health.ecc, |on| switch(*on))),
         ("errors since load", |gpu| of(&gpu.health.ecc_volatile, counts)),
         ("errors of its life", |gpu| of(&gpu.health.ecc_aggregate, counts)),
-        ("rows remapped", |gpu| {
+        ("rows replaced", |gpu| {
             of(&gpu.health.remapped, |rows| {
                 let pending = if rows.pending { ", pending" } else { "" };
                 let failed = if rows.failed { ", failed" } else { "" };

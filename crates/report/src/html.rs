@@ -116,7 +116,7 @@ fn block(out: &mut String, part: &Block) {
     }
 }
 
-/// A table in a box with its own scrollbar, so that the page does not scroll sideways; the box can have focusable by keyboard
+/// A table in a box with its own scrollbar, so that the page does not scroll sideways; the box can have the keyboard
 /// focus.
 fn table(out: &mut String, table: &Table) {
     let label = escape::html(&table.caption.plain());
@@ -150,7 +150,7 @@ fn align_class(align: Align) -> &'static str {
     }
 }
 
-/// Text columns have a width a cell. Longer text text, so that a narrow screen scrolls instead of wrapping every
+/// Text columns have a width in proportion to their text, so that a narrow screen scrolls instead of wrapping every
 /// word.
 fn cell_class(align: Align, cell: &Prose) -> &'static str {
     match (align, cell.plain().chars().count()) {

@@ -1,4 +1,4 @@
-//! Kernels of installed packages, each with the result that its rows prove.
+//! Kernels of installed packages, each with what its rows prove.
 
 use crate::counts::{Counts, by_reason, status};
 use crate::document::Tone;
@@ -77,13 +77,13 @@ impl Installed<'_> {
         words.iter().find_map(worst).map_or((Tone::Plain, "N/A"), |row| status(row))
     }
 
-    /// The kernels that a profiler saw in a call that passed, which prove that it ran ran.
+    /// The kernels that a profiler saw in a call that passed, which prove that it ran.
     pub(crate) fn seen(&self) -> Option<&str> {
         let passed = self.rows.iter().find(|row| status(row).1 == "PASS");
         passed.map(|row| row.evidence.as_str()).filter(|seen| !seen.is_empty())
     }
 
-    /// The most frequent reason among the rows among the rows with its result, and how many of these rows have a different one.
+    /// The most frequent reason among the rows of its result, and how many of these rows have another one.
     pub(crate) fn why(&self) -> Option<(String, usize)> {
         let (_, word) = self.result();
         let rows = self.rows.iter().copied().filter(|row| status(row).1 == word);
@@ -91,7 +91,7 @@ impl Installed<'_> {
             return None;
         }
         let mut reasons = by_reason(rows);
-        // The sort is stable: the first the first of equals.
+        // Stable: the first of equals.
         reasons.compact_sort_by_key(|some| std::cmp::Reverse(some.rows.len()));
         let others = reasons.iter().skip(1).map(|some| some.rows.len()).sum();
         Some((reasons.into_iter().next()?.reason, others))

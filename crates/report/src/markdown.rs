@@ -24,9 +24,8 @@ pub(crate) fn render(document: &Document) -> String {
     render_in(document, ALL)
 }
 
-/// The document in at most `lines` lines. collapsed content parts omitted first, then reference sections, then the ends of
-/// long tables
-/// and lists, each with the number of omitted rows.
+/// The document in at most `lines` lines: collapsed content is omitted first, then reference sections, then the ends of
+/// long tables and lists, each with the number of omitted rows.
 pub(crate) fn render_within(document: &Document, lines: usize) -> String {
     let brief = SizeLimits { folded: false, ..ALL };
     let cut = [usize::MAX, 60, 40, 24, 16, 10, 6, 4, 2, 1];

@@ -16,11 +16,11 @@ pub const BENCH_FILE: &str = "bench.csv";
 pub const MODEL_SPEED_FILE: &str = "models.json";
 /// The same as a table, as [`crate::model_speed_csv`] writes it.
 pub const MODEL_SPEED_TABLE: &str = "models.csv";
-/// The timed samples in a run folder, as [`crate::samples_csv`] writes it.
+/// The timed samples in a run folder.
 pub const SAMPLES_FILE: &str = "samples.csv";
 /// The conditions while kernels were timed, in a run folder: a [`facts::ConditionsReport`] as JSON.
 pub const CONDITIONS_FILE: &str = "conditions.json";
-/// The comparison of the comparison of a check's GPUs in a run folder: a [`GpusReport`] as JSON.
+/// The comparison of a check's GPUs in a run folder: a [`GpusReport`] as JSON.
 pub const GPUS_FILE: &str = "gpus.json";
 /// The measurements between those GPUs as a table, as [`crate::fabric_csv`] writes it.
 pub const FABRIC_TABLE: &str = "fabric.csv";
@@ -95,7 +95,7 @@ fn document(run: &Run<'_>) -> Document {
         };
         let words = Prose::new()
             .strong("Incomplete run.")
-            .text(format!(" It was interrupted or is still running: {reached}, artefacts may be missing, and nothing below is complete run ("))
+            .text(format!(" It was interrupted or is still running: {reached}, artefacts may be missing, and nothing below is complete ("))
             .file(MANIFEST_FILE)
             .text(").");
         (Tone::Bad, words)

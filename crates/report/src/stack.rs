@@ -17,7 +17,7 @@ pub(crate) fn five_lines(env: &PyEnv) -> [(&'static str, String, String); 5] {
             };
             ((torch.version.clone(), torch.source.clone()), (cuda, torch.source.clone()))
         }
-        // METADATA has no CUDA version, and a local version version label is no proof of it.
+        // METADATA has no CUDA version, and a local version label is not proof of it.
         (None, Some(dist)) => (
             (dist.version.clone(), dist.path.clone()),
             ("not known: no torch/version.py".to_owned(), dist.path.clone()),

@@ -4,7 +4,7 @@ use crate::format;
 use facts::CompactSort;
 use facts::{Collective, CollectiveKind, FabricReport, GpuLoad, PeerCopy, SustainedReport};
 
-/// A matrix of copies: a row per sending sender, a value per receiving receiver, `X` on the diagonal.
+/// A matrix of copies: a row for each sender, a value for each receiver, `X` on the diagonal.
 pub(crate) fn matrix(
     fabric: &FabricReport,
     value: impl Fn(&PeerCopy) -> Option<f64>,
@@ -86,7 +86,7 @@ pub(crate) fn sentences(fabric: &FabricReport) -> Vec<String> {
         out.push(format!("Not measured: {}: {}.", left.what, left.why));
     }
     if let Some(why) = &fabric.broke {
-        out.push(format!("The measurement did not finish: {why}."));
+        out.push(format!("It did not finish: {why}."));
     }
     out
 }
@@ -236,7 +236,7 @@ mod tests {
         ];
         assert_eq!(two, expect);
         let mut hung = FabricReport { broke: Some("it hung".into()), ..FabricReport::default() };
-        assert_eq!(sentences(&hung), ["The measurement did not finish: it hung."]);
+        assert_eq!(sentences(&hung), ["It did not finish: it hung."]);
         // A transfer with wrong data has no rate.
         hung = records::fabric(3);
         let matrix = matrix(&hung, |copy| copy.gbps);

@@ -7,7 +7,7 @@ use facts::{
     Platform, RunState, Severity, Status,
 };
 
-/// The verdict on a run, worst first, computed from counts. There is no word for "excellent".
+/// The verdict on a run, worst first. It is computed from counts; there is no word for "excellent".
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verdict {
     /// The run is incomplete.
@@ -179,7 +179,7 @@ impl std::fmt::Display for Verdict {
     }
 }
 
-/// The missing evidence of a PASS row with status PASS: a counted launch, an error, or an error within its tolerance. `None`
+/// The missing evidence of a row with status PASS: a counted launch, an error, or an error within its tolerance. `None`
 /// for a proven pass and for every other status.
 pub fn evidence_gap(row: &ParityRow) -> Option<String> {
     if row.status != Status::Pass {

@@ -99,7 +99,7 @@ fn page_is_well_formed_and_makes_no_requests() {
         assert_eq!(page.count("table"), scrolled, "{name}: a table without a scroll box");
         let ids: Vec<&str> = page.attributes("id").collect();
         let unique: std::collections::BTreeSet<&&str> = ids.iter().collect();
-        assert_eq!(unique.len(), ids.len(), "{name}: a duplicate id is used twice");
+        assert_eq!(unique.len(), ids.len(), "{name}: an id is used twice");
         for reference in page.attributes("aria-labelledby").flat_map(str::split_whitespace) {
             assert!(ids.contains(&reference), "{name}: aria-labelledby {reference}");
         }
@@ -198,7 +198,7 @@ fn counts_in_prose_are_counts_of_rows() {
             let were = if skip == 1 { "was" } else { "were" };
             assert!(text.contains(&format!("{skip} {were} skipped and")), "{at} {status}");
             let page = html(&sample.run());
-            // In the tables of checks the status is in the column before the case column.
+            // In the tables of checks the status is in the column before the case.
             let (_, page) = page.split_once("id=\"parity-all\"").expect("the tables are there");
             let page = page.replace(" class=\"w1\"", "").replace(" class=\"w2\"", "");
             let chips =
@@ -422,7 +422,7 @@ fn passes_are_collapsed_and_empty_sections_omitted() {
     for id in ["bench", "parity", "installed", "model-speed"] {
         assert!(!alone.contains(&format!("href=\"#{id}\"")), "{id}");
     }
-    // The chart of speeds is above their table.
+    // The chart of speeds is above its table.
     let speed = failing.split_once("id=\"bench\"").expect("a section").1;
     assert!(speed.find("<svg") < speed.find("<table"));
 }

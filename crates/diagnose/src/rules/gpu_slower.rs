@@ -77,7 +77,7 @@ pub(super) fn draft(
             format!("{gpu} is slower than its siblings: kernels take {} longer", over(median))
         }
         (None, Some(ceiling)) => format!(
-            "{gpu} is slower than its siblings: its {} takes {} lower",
+            "{gpu} is slower than its siblings: its {} takes {} longer",
             ceiling.ceiling.words(),
             over(ceiling.ratio)
         ),
@@ -149,7 +149,7 @@ mod tests {
             let slow = "ssd a bf16 chunk: 1.2000 ms, the siblings 1.0000 ms (1.200 times)";
             check(count, [1.2, 1.06, 1.06], 4000.0, &[&name, "kernels take 6.0 % longer", slow]);
             let low = "memory copy: 3800 GB/s, the siblings 4000 GB/s";
-            check(count, [1.0; 3], 3800.0, &[&name, "its memory copy takes 5.3 % lower", low]);
+            check(count, [1.0; 3], 3800.0, &[&name, "its memory copy takes 5.3 % longer", low]);
         }
         check(1, [2.0; 3], 1.0, &[]);
     }

@@ -217,9 +217,9 @@ mod tests {
         let (fast, slow) = (timed(1.0, Some(&quiet)), timed(2.0, Some(&busy)));
         check(&fast, &slow, GateOutcome::Unclear);
         check(&slow, &fast, GateOutcome::Unclear);
-        // As fast as the base although the machine was shared: nothing became slower.
+        // As fast as before although the machine was shared: nothing became slower.
         check(&fast, &timed(1.0, Some(&busy)), GateOutcome::Passed);
-        // As slow on a quiet machine as on the shared machine although alone: a regression may be hidden.
+        // As slow as on the shared machine although alone: a regression may be hidden.
         check(&slow, &timed(2.0, Some(&quiet)), GateOutcome::Unclear);
         check(&fast, &timed(2.0, Some(&quiet)), GateOutcome::Failed);
         // Runs of earlier versions recorded no conditions; their times are trusted.

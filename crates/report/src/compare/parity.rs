@@ -5,7 +5,8 @@ use crate::verdict::evidence_gap;
 use facts::CompactSort;
 use facts::{ParityChange, ParityReport, ParityRow, Status};
 
-/// Checks whose outcome differs, lost evidence first; the number of checks with equal outcomes; and how many of these pass.
+/// Checks whose outcome differs, lost evidence first; the number of checks with equal outcomes; and how many of these
+/// pass.
 pub(super) fn changes(
     base: Option<&ParityReport>,
     run: Option<&ParityReport>,
@@ -35,7 +36,7 @@ pub(super) fn changes(
     (changes, same, passed)
 }
 
-/// Whether a change loses evidence: a check pass in the run passes, or now fails.
+/// Whether a change loses evidence: a check no longer passes, or now fails.
 pub(crate) fn matters(change: &ParityChange) -> bool {
     matches!(change.run, Some(Status::Fail | Status::Fallback))
         || (change.base == Some(Status::Pass) && change.run != Some(Status::Pass))
@@ -62,7 +63,7 @@ fn pairs<'a>(
     pairs
 }
 
-/// Whether both rows rows are of the same case, with any variant.
+/// Whether both rows check the same case, with any variant.
 fn same_check(a: &ParityRow, b: &ParityRow) -> bool {
     (&a.op, &a.case, &a.dtype) == (&b.op, &b.case, &b.dtype)
         && (a.backend, a.peer.is_some()) == (b.backend, b.peer.is_some())
@@ -123,7 +124,7 @@ mod tests {
         expect(vec![], vec![row("a", "x", Fail)], &[("a", true)], 0);
         expect(vec![], vec![row("a", "x", Pass)], &[("a", false)], 0);
         expect(vec![row("a", "x", Fail)], vec![row("a", "x", NotApplicable)], &[("a", false)], 0);
-        // Its status is PASS without it has no launch.
+        // Its status is PASS, but it has no launch.
         let mut hollow = row("a", "x", Pass);
         hollow.launches = 0;
         expect(vec![row("a", "x", Pass)], vec![hollow], &[("a", true)], 0);

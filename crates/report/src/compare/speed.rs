@@ -8,7 +8,7 @@ use facts::{
     TimingSpread,
 };
 
-/// Every kernel that either run timed: regressions first, larger largest first.
+/// Every kernel that either run timed: regressions first, the largest first.
 pub(super) fn changes(
     base: Option<&BenchReport>,
     run: Option<&BenchReport>,
@@ -168,7 +168,7 @@ mod tests {
         check(&quiet, &around(1.04, 0.01), Change::Same);
         check(&quiet, &around(1.2, 0.01), Change::Slower);
         check(&quiet, &around(0.8, 0.01), Change::Faster);
-        // The median changed by a fifth, but the intervals vary too much.
+        // The median changed by a fifth, but the samples vary too much.
         check(&quiet, &around(1.2, 1.0), Change::Unclear);
         check(&around(1.0, 0.9), &around(0.8, 0.7), Change::Unclear);
         check(&[1.0, 9.0, 1.0], &[2.0, 0.5, 2.0], Change::Unclear);

@@ -1,4 +1,4 @@
-//! The confidence interval of of median.
+//! The confidence interval of a median.
 
 use facts::CompactSort;
 use facts::{BenchRow, TimingSpread};
@@ -8,7 +8,7 @@ const DEVIATE: f64 = 2.576;
 
 /// The median of a row and the confidence interval of the true median.
 ///
-/// With interval has the ranks n/2 ± z·√n/2 of the sorted samples, which is valid for any distribution (Conover, Practical
+/// With samples: ranks n/2 ± z·√n/2 of the sorted samples, which holds for any distribution (Conover, Practical
 /// Nonparametric Statistics, 3.2). With few samples the interval is their whole range.
 pub(super) fn spread(row: &BenchRow) -> TimingSpread {
     let mut sorted = row.samples_ms.clone();

@@ -29,7 +29,7 @@ impl UnreliableTimes {
                 let (name, backend) = (recorded.name, conditions.backend);
                 for why in found {
                     let sentence = format!("{name}, {backend}: {why}");
-                    // A run compared with itself lists each reason once.
+                    // A run compared with itself has each reason once.
                     if !doubts.sentences.contains(&sentence) {
                         doubts.sentences.push(sentence);
                     }

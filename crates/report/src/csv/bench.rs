@@ -28,7 +28,7 @@ const COLUMNS: &[&str] = &[
     "verified_rel_err",
     "reference_ms",
     "note",
-    // Last, because older older runs lack these columns.
+    // Last, because older runs lack these columns.
     "replays",
     "peer",
     "evidence",
@@ -37,7 +37,7 @@ const COLUMNS: &[&str] = &[
     "cache_resident",
 ];
 
-/// Number of number of last columns that a table may lack.
+/// Number of last columns that a table may lack.
 const LATER: usize = 6;
 
 #[derive(Clone, Copy, PartialEq)]

@@ -1,4 +1,4 @@
-//! the branches of an NSA decode step, one row per context length.
+//! NSA decoding branch by branch, one row per context length.
 
 use super::fields::write;
 use facts::{BranchReport, BranchRow};

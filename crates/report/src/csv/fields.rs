@@ -11,7 +11,7 @@ pub enum CsvError {
     Malformed {
         /// The file.
         file: &'static str,
-        /// The CSV CSV reader's message.
+        /// The CSV reader's message.
         what: String,
     },
     /// A column is missing.
@@ -24,7 +24,7 @@ pub enum CsvError {
         /// All columns.
         wanted: String,
     },
-    /// A cell does not have the type of its column's.
+    /// A cell does not have the type of its column.
     #[error("{file} line {line}: column `{column}` holds `{value}`, expected {wanted}")]
     BadCell {
         /// The file.
@@ -82,7 +82,7 @@ pub(super) struct Rows {
 }
 
 impl Rows {
-    /// Reads the text and checks that all required other columns exist; others are ignored.
+    /// Reads the text and checks that all required columns exist; others are ignored.
     pub(super) fn read(
         file: &'static str,
         text: &str,

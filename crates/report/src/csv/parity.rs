@@ -15,13 +15,13 @@ const COLUMNS: &[&str] = &[
     "tolerance",
     "launches",
     "millis",
-    // Last, because older older runs lack these columns.
+    // Last, because older runs lack these columns.
     "peer",
     "evidence",
     "bits",
 ];
 
-/// Number of number of last columns that a table may lack.
+/// Number of last columns that a table may lack.
 const LATER: usize = 3;
 
 /// The parity matrix as CSV, one row per case; an error that was not computed is an empty cell.

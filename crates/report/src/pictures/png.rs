@@ -76,7 +76,7 @@ fn attribute<'a>(element: &'a str, name: &str) -> Option<&'a str> {
 
 /// Reverses [`crate::escape::html`].
 fn unescape(words: &str) -> String {
-    // Ampersands last, because begins with one start with one.
+    // Ampersands last, because the others start with one.
     let plain = words.replace("&lt;", "<").replace("&gt;", ">").replace("&quot;", "\"");
     plain.replace("&#39;", "'").replace("&amp;", "&")
 }
@@ -169,7 +169,7 @@ mod tests {
             assert!(path.starts_with(expect), "{anchor} {words}: {path}");
             assert!(paths.contains("<path class=\"muted\"") && !paths.contains("<text"));
         };
-        // The glyph of l is a bar that starts at 0.094 em; the font advance is 0.278 em.
+        // An l is a bar from 0.094 of the font size on, and 0.278 wide.
         check("start", "l", "M11.178 ");
         check("middle", "l", "M9.442 ");
         check("end", "l", "M7.705 ");

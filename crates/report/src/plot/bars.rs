@@ -22,7 +22,7 @@ pub(crate) struct BarGroup {
 
 const ROW: f64 = 21.0;
 const NUMBER_WIDTH: f64 = 128.0;
-/// Maximum width of bar, labels, for `fla.fused_recurrent_kda`: truncated names would not be distinguishable.
+/// Maximum width of bar labels, for `fla.fused_recurrent_kda`: truncated names would not be distinguishable.
 const MAX_LABEL_WIDTH: f64 = 165.0;
 
 /// Grouped horizontal bars of percentages. The axis ends at 100 %, or higher if a number exceeds it.

@@ -4,7 +4,7 @@ use crate::format;
 
 /// The ratio of two times.
 pub(crate) struct ChangeBar {
-    /// The case and kernel kernel.
+    /// The case and kernel.
     pub(crate) label: String,
     /// New time over old time.
     pub(crate) ratio: f64,

@@ -5,7 +5,7 @@ use facts::CompactSort;
 
 /// One compared row.
 pub(crate) struct Dot {
-    /// Relative error; 0 and non-finite values separate are at the ends drawn outside the axis.
+    /// Relative error; 0 and non-finite values are drawn outside the axis.
     pub(crate) error: f64,
     /// Whether it passed with evidence.
     pub(crate) passed: bool,
@@ -80,7 +80,7 @@ pub(crate) fn dots(id: &str, title: &str, rows: &[DotRow]) -> String {
         };
         let mut marks: Vec<(f64, &Dot)> = row.dots.iter().map(|dot| (place(dot), dot)).collect();
         marks.compact_sort_by(|a, b| a.0.total_cmp(&b.0));
-        // A mark that would overlap are placed at the first of three heights that is free.
+        // Marks that would overlap are placed at the first of three heights that is free.
         let mut ends = [f64::NEG_INFINITY; 3];
         for (x, dot) in marks {
             let level = ends.iter().position(|end| x - end >= 6.5).unwrap_or(0);

@@ -146,7 +146,7 @@ fn draw(
     svg.finish(y - 10.0)
 }
 
-/// A tick's label without rounding of rounding errors.
+/// A tick's label without digits of rounding errors.
 fn tick_label(tick: f64) -> String {
     let text = format::significant(tick, 3);
     if text.contains('.') {

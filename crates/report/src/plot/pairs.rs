@@ -5,18 +5,18 @@ use crate::format;
 pub(crate) struct PairRate {
     pub(crate) from: usize,
     pub(crate) to: usize,
-    /// `None` if the transfer was wrong or not measured: the cell has a dash and no mark.
+    /// `None` if the transfer was wrong or not measured: it has a dash and no mark.
     pub(crate) rate: Option<f64>,
 }
 
-/// Position of the first cell, in the size of cells.
+/// Position of the first cell, and the size of cells.
 const LEFT: f64 = 58.0;
 const TOP: f64 = 52.0;
 const CELL: f64 = 46.0;
 /// A rate below this share of the highest is marked as bad.
 const BAD: f64 = 0.9;
 
-/// A matrix of rates: the row is sender, column the receiver. The area of a larger square is a higher rate, which is
+/// A matrix of rates: the row is the sender, the column the receiver. A larger square is a higher rate, which is
 /// printed below it.
 pub(crate) fn pairs(
     id: &str,

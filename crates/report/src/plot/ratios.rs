@@ -12,7 +12,7 @@ const ROW: f64 = 21.0;
 const MIN_DISTANCE: f64 = 0.05;
 /// Ratios further from 1 are drawn at the edge with another mark.
 const MAX_DISTANCE: f64 = 0.5;
-/// A ratio above this is marked as bad, as in the finding `gpu-slower`.
+/// A ratio above this is marked as bad, as in the finding.
 const BAD: f64 = 1.05;
 
 /// Small multiples: a column for each GPU, a row for each op, a dot for each ratio around a line at 1.

@@ -47,7 +47,7 @@ impl Svg {
         ));
     }
 
-    /// Text within a width: scaled if it is longer, and truncated if the scale would be smaller than [`SMALLEST`], with the
+    /// Text within a width: smaller if it is longer, and truncated if it would be smaller than [`SMALLEST`], with the
     /// full text in a tooltip.
     pub(super) fn label(&mut self, x: f64, y: f64, available: f64, class: &str, words: &str) {
         let scale = (available / width_of(words) * 100.0).floor() / 100.0;

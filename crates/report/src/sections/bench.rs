@@ -154,7 +154,7 @@ fn median(row: &BenchRow) -> Prose {
     }
 }
 
-/// The time of another kernel on the same inputs, in milliseconds and in multiple.
+/// The time of another kernel on the same inputs, in milliseconds and in medians.
 fn in_medians(other_ms: Option<f64>, row: &BenchRow) -> String {
     other_ms.map_or_else(
         || format::ABSENT.to_owned(),
@@ -173,7 +173,7 @@ fn unbroken(words: &str) -> String {
     words.replace(' ', "\u{a0}")
 }
 
-/// The number of samples, and the number of back-to-back consecutive runs each is the mean of.
+/// The number of samples, and of how many consecutive runs each is the mean.
 fn samples(row: &BenchRow) -> Prose {
     let samples = Prose::from(row.samples.to_string());
     match row.replays {
@@ -219,7 +219,7 @@ fn figures(bench: &BenchReport) -> Vec<Figure> {
         let title = format!("{op} on {backend}: share of the ceiling reached");
         let groups = groups(bench, &rows);
         if !groups.iter().flat_map(|group| &group.bars).any(|bar| bar.percent.is_some()) {
-            // No bar: the table has each reason for each.
+            // No bar: the table has the reason for each.
             figures.extend(sweeps(&place, op, &rows));
             continue;
         }
@@ -249,7 +249,7 @@ fn groups(bench: &BenchReport, rows: &[&BenchRow]) -> Vec<BarGroup> {
             || rows.iter().filter(|other| other.case == row.case && other.shape == row.shape);
         let types_differ = same_case().any(|other| other.dtype != row.dtype);
         let has_twin = same_case().filter(|other| other.dtype == row.dtype).count() > 1;
-        // The moves part of the names is the group's label.
+        // The common part of the names is the group's label.
         let (label, common) = match (has_twin, types_differ) {
             (false, _) => (row.dtype.clone(), String::new()),
             (true, false) => (row.variant.clone(), format!(" {}", row.dtype)),
@@ -308,7 +308,7 @@ fn sweeps(place: &str, op: &str, rows: &[&BenchRow]) -> Vec<Figure> {
             sizes.dedup();
             sizes.len() >= 3 && sizes.len() == series.points.len()
         });
-        // Only five colours are distinguishable; further lines are in further charts.
+        // Only five colours are distinguishable; more lines are in further charts.
         for (i, part) in found.chunks(5).enumerate() {
             let id = format!("sweep-{}-{}-{}", slug(place), slug(name), i + 1);
             let svg = lines(

@@ -159,8 +159,7 @@ fn about(machine: &Machine) -> Table {
     table
 }
 
-/// Three CUDA versions: the maximum that the driver supports, the installed toolkit's, and the one that torch was
-/// built
+/// Three CUDA versions: the maximum that the driver accepts, the installed toolkit's, and the one that torch was built
 /// for.
 fn cuda(machine: &Machine, envs: &[PyEnv]) -> Block {
     let mut table = Table::new(

@@ -24,10 +24,7 @@ const MATRICES: [Value; 3] = [
 fn of(fabric: &FabricReport) -> Vec<Block> {
     let mut blocks: Vec<Block> = Vec::new();
     if let Some(why) = &fabric.broke {
-        blocks.push(Block::Notice(
-            Tone::Bad,
-            Prose::from(format!("The measurement did not finish: {why}.")),
-        ));
+        blocks.push(Block::Notice(Tone::Bad, Prose::from(format!("It did not finish: {why}."))));
     }
     let wrong = fabric.copies.iter().any(|copy| copy.wrong > 0)
         || fabric.collectives.iter().any(|it| it.wrong > 0)

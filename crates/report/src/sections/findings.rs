@@ -1,4 +1,4 @@
-//! Findings: the problem, its evidence, cause and fix.
+//! Findings: the problem, the evidence, the cause, the fix.
 
 use crate::document::{Block, Prose, Tone, slug};
 use crate::format;

@@ -36,7 +36,7 @@ pub(super) fn build(run: &Run<'_>) -> Vec<Block> {
 fn checked(report: &GpusReport) -> Vec<Block> {
     let mut head = vec!["Check".to_owned()];
     head.extend(report.gpus.iter().map(|gpu| format!(">GPU {}", gpu.index)));
-    let caption = Prose::new().text("Results of the check for each GPU, from ").file(GPUS_FILE);
+    let caption = Prose::new().text("What the check made of each GPU, from ").file(GPUS_FILE);
     let folders = report.gpus.iter().filter(|gpu| !gpu.folder.is_empty());
     let folders: Vec<String> = folders.map(|gpu| format!("{}/", gpu.folder)).collect();
     let caption = match folders.as_slice() {
@@ -55,7 +55,7 @@ fn checked(report: &GpusReport) -> Vec<Block> {
     let mut blocks = vec![Block::Table(table)];
     for gpu in &report.gpus {
         if let Some(why) = &gpu.broke {
-            let words = format!("The check of GPU {} did not finish: {why}.", gpu.index);
+            let words = format!("GPU {} did not finish: {why}.", gpu.index);
             blocks.push(Block::Notice(Tone::Bad, Prose::from(words)));
         }
     }
@@ -94,7 +94,7 @@ fn differing(kind: &GpuKind) -> Block {
     Block::Table(table)
 }
 
-/// Each op's time on each GPU, relative to to its siblings.
+/// Each op's time on each GPU, relative to that of its siblings.
 fn picture((place, kind): (usize, &GpuKind)) -> Option<Figure> {
     let ops: BTreeSet<&String> = kind.speed.iter().flat_map(|gpu| gpu.by_op.keys()).compact_set();
     let rows: Vec<String> = ops.into_iter().cloned().collect();

@@ -16,7 +16,7 @@ pub(super) fn build(run: &Run<'_>) -> Vec<Block> {
     let intro = Prose::new()
         .text(format!("{} (", sentence(&kernels)))
         .file(PARITY_FILE)
-        .text("). Ready means that a profiler saw the package kernels in every call that it accepted, and that every results were correct; results of other kernels are FALLBACK, even if they are correct right.");
+        .text("). Ready means that a profiler saw its own kernels in every call that it accepted, and that all results were correct; results of other kernels are FALLBACK, even if they are correct.");
     let mut blocks = vec![Block::Paragraph(intro), Block::Table(by_kernel(&kernels))];
     blocks.extend(run.bench.and_then(comparison).map(Block::Table));
     blocks
@@ -66,7 +66,7 @@ fn details(kernel: &Installed<'_>) -> Prose {
     }
 }
 
-/// Times of installed kernels compared with firstlight's own for the same calls; `None` if none was timed.
+/// Times of installed kernels compared with firstlight's own for the same call; `None` if none was timed.
 fn comparison(bench: &BenchReport) -> Option<Table> {
     let caption = "Times of one call, interleaved in this run; the last column is the installed kernel's time divided by firstlight's, from ";
     let mut table = Table::new(

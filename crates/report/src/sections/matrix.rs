@@ -1,4 +1,4 @@
-//! The support matrix: this platform and others, each cell with its reason and source.
+//! The support matrix: this kind of machine and others, each cell with its reason and source.
 
 use crate::document::{Block, Prose, Table, Tone};
 use crate::run::{FACTS_FILE, Run};
@@ -19,7 +19,7 @@ pub(super) fn build(run: &Run<'_>) -> Vec<Block> {
     blocks
 }
 
-/// `platform` is the head of the column of this machine, if there has one.
+/// `platform` is the head of the column of this machine, if it has one.
 fn table(
     matrix: &SupportMatrix,
     platform: Option<&str>,

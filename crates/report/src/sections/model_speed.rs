@@ -1,4 +1,4 @@
-//! The speed of the timed, and the limit by memory bandwidth.
+//! The speed of the model that was timed, and the limit by memory bandwidth.
 
 use crate::document::{Block, Prose, Table, Tone};
 use crate::format;
@@ -41,7 +41,7 @@ pub(super) fn build(run: &Run<'_>) -> Vec<Block> {
     blocks
 }
 
-/// The model and the device that was timed and its device.
+/// The model and the device that was timed.
 pub(crate) fn subject(model: &ModelSpeedReport) -> String {
     let weights = if model.random { "random weights" } else { "weights of its folder" };
     let loaded = match model.load_seconds {
@@ -111,7 +111,7 @@ pub(crate) fn limits(model: &ModelSpeedReport) -> String {
     }
 }
 
-/// The status of the check of a test with its own prompts. The engine's is always a pass, as it's speed is shown only if it passed.
+/// The status of the check of a test with its own prompts; the engine's speed is shown only if it passed.
 fn status(model: &ModelSpeedReport, speed: &ModelSpeed) -> Status {
     let Some(peer) = &speed.peer else { return Status::Pass };
     let of_test = |case: &str| case.rsplit('/').next() == Some(speed.test.as_str());
@@ -119,7 +119,7 @@ fn status(model: &ModelSpeedReport, speed: &ModelSpeed) -> Status {
     rows.next().map_or(Status::NotApplicable, |row| row.status)
 }
 
-/// The engine's speed compared with each installed package, one sentence per test. A package that ran without its
+/// The engine's speeds compared with those of installed packages, one sentence per test. A package that ran without its
 /// own kernels is shown and not compared.
 pub(crate) fn comparisons(model: &ModelSpeedReport) -> Vec<String> {
     let of_peers = model.speeds.iter().filter_map(|speed| Some((speed.peer.as_ref()?, speed)));
@@ -134,7 +134,7 @@ pub(crate) fn comparisons(model: &ModelSpeedReport) -> Vec<String> {
                     format::significant(own.mean_tokens_per_second / speed.mean_tokens_per_second, 3)
                 ),
                 status => format!(
-                    "{}: {peer} ran without its fast path ({status}), so its speed is not compared.",
+                    "{}: {peer} ran without its fast path ({status}), so its speed is compared with nothing.",
                     speed.test
                 ),
             })

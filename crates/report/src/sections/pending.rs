@@ -54,10 +54,10 @@ const LIMITS: &[(&str, bool)] = &[
 const OF_THE_RUN: &[(&str, bool)] =
     &[("-o", true), ("--output", true), ("--json", false), ("--until", true), ("--part", true)];
 
-/// The command of this run without its options that limit.
+/// The command of this run without its limits.
 pub(crate) fn rerun(run: &Run<'_>) -> String {
     let command = &run.manifest.command;
-    // Commands other other than `check` have their own names.
+    // Commands other than `check` have their own names.
     if command.get(1).map(String::as_str) != Some("check") {
         return "firstlight check".to_owned();
     }
@@ -88,7 +88,7 @@ fn quoted(word: &str) -> String {
     }
 }
 
-/// The command that runs the skipped stage of a run omitted.
+/// The command that runs what a run omitted.
 fn command_of(run: &Run<'_>, not_run: &SkippedStage) -> Option<String> {
     let why = not_run.why.as_str();
     // Notes on how something was measured: nothing is pending.
@@ -177,7 +177,7 @@ pub(crate) fn pending(run: &Run<'_>) -> Vec<Item> {
     items
 }
 
-/// Everything that this machine or its files.
+/// Everything that this machine or its files do not allow.
 fn limits(run: &Run<'_>) -> Vec<Item> {
     let mut items = checks(run, Status::NotApplicable, "not applicable here");
     items.extend(checks(run, Status::NotRun, "without time"));

@@ -12,7 +12,7 @@ pub(super) fn build(run: &Run<'_>) -> Vec<Block> {
     sustained.map(of).unwrap_or_default()
 }
 
-/// A chart of one load of the GPUs: id, title and unit, and the value.
+/// A chart of one state of the GPUs: id, title and unit.
 type StateChart = ([&'static str; 3], fn(&LoadState) -> Option<f64>);
 const STATES: [StateChart; 3] = [
     (["load-power", "Power", "W"], |state| state.watts),

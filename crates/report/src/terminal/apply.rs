@@ -3,7 +3,7 @@ use super::layout::{Column, fields, paragraph, plain, render, table};
 use crate::format;
 use facts::{ApplyOutcome, ApplyReport};
 
-/// The result of an apply: each step with its time and bytes, the lines of the proof, and the happened to the old
+/// The result of an apply: each step with its time and bytes, the lines of the proof, and what happened to the old
 /// environment.
 pub fn apply(report: &ApplyReport, style: Style) -> String {
     let columns = [

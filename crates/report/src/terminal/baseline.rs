@@ -4,7 +4,7 @@ use crate::baseline::RATE;
 use crate::format;
 use facts::{BaselineReport, BaselineRow, ReportedFigure};
 
-/// Timed kernels compared with the figures of a published report: a row per head dimension and kernel, then a summary of
+/// Timed kernels compared with the figures of a published report: a row for each width and kernel, then a summary of
 /// each series.
 pub fn baseline(report: &BaselineReport, style: Style) -> String {
     let BaselineReport { name, shape, here, there } = report;
@@ -24,7 +24,7 @@ pub fn baseline(report: &BaselineReport, style: Style) -> String {
     }
     let mut columns = vec![Column::number("D"), Column::word("type"), Column::wrapped("kernel")];
     columns.extend([Column::number(RATE), Column::number("speed-up")]);
-    // Column heads have single characters, because the names do not fit.
+    // Column heads are single characters, because the names do not fit.
     columns.extend(HEADS.iter().take(series.len()).map(|head| Column::number(*head)));
     let mut lines = table(style, &columns);
     for row in here {
@@ -39,8 +39,8 @@ pub fn baseline(report: &BaselineReport, style: Style) -> String {
         lines.add_row(cells);
     }
     out.push_str(&render(&lines));
-    for (series, head) in series.iter().zip(HEADS) {
-        out.push_str(&paragraph(style, &format!("{head}: {series}, as reported")));
+    for (series, letter) in series.iter().zip(HEADS) {
+        out.push_str(&paragraph(style, &format!("{letter}: {series}, as reported")));
     }
     for figure in there.iter().filter(|figure| figure.unit == RATE) {
         let [first, last] = figure.channels;
@@ -65,7 +65,7 @@ fn times(speedup: Option<f64>) -> String {
     speedup.map_or_else(|| format::ABSENT.to_owned(), |times| format::significant(times, 3) + "×")
 }
 
-/// The published figure for a row.
+/// The published figure for the same width.
 fn reported(there: &[ReportedFigure], series: &str, row: &BaselineRow) -> Option<f64> {
     let of = |figure: &&ReportedFigure| {
         figure.unit != RATE && figure.series == series && figure.channels == [row.channels; 2]
@@ -73,7 +73,7 @@ fn reported(there: &[ReportedFigure], series: &str, row: &BaselineRow) -> Option
     there.iter().find(of).map(|figure| figure.values[0])
 }
 
-/// The range of each kernel of this run over the head dimensions.
+/// The range of each kernel of this run over the widths.
 fn sentences(here: &[BaselineRow]) -> Vec<String> {
     let mut kernels: Vec<&str> = Vec::new();
     for row in here {

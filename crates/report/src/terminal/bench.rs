@@ -5,7 +5,7 @@ use crate::sections::raised_words;
 use crate::{conditions, shares};
 use facts::BenchReport;
 
-/// Ceilings, then every timed kernel with its share of the limiting ceiling, then the kernels that were not timed.
+/// Ceilings, then every timed kernel with its share of the limiting ceiling, then what was not timed.
 pub fn bench(report: &BenchReport, style: Style) -> String {
     let rate = |rate: Option<f64>, unit: &str| {
         rate.map_or_else(

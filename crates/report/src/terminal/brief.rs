@@ -53,7 +53,7 @@ pub fn doctor_brief_with(report: &DoctorReport, style: Style, index: IndexCheck<
     out
 }
 
-/// A note that no index was queried for the commands above for the files of the commands above, if one of these installs packages.
+/// A note that no index was queried for the commands above, if one of them installs packages.
 pub(super) fn unresolved(report: &DoctorReport, style: Style, index: IndexCheck<'_>) -> String {
     let installs = |step: &RemedyStep| matches!(step, RemedyStep::Install { .. });
     if !report.findings.iter().flat_map(|found| &found.remedy).any(installs) {

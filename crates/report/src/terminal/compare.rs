@@ -99,7 +99,7 @@ fn speed(changes: &[SpeedChange], style: Style) -> String {
     render(&table)
 }
 
-/// The comparison, then the gate's outcome which line last so that it is visible.
+/// The comparison, then the gate's outcome, which is last so that it is visible.
 pub fn gate(report: &GateReport, style: Style) -> String {
     let mut out = comparison(&report.comparison, style);
     out.push('\n');

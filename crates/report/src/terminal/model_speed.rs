@@ -3,7 +3,7 @@ use super::layout::{Column, paragraph, plain, render, table};
 use crate::sections::model_speed::{HEADS, cells, comparisons, limits, ran, subject};
 use facts::{ModelSpeedReport, Status};
 
-/// The model that model, its checks, then each test with its share of the limit by memory bandwidth.
+/// The model that was timed, its checks, then each test with its share of the limit by memory bandwidth.
 pub fn model_speed(model: &ModelSpeedReport, style: Style) -> String {
     let mut out = paragraph(style, &subject(model));
     let (own, installed): (Vec<_>, Vec<_>) =

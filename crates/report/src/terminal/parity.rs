@@ -73,8 +73,8 @@ fn rows(group: &Group<'_>, style: Style) -> String {
     render(&table)
 }
 
-/// Counts; failures and omitted rows of firstlight's own kernels with reasons; a line per kernel; and a sentence for each
-/// installed kernel.
+/// Counts; failures and omitted rows of firstlight's own kernels with reasons; a line per kernel; and a sentence for
+/// each installed kernel.
 pub fn parity_summary(report: &ParityReport, style: Style) -> String {
     let own = own(&report.rows);
     let mut out = head(&report.rows, &own, style);
@@ -165,7 +165,7 @@ fn head(all: &[ParityRow], listed: &[ParityRow], style: Style) -> String {
     out
 }
 
-/// Failed rows, grouped of one kernel with the same reason are grouped.
+/// Failed rows; those of one kernel with the same reason are grouped.
 fn failures(rows: &[ParityRow]) -> Vec<ExcludedRows<'_>> {
     let failed = not_passed(rows).into_iter().filter(|row| status(row).0 == Tone::Bad);
     let mut kernels: Vec<(&str, BackendKind, Vec<&ParityRow>)> = Vec::new();

@@ -86,7 +86,7 @@ fn choice(plan: &InstallPlan) -> Vec<(String, String)> {
     rows
 }
 
-/// The download size, and the packages that it it does not include.
+/// The download size, and the packages that it does not include.
 fn download(plan: &InstallPlan) -> Option<String> {
     let size = |package: &PlannedPackage| package.files.first().and_then(|file| file.bytes);
     let bytes: u64 = plan.packages.iter().filter_map(size).sum();

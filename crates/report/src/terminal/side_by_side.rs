@@ -31,7 +31,7 @@ pub(super) fn side_by_side(rows: &[&ParityRow], style: Style) -> String {
             (&row.case, &row.dtype, row.backend) == (&first.case, &first.dtype, first.backend)
         };
         let line: Vec<&&ParityRow> = rows.iter().filter(same).collect();
-        // One row per call, for all number of firstlight variants.
+        // One row per call, for all variants of firstlight's own.
         let native: Vec<&&&ParityRow> = line.iter().filter(|row| row.peer.is_none()).collect();
         if native.first().is_none_or(|row| row.variant != first.variant) {
             continue;

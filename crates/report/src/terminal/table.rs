@@ -1,4 +1,4 @@
-//! Tables: cells are wrapped between words; a table that does not fit even then is shown as lists.
+//! Tables: cells are wrapped between words; a table that does not fit even so is shown as lists.
 
 use super::Style;
 use super::layout::NARROWEST;
@@ -158,7 +158,7 @@ impl Table {
 
 /// Spaces between two columns.
 const GAP: usize = 2;
-/// Spaces between two columns if the line is too.
+/// Spaces between two columns if the line is short.
 const NARROW_GAP: usize = 1;
 
 /// The table as text.
@@ -240,7 +240,7 @@ fn parts(word: &str) -> impl Iterator<Item = &str> {
     word.split_inclusive(HYPHENS)
 }
 
-/// A text in lines of at most `most` columns, wrapped between words; within broken words after their hyphens.
+/// A text in lines of at most `most` columns, wrapped between words, and within longer words at their hyphens.
 fn broken(words: &str, most: usize) -> Vec<String> {
     let mut lines = Vec::new();
     for text in words.lines() {

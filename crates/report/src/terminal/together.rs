@@ -4,7 +4,7 @@ use crate::format;
 use crate::together::{loads, matrix, rate, sentences, sizes};
 use facts::{Collective, CollectiveKind, FabricReport, SustainedReport};
 
-/// Width of the column, and of of each GPU's.
+/// Columns of a name, and of each GPU.
 const NAME: usize = 10;
 const EACH: usize = 9;
 
