@@ -106,7 +106,7 @@ fn finding(machine: &Machine, env: &PyEnv, missing: &MissingName) -> Finding {
         }
         _ if same => "Files of two releases are mixed, or some are missing.",
         _ => {
-            "The two packages are of different ages: one was installed or upgraded without the other."
+            "The two packages do not fit together: one was installed or upgraded without the other."
         }
     };
     draft.cause(cause).fix(remedy(machine, env, missing, same)).finish()

@@ -155,7 +155,7 @@ fn with_toolkits(seen: &PastedError, mut entity: Entity) -> Entity {
 fn of_torch(seen: &PastedError, name: &str) -> Entity {
     let mut entity = Entity::new("compiler", name)
         .meaning(format!(
-            "The extension's source uses {name}, which the headers of the installed torch do not have: source and torch are of different ages. \
+            "The extension's source uses {name}, which the headers of the installed torch do not have: source and torch do not fit together. \
              Take the release of the extension that supports this torch, or the torch that it names in its requirements."
         ))
         .fix([format!("{} -c 'import torch; print(torch.__version__)'", seen.installer().python())])

@@ -155,7 +155,7 @@ fn class(seen: &PastedError, _: &'static str) -> Option<Entity> {
     let who = importer.as_deref().unwrap_or("the code that uses it");
     let mut entity = Entity::new("python-name", format!("{class}.{name}"))
         .meaning(format!(
-            "{class} of the installed {package} has no {name}: {package} and {who} are of different ages."
+            "{class} of the installed {package} has no {name}: {package} and {who} do not fit together."
         ))
         .causes(ages(seen, package, importer.as_deref(), who, name))
         .package(package)
@@ -199,7 +199,7 @@ fn mismatch(seen: &PastedError, name: &str, module: &str, what: &str) -> Option<
     }
     let who = importer.as_deref().unwrap_or("the program that imports it");
     let mut words = format!(
-        "The installed {package} has no {name} in {module}, {what}: {package} and {who} are of different ages."
+        "The {package} that raised this error has no {name} in {module}, {what}: {package} and {who} do not fit together."
     );
     let here = installed(seen, &package);
     if let Some((_, dist)) = here {
@@ -462,7 +462,7 @@ mod tests {
         assert!(evidence.contains("mamba_ssm/utils/generation.py:14"), "{evidence}");
         assert!(entity.packages.iter().any(|name| name == "mamba-ssm"), "{:?}", entity.packages);
         assert!(
-            entity.meaning.contains("transformers and mamba-ssm are of different ages"),
+            entity.meaning.contains("transformers and mamba-ssm do not fit together"),
             "{}",
             entity.meaning
         );

@@ -71,8 +71,7 @@ pub(in crate::commands) fn read(named: &Path) -> anyhow::Result<Model> {
             let config = shape.to_text();
             return Ok(Model { config, path: named.to_path_buf(), weights: None });
         }
-        let hint =
-            "name a folder with config.json, or the file, or a shape that `firstlight synth` lists";
+        let hint = "name a folder with config.json, or the file, or a shape that `firstlight model synth` lists";
         return Err(Failure::hinted(format!("the model {shown} does not exist"), hint));
     }
     if models::is_gguf(named) {
