@@ -451,7 +451,7 @@ pub(super) const SAMPLES: &[(&str, &[Sample])] = &[
             ),
             sample(
                 "ImportError: cannot import name 'GreedySearchDecoderOnlyOutput' from 'transformers.generation' (/v/lib/python3.12/site-packages/transformers/generation/__init__.py)",
-                &["transformers", "different ages"],
+                &["transformers", "do not fit together"],
             ),
             sample(
                 "TypeError: selective_scan_cuda.fwd(): incompatible function arguments.",
@@ -459,7 +459,7 @@ pub(super) const SAMPLES: &[(&str, &[Sample])] = &[
             ),
             sample(
                 "ImportError: cannot import name 'AutoModelForVision2Seq' from 'transformers' (/v/lib/python3.12/site-packages/transformers/__init__.py)",
-                &["transformers", "different ages"],
+                &["transformers", "do not fit together"],
             ),
             sample(
                 "ImportError: cannot import name 'cached_download' from 'huggingface_hub' (/v/lib/python3.10/site-packages/huggingface_hub/__init__.py)",
