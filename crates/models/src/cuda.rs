@@ -10,6 +10,7 @@ mod device_decoding;
 mod experts;
 mod gather;
 mod group;
+mod head;
 mod lru_map;
 #[cfg(test)]
 #[cfg(target_os = "linux")]

@@ -56,7 +56,7 @@ pub enum BlockScales {
     PowerOfTwo(usize),
     /// For each 32 values a scale and an offset of 6 bits, together 12 bytes at `packed`, times a float16 each.
     SixBits {
-        /// Of scales and of offsets.
+        /// The bytes of the float16 factors of scales and offsets.
         factors: [usize; 2],
         /// The integers.
         packed: usize,

@@ -55,7 +55,7 @@ impl Run<'_> {
     }
 
     /// Normalized and gated rows in separate memory `[tokens, width]`.
-    fn made(&self, x: Input<'_>) -> Result<Tensor, OpError> {
+    pub(super) fn made(&self, x: Input<'_>) -> Result<Tensor, OpError> {
         if let Some(rows) = self.whole_norm(x)? {
             return Ok(rows);
         }
@@ -144,41 +144,6 @@ impl Run<'_> {
         let mixed = self.rows(channels)?;
         self.convolve_part(conv, (0, channels), (group, states), [&x, &mixed])?;
         Ok(mixed)
-    }
-
-    /// Logits `[rows, vocabulary]` of the wanted rows, or hidden states `[tokens, hidden]`.
-    fn head(
-        &self,
-        of: &CudaProjection,
-        norm: &RmsNorm,
-        wanted: LogitsSelection,
-    ) -> Result<Tensor, OpError> {
-        if wanted == LogitsSelection::Hidden {
-            return self.made(Input::stream(norm));
-        }
-        let (sequences, hidden) = (self.pass.sequences, self.x.shape()[1]);
-        let (x, norm) = match self.whole_norm(Input::stream(norm))? {
-            Some(rows) => (rows, None),
-            None => (self.x.clone(), Some(norm.prologue())),
-        };
-        let x = if wanted == LogitsSelection::Last && self.pass.tokens > sequences {
-            let last = self.tensor(&[sequences, hidden], x.dtype())?;
-            let buffers = [x.on()?, &self.pass.last, last.on()?];
-            // Gathered as 32-bit words; a bfloat16 row has half as many.
-            let words = x.dtype().bytes_of(hidden) / 4;
-            self.push(decoder::take(self.device, buffers, sequences, words)?)?;
-            last
-        } else {
-            x
-        };
-        let (size @ [rows, width], out) = ([x.shape()[0], of.outputs()], Some(OutputType::F32));
-        let call = LinearCall { norm, scale: self.logits_scale, out, ..of.of(&x) };
-        if let Some(share) = &self.share {
-            return self.whole_rows(share, call, size);
-        }
-        let logits = self.logits_tensor([rows, width])?;
-        self.call(&call.into([&logits]))?;
-        Ok(logits)
     }
 }
 
@@ -516,6 +481,7 @@ impl Executor<Cuda> for Run<'_> {
     ) -> Result<Tensor, ModelError> {
         self.head(of, norm, wanted).map_err(failed)
     }
+
     fn sum_over_ranks(&mut self) -> Result<(), ModelError> {
         let Some(mut share) = self.share.take() else { return Ok(()) };
         let summed = self.sum_share(&mut share);
