@@ -79,7 +79,7 @@ enum AnswerLevel {
     Refuted,
 }
 
-/// What gives an answer; of two answers about one error the lesser kind is shown first.
+/// The source of an answer; of two answers about one error the lesser kind is shown first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum AnswerKind {
     /// An entity whose words have one meaning only.

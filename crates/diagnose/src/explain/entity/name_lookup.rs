@@ -13,7 +13,7 @@ pub struct NameLookup {
     pub query: NameQuery,
     /// Whether the release in the question is the one installed here.
     installed: bool,
-    /// Who asks for the name.
+    /// The module that imports the name.
     importer: String,
     /// Installs the package.
     install: RemedyStep,
@@ -78,7 +78,7 @@ impl Entity {
                 format!("{until}, and {release} is newer; {importer} was written for an older one.")
             }
             (NameLack::Either, Some(since), Some(until)) => {
-                format!("{since}; {until}. {release} is none of the releases between.")
+                format!("{since}; {until}. {release} is not one of the releases between.")
             }
             _ => String::new(),
         };
