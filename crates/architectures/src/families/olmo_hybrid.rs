@@ -77,7 +77,8 @@ fn layer(
     let norm = |params: &mut Params, names: [&str; 2]| {
         let names = names.map(|name| format!("{prefix}.{name}.weight"));
         let [published, other] = names;
-        let name = if params.has(&published) { published } else { other };
+        let is_other = params.has(&other) && !params.has(&published);
+        let name = if is_other { other } else { published };
         params.norm(name, hidden)
     };
     let input_norm = norm(&mut builder.params, names[0]);
