@@ -7,7 +7,7 @@ use super::module::{Alias, Dynamic, Module};
 use memchr::memmem::Finder;
 use rayon::prelude::*;
 use std::cell::RefCell;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -35,6 +35,19 @@ pub(crate) struct Exports<'a> {
     /// Files that were searched for names.
     searched: RefCell<HashMap<PathBuf, Rc<Vec<u8>>>>,
     compiled: RefCell<HashMap<String, Rc<CompiledFiles>>>,
+    /// Whether the compiled files of a top-level package contain a name.
+    in_compiled: RefCell<HashMap<(String, String), bool>>,
+}
+
+/// Files to search for a name that no statement binds. A search reads whole packages, so that it is the last step.
+#[derive(Default)]
+struct FileSearches {
+    /// Modules whose names are listed in their file or in those of their package.
+    listed: Vec<String>,
+    /// Packages of which a file may set `sys.modules["package.name"]`.
+    registered: Vec<String>,
+    /// Top-level packages whose compiled files may set names of their Python modules.
+    compiled: BTreeSet<String>,
 }
 
 /// The compiled files of a package.
@@ -65,9 +78,17 @@ impl<'a> Exports<'a> {
         modules: &'a Modules<'a>,
         read: impl Iterator<Item = (&'m str, &'m Module)>,
     ) -> Self {
-        let (patches, known, texts, parameters, lists, searched, compiled) = Default::default();
-        let exports =
-            Self { modules, patches, known, texts, parameters, lists, searched, compiled };
+        let exports = Self {
+            modules,
+            patches: RefCell::default(),
+            known: RefCell::default(),
+            texts: RefCell::default(),
+            parameters: RefCell::default(),
+            lists: RefCell::default(),
+            searched: RefCell::default(),
+            compiled: RefCell::default(),
+            in_compiled: RefCell::default(),
+        };
         read.for_each(|(name, module)| exports.note_patches(name, module));
         exports
     }
@@ -82,7 +103,7 @@ impl<'a> Exports<'a> {
         }
         let mut patches = self.patches.borrow_mut();
         if module.registers_loader {
-            patches.loaders.insert(name.split('.').next().unwrap_or(name).into());
+            patches.loaders.insert(top_level(name).into());
         }
         patches.names.extend(module.patched.iter().cloned());
         patches.objects.extend(module.patched_objects.iter().cloned());
@@ -92,7 +113,7 @@ impl<'a> Exports<'a> {
     fn is_patched(&self, module: &str, name: &str) -> bool {
         let patches = self.patches.borrow();
         let leaf = module.rsplit('.').next().unwrap_or(module);
-        let top = module.split('.').next().unwrap_or(module);
+        let top = top_level(module);
         patches.names.contains(name)
             || patches.objects.contains(leaf)
             || patches.loaders.contains(top)
@@ -119,12 +140,24 @@ impl<'a> Exports<'a> {
         if let Some(known) = self.known.borrow().get(&key) {
             return *known;
         }
-        let presence = self.find_name(module, name, &mut HashSet::new());
+        let mut searches = FileSearches::default();
+        let presence = match self.find_name(module, name, &mut HashSet::new(), &mut searches) {
+            Presence::Absent if self.files_have(&searches, name) => Presence::Unknown,
+            presence => presence,
+        };
         self.known.borrow_mut().insert(key, presence);
         presence
     }
 
-    fn find_name(&self, module: &str, name: &str, seen: &mut HashSet<String>) -> Presence {
+    /// Looks for a name in the statements of a module. If none binds it, it is absent unless one of the files in
+    /// `searches` has it.
+    fn find_name(
+        &self,
+        module: &str,
+        name: &str,
+        seen: &mut HashSet<String>,
+        searches: &mut FileSearches,
+    ) -> Presence {
         if name.starts_with("__") || !seen.insert(module.to_owned()) {
             return Presence::Unknown;
         }
@@ -159,51 +192,59 @@ impl<'a> Exports<'a> {
                 return Presence::Unknown;
             };
             // The names of a module in progress are checked there.
-            if !seen.contains(&origin) && self.find_name(&origin, name, seen) != Presence::Absent {
+            if !seen.contains(&origin)
+                && self.find_name(&origin, name, seen, searches) != Presence::Absent
+            {
                 return Presence::Unknown;
             }
         }
-        let set = self.is_patched(module, name);
         let lists = source.dynamic == Dynamic::Listed;
-        let elsewhere = || package && !lists && self.submodule(module, name) == Presence::Unknown;
-        if set || source.dynamic == Dynamic::Open || elsewhere() {
+        let elsewhere = package && !lists && self.has_open_path(module);
+        if self.is_patched(module, name) || source.dynamic == Dynamic::Open || elsewhere {
             return Presence::Unknown;
         }
-        if lists && self.mentions(module, name) {
-            return Presence::Unknown;
+        if lists {
+            searches.listed.push(module.to_owned());
+        } else if package {
+            searches.registered.push(module.to_owned());
         }
-        // A compiled module of the package may set names of its Python modules.
-        match self.mentioned_in_compiled(module, name) {
+        searches.compiled.insert(top_level(module).to_owned());
+        Presence::Absent
+    }
+
+    /// Whether one of the files contains the name.
+    fn files_have(&self, searches: &FileSearches, name: &str) -> bool {
+        searches.listed.iter().any(|module| self.mentions(module, name))
+            || searches.compiled.iter().any(|top| self.mentioned_in_compiled(top, name))
+            || searches.registered.iter().any(|package| self.is_registered(package, name))
+    }
+
+    /// Whether a package has a submodule that is not in its folders.
+    pub(crate) fn submodule(&self, parent: &str, leaf: &str) -> Presence {
+        match self.has_open_path(parent) || self.is_registered(parent, leaf) {
             true => Presence::Unknown,
             false => Presence::Absent,
         }
     }
 
-    /// Whether a package has a submodule that is not in its folders.
-    pub(crate) fn submodule(&self, parent: &str, leaf: &str) -> Presence {
-        let ends = parent.match_indices('.').map(|(at, _)| at).chain([parent.len()]);
-        for end in ends {
-            let around = &parent[..end];
-            if let ModuleLocation::Source { module, .. } = &*self.modules.get(around)
-                && module.changes_path
-            {
-                return Presence::Unknown;
+    /// Whether the folders of a package's submodules are not all known.
+    fn has_open_path(&self, package: &str) -> bool {
+        let mut ends = package.match_indices('.').map(|(at, _)| at).chain([package.len()]);
+        let changed = ends.any(|end| match &*self.modules.get(&package[..end]) {
+            ModuleLocation::Source { module, .. } => module.changes_path,
+            _ => false,
+        });
+        changed
+            || match &*self.modules.get(package) {
+                ModuleLocation::Absent | ModuleLocation::Compiled(_) => true,
+                ModuleLocation::Namespace(folders) => !self.is_closed(package, folders),
+                ModuleLocation::Source { .. } => false,
             }
-        }
-        match &*self.modules.get(parent) {
-            ModuleLocation::Absent | ModuleLocation::Compiled(_) => Presence::Unknown,
-            ModuleLocation::Namespace(folders) if !self.is_closed(parent, folders) => {
-                Presence::Unknown
-            }
-            // `sys.modules["a.b"] = ..` in any file of the package.
-            _ if self.is_registered(parent, leaf) => Presence::Unknown,
-            _ => Presence::Absent,
-        }
     }
 
     /// Whether all folders of a namespace package are known: no .pth file or editable install adds another one.
     fn is_closed(&self, module: &str, folders: &[PathBuf]) -> bool {
-        let top = module.split('.').next().unwrap_or(module);
+        let top = top_level(module);
         // A folder of data or type stubs is not a package.
         let has_code = |folder: &PathBuf| {
             let listing = self.modules.listing(folder);
@@ -213,7 +254,7 @@ impl<'a> Exports<'a> {
         };
         folders.iter().any(has_code)
             && !self.modules.sites().iter().any(|site| {
-                self.modules.listing(site).keys().any(|name| {
+                self.modules.listing(site).iter().any(|(name, _)| {
                     name.ends_with("-nspkg.pth") && name.replace('-', "_").contains(top)
                         || name.starts_with("__editable__")
                 })
@@ -222,7 +263,7 @@ impl<'a> Exports<'a> {
 
     /// The Python files of a top-level package.
     pub(super) fn texts(&self, module: &str) -> Rc<Texts> {
-        let top = module.split('.').next().unwrap_or(module);
+        let top = top_level(module);
         if let Some(known) = self.texts.borrow().get(top) {
             return known.clone();
         }
@@ -276,7 +317,7 @@ impl<'a> Exports<'a> {
         bytes
     }
 
-    /// Whether a file of the package that changes `sys.modules` contains the name.
+    /// Whether a file of the package may set `sys.modules["a.leaf"]`: it changes `sys.modules` and contains the name.
     fn is_registered(&self, module: &str, leaf: &str) -> bool {
         let (finder, modules) = (Finder::new(leaf), Finder::new("sys.modules"));
         self.texts(module)
@@ -284,16 +325,22 @@ impl<'a> Exports<'a> {
             .any(|(_, text)| modules.find(text).is_some() && has_word(text, &finder, leaf.len()))
     }
 
-    /// Whether a compiled file of the package contains the name.
-    fn mentioned_in_compiled(&self, module: &str, name: &str) -> bool {
+    /// Whether a compiled file of a top-level package contains the name.
+    fn mentioned_in_compiled(&self, top: &str, name: &str) -> bool {
+        let key = (top.to_owned(), name.to_owned());
+        if let Some(known) = self.in_compiled.borrow().get(&key) {
+            return *known;
+        }
         let finder = Finder::new(name);
-        let compiled = self.compiled_files(module);
-        compiled.unsearched || compiled.bytes.par_iter().any(|bytes| finder.find(bytes).is_some())
+        let compiled = self.compiled_files(top);
+        let has = |bytes: &Vec<u8>| finder.find(bytes).is_some();
+        let found = compiled.unsearched || compiled.bytes.par_iter().any(has);
+        self.in_compiled.borrow_mut().insert(key, found);
+        found
     }
 
     /// The compiled files of a top-level package, read once: many names are searched in the same ones.
-    fn compiled_files(&self, module: &str) -> Rc<CompiledFiles> {
-        let top = module.split('.').next().unwrap_or(module);
+    fn compiled_files(&self, top: &str) -> Rc<CompiledFiles> {
         if let Some(known) = self.compiled.borrow().get(top) {
             return known.clone();
         }
@@ -333,4 +380,8 @@ fn has_word(text: &[u8], finder: &Finder<'_>, length: usize) -> bool {
         at.and_then(|at| text.get(at)).is_some_and(|it| it.is_ascii_alphanumeric() || *it == b'_')
     };
     finder.find_iter(text).any(|at| !is_letter(at.checked_sub(1)) && !is_letter(Some(at + length)))
+}
+
+fn top_level(module: &str) -> &str {
+    module.split('.').next().unwrap_or(module)
 }

@@ -17,8 +17,25 @@ pub(crate) struct Modules<'a> {
     known: Mutex<HashMap<Box<str>, Arc<ModuleLocation>>>,
 }
 
-/// Names in a folder, and whether each is a folder.
-type FolderNames = HashMap<String, bool>;
+/// The contents of a folder.
+#[derive(Debug, Default)]
+pub(super) struct FolderNames {
+    /// Names, and whether each is a folder.
+    names: HashMap<String, bool>,
+    /// Files of compiled modules by the module's name.
+    compiled: HashMap<String, String>,
+}
+
+impl FolderNames {
+    fn new(names: HashMap<String, bool>) -> Self {
+        let modules = names.keys().filter_map(|file| Some((compiled_module(file)?, file.clone())));
+        Self { compiled: modules.map(|(module, file)| (module.to_owned(), file)).collect(), names }
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&String, &bool)> {
+        self.names.iter()
+    }
+}
 
 /// The location of a module, as Python would find it.
 #[derive(Debug)]
@@ -72,7 +89,7 @@ impl<'a> Modules<'a> {
         if let Some(known) = lock().get(folder) {
             return known.clone();
         }
-        let listing: FolderNames = self
+        let names = self
             .source
             .entries(folder)
             .into_iter()
@@ -83,7 +100,8 @@ impl<'a> Modules<'a> {
                 (name, is_dir)
             })
             .collect();
-        lock().entry(folder.to_path_buf()).or_insert(Arc::new(listing)).clone()
+        let listing = Arc::new(FolderNames::new(names));
+        lock().entry(folder.to_path_buf()).or_insert(listing).clone()
     }
 
     /// The module of this absolute name.
@@ -134,27 +152,28 @@ impl<'a> Modules<'a> {
         let mut namespace = Vec::new();
         for folder in folders {
             let listing = self.listing(folder);
-            if listing.get(name) == Some(&true) {
+            if listing.names.get(name) == Some(&true) {
                 let inner = folder.join(name);
                 let files = self.listing(&inner);
-                if let Some(compiled) = compiled_in(&files, "__init__") {
+                if let Some(compiled) = files.compiled.get("__init__") {
                     return ModuleLocation::Compiled(Some(inner.join(compiled)));
                 }
-                if files.get("__init__.py") == Some(&false) {
+                if files.names.get("__init__.py") == Some(&false) {
                     return self.read(inner.join("__init__.py"), true);
                 }
-                if files.contains_key("__init__.pyc") {
+                if files.names.contains_key("__init__.pyc") {
                     return ModuleLocation::Compiled(Some(inner.join("__init__.pyc")));
                 }
                 namespace.push(inner);
             }
-            if compiled_in(&listing, name).is_some() {
+            if listing.compiled.contains_key(name) {
                 return ModuleLocation::Compiled(None);
             }
-            if listing.contains_key(&format!("{name}.py")) {
-                return self.read(folder.join(format!("{name}.py")), false);
+            let file = format!("{name}.py");
+            if listing.names.contains_key(&file) {
+                return self.read(folder.join(file), false);
             }
-            if listing.contains_key(&format!("{name}.pyc")) {
+            if listing.names.contains_key(&format!("{name}.pyc")) {
                 return ModuleLocation::Compiled(None);
             }
         }
@@ -175,18 +194,15 @@ impl<'a> Modules<'a> {
     }
 }
 
-/// A compiled module of this name: `x.so`, `x.abi3.so`, `x.cpython-312-x86_64-linux-gnu.so`.
-fn compiled_in<'l>(listing: &'l FolderNames, name: &str) -> Option<&'l String> {
-    let is_it = |file: &&String| {
-        let rest = file.strip_prefix(name).and_then(|rest| rest.strip_prefix('.'));
-        rest.is_some_and(|rest| {
-            rest == "so" || rest == "pyd" || {
-                let tag = rest.strip_suffix(".so").or(rest.strip_suffix(".pyd"));
-                tag.is_some_and(|tag| !tag.contains('.'))
-            }
-        })
+/// The module of a compiled file: `x.so`, `x.abi3.so`, `x.cpython-312-x86_64-linux-gnu.so`.
+fn compiled_module(file: &str) -> Option<&str> {
+    let (module, rest) = file.split_once('.')?;
+    let is_library = |ending: &str| matches!(ending, "so" | "pyd");
+    let only = match rest.split_once('.') {
+        Some((_tag, ending)) => is_library(ending),
+        None => is_library(rest),
     };
-    listing.keys().filter(|file| file.ends_with(".so") || file.ends_with(".pyd")).find(is_it)
+    only.then_some(module)
 }
 
 /// The absolute name of a `from` statement's module; `None` beyond the top-level package.
