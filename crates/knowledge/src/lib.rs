@@ -28,6 +28,7 @@ pub mod torch_builds;
 pub mod torch_series;
 mod version;
 pub mod wheel_code;
+mod wheel_tags;
 pub mod wheels;
 pub mod xids;
 
@@ -37,6 +38,7 @@ pub use name_history::{NameHistory, NameLack, NameQuery};
 pub use requirement::Requirement;
 pub use version::{Minor, Version, cuda_of_label, dotted, minor_of};
 pub use wheel_code::{GpuArchitecture, WheelCode, wheel_code};
+pub use wheel_tags::WheelTarget;
 
 /// A CUDA compute capability, major and minor.
 pub type Sm = Minor;

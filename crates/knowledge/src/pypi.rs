@@ -3,7 +3,7 @@
 use crate::Citation;
 use crate::packed::table;
 use crate::table::rows;
-use crate::{Minor, minor_of};
+use crate::{Minor, minor_of, wheel_tags};
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 use std::sync::LazyLock;
@@ -77,14 +77,8 @@ impl Release {
 fn fits_python(file: &str, python: Minor) -> bool {
     let mut parts = file.strip_suffix(".whl").unwrap_or_default().rsplit('-').skip(1);
     let (Some(abis), Some(pythons)) = (parts.next(), parts.next()) else { return false };
-    let own = format!("cp{}{}", python.0, python.1);
-    let stable = abis.split('.').any(|abi| abi == "abi3");
-    let of_stable_abi = |tag: &str| {
-        let minor = tag.strip_prefix("cp3").and_then(|minor| minor.parse::<u32>().ok());
-        stable && python.0 == 3 && minor.is_some_and(|minor| minor <= python.1)
-    };
-    let fits_abi = stable || abis.split('.').any(|abi| abi == "none" || abi == own);
-    fits_abi && pythons.split('.').any(|tag| tag == "py3" || tag == own || of_stable_abi(tag))
+    let [pythons, abis] = [pythons, abis].map(|set| set.split('.').collect::<Vec<_>>());
+    wheel_tags::accepts_python(python, &pythons, &abis)
 }
 
 static RELEASES: LazyLock<Vec<Release>> = LazyLock::new(|| rows(table!("pypi.toml"), "release"));

@@ -5,7 +5,6 @@ mod assemble;
 mod catalogue;
 mod code;
 mod extension;
-pub(crate) mod fit;
 mod nearest;
 mod pins;
 mod problem;

@@ -4,7 +4,7 @@ use super::page::{Page, PageRelease};
 use super::{IndexClient, IndexError};
 use crate::wheel::WheelName;
 use facts::CompactCollect;
-use knowledge::{Minor, minor_of};
+use knowledge::{Arch, Minor, WheelTarget};
 use pep440_rs::VersionSpecifiers;
 use std::collections::BTreeSet;
 
@@ -104,45 +104,8 @@ fn offer(page: &Page, wanted: &PackageQuery, host: TargetHost<'_>) -> IndexAnswe
 
 /// Whether the tags of a wheel match CPython on Linux.
 fn runs_on(wheel: &WheelName, host: TargetHost<'_>) -> bool {
-    let stable = wheel.abis.iter().any(|abi| abi == "abi3");
-    let pure = wheel.abis.iter().any(|abi| abi == "none");
-    let (major, minor) = host.python;
-    let own = format!("cp{major}{minor}");
-    let python = wheel.pythons.iter().any(|tag| {
-        if *tag == own {
-            return true;
-        }
-        let older = |digits: &str| digits.parse::<u32>().is_ok_and(|digits| digits <= minor);
-        if let Some(digits) = tag.strip_prefix(&format!("cp{major}")) {
-            return stable && older(digits);
-        }
-        let plain = tag.strip_prefix(&format!("py{major}"));
-        plain.is_some_and(|digits| pure && (digits.is_empty() || older(digits)))
-    });
-    let abi = stable || pure || wheel.abis.contains(&own);
-    python && abi && wheel.platforms.iter().any(|tag| platform(tag, host))
-}
-
-fn platform(tag: &str, host: TargetHost<'_>) -> bool {
-    if tag == "any" {
-        return true;
-    }
-    let Some(rest) = tag.strip_suffix(host.arch) else { return false };
-    let rest = rest.trim_end_matches('_');
-    let needs = match rest {
-        "linux" => return true,
-        "manylinux1" => (2, 5),
-        "manylinux2010" => (2, 12),
-        "manylinux2014" => (2, 17),
-        other => {
-            let release = other.strip_prefix("manylinux_").map(|text| text.replace('_', "."));
-            match release.as_deref().and_then(minor_of) {
-                Some(release) => release,
-                None => return false,
-            }
-        }
-    };
-    host.glibc.is_none_or(|glibc| needs <= glibc)
+    let (python, glibc) = (host.python, host.glibc);
+    wheel.fits(&WheelTarget { python, arch: Arch::parse(host.arch), mac: false, glibc })
 }
 
 #[cfg(test)]

@@ -82,7 +82,7 @@ fn triton(context: &SelectionContext, stack: &Stack) -> Option<PlannedPackage> {
         wanted.iter().all(|asked| asked.requires.specifiers.contains(&release.version))
     })?;
     let tags = context.problem.tags(context.python, context.dropped);
-    let file = release.files.iter().find(|wheel| tags.fit(&wheel.name)).map(|wheel| &wheel.file);
+    let file = release.files.iter().find(|wheel| wheel.name.fits(&tags)).map(|wheel| &wheel.file);
     // triton's wheels for Arm are on PyPI since 3.5; earlier ones are on PyTorch's index.
     let index = if file.is_some() { pypi() } else { torch.index(context.problem) };
     Some(PlannedPackage {

@@ -187,7 +187,7 @@ impl<'p> SelectionContext<'_, 'p> {
     fn fitting(&self, release: &'p Release) -> impl Iterator<Item = &'p Wheel> {
         let tags = self.problem.tags(self.python, self.dropped);
         let mut files: Vec<&Wheel> =
-            release.files.iter().filter(|wheel| tags.fit(&wheel.name)).collect();
+            release.files.iter().filter(|wheel| wheel.name.fits(&tags)).collect();
         let build = |wheel: &&Wheel| {
             let digits = wheel.name.build.as_deref().unwrap_or_default();
             digits.trim_end_matches(|c: char| !c.is_ascii_digit()).parse::<u32>().unwrap_or(0)

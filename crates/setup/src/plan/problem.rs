@@ -2,12 +2,12 @@
 //! whether it causes a conflict.
 
 use super::catalogue::{Release, Requires, releases};
-use super::fit::Tags;
 use crate::PlanRequest;
 use crate::index::PublishedReleases;
 use crate::request::RequestedPackage;
 use facts::CompactSort;
 use facts::{PlanRequirement, PlanTarget};
+use knowledge::WheelTarget;
 use knowledge::cuda_drivers::CudaSupport;
 use knowledge::marker::MarkerEnvironment;
 use knowledge::packages::{self, Package};
@@ -194,10 +194,10 @@ impl<'a> Problem<'a> {
         !self.target.gpus.is_empty() && !self.mac()
     }
 
-    pub(super) fn tags(&self, python: Minor, dropped: &IgnoredLimits) -> Tags {
+    pub(super) fn tags(&self, python: Minor, dropped: &IgnoredLimits) -> WheelTarget {
         let glibc = self.target.glibc.as_deref().filter(|_| !dropped.contains(&Limit::Glibc));
         let glibc = glibc.and_then(knowledge::minor_of);
-        Tags { python, arch: self.arch, mac: self.mac(), glibc }
+        WheelTarget { python, arch: self.arch, mac: self.mac(), glibc }
     }
 
     pub(super) fn platform(&self, python: Minor) -> MarkerEnvironment<'_> {

@@ -1,6 +1,7 @@
 //! File names of wheels.
 
 use super::WheelError;
+use knowledge::WheelTarget;
 
 /// A parsed wheel file name (PEP 427).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,6 +50,11 @@ impl WheelName {
             abis: set(tags[1]),
             platforms: set(tags[2]),
         })
+    }
+
+    /// Whether it can be installed on a machine, by its tags.
+    pub(crate) fn fits(&self, target: &WheelTarget) -> bool {
+        target.accepts(&self.pythons, &self.abis, &self.platforms)
     }
 
     /// Its Python, `3.12`, if its tag is one release of CPython.

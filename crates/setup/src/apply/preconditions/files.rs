@@ -3,10 +3,9 @@
 use super::super::UnmetPrecondition;
 use super::super::download::SelectedFile;
 use crate::build::BuildSource;
-use crate::plan::fit::Tags;
 use crate::wheel::WheelName;
 use facts::{Dist, InstallPlan, PackageOrigin, PlannedFile, PlannedPackage};
-use knowledge::Arch;
+use knowledge::{Arch, WheelTarget};
 
 /// The reason for a package whose files were not looked up.
 const UNLOCKED: &str = "has no file in the plan: the plan is not locked";
@@ -50,7 +49,7 @@ fn source(package: &PlannedPackage) -> Result<SelectedFile, String> {
 fn one(package: &PlannedPackage, plan: &InstallPlan) -> Result<SelectedFile, String> {
     let first = package.files.first().ok_or(UNLOCKED)?;
     let target = &plan.target;
-    let tags = Tags {
+    let tags = WheelTarget {
         python: knowledge::minor_of(&plan.python)
             .ok_or("does not support this release of Python")?,
         arch: Arch::parse(&target.arch),
@@ -58,7 +57,7 @@ fn one(package: &PlannedPackage, plan: &InstallPlan) -> Result<SelectedFile, Str
         glibc: target.glibc.as_deref().and_then(knowledge::minor_of),
     };
     let fitting = package.files.iter().filter_map(|file| {
-        let name = WheelName::parse(&file.name).ok().filter(|name| tags.fit(name))?;
+        let name = WheelName::parse(&file.name).ok().filter(|name| name.fits(&tags))?;
         Some((name, file))
     });
     // A wheel for exactly this Python is preferred to one for many; among those, the choice is deterministic.
