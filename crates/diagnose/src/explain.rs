@@ -9,7 +9,7 @@ mod similar;
 mod subjects;
 
 use self::error_lines::{ErrorLine, Kind};
-use self::subjects::{PLAIN_WORDS, environments_of, names_in};
+use self::subjects::{PLAIN_WORDS, environments_of, named_in, names_in};
 use crate::oom::{self, OutOfMemory};
 use crate::rules::{Also, Context, PastedError, RULES, Role, Rule};
 use crate::text::{Pasted, Pattern, Text};
@@ -33,6 +33,8 @@ pub struct Explanation {
     pub findings: Vec<Finding>,
     /// The most similar rules, if nothing else is known.
     pub similar: Vec<&'static Rule>,
+    /// The memory that the text reports as exhausted (row R1-05).
+    pub out_of_memory: Option<OutOfMemory>,
     /// The errors of the text, in its order.
     errors: Vec<ErrorLine>,
 }
@@ -180,13 +182,13 @@ pub fn explain_text(
     findings: &[Finding],
 ) -> Explanation {
     let pasted = Pasted::new(text);
+    let spaced = pasted.spaced();
+    let meant = environments_of(&spaced, envs);
+    let context = Context { machine, envs: &meant };
     let errors = error_lines::read(&pasted);
-    let (matches, mut entities) = read(&pasted, machine, envs);
+    let (matches, mut entities) = read(&pasted, &spaced, context);
     if let Some(found) = error_lines::root(&errors) {
         let root = &ErrorLine { message: found.whole_message(&pasted), ..found.clone() };
-        let spaced = pasted.spaced();
-        let meant = environments_of(&spaced, envs);
-        let context = Context { machine, envs: &meant };
         let seen = PastedError { context, text: &spaced, words: Vec::new() };
         let chain = error_lines::chain(&errors, found);
         entities.extend(match root.kind {
@@ -195,14 +197,17 @@ pub fn explain_text(
         });
     }
     let named: Vec<&String> = entities.iter().flat_map(|entity| &entity.packages).collect();
-    let findings = about(findings, &named, &pasted.spaced(), envs)
+    let findings = about(findings, &named, &spaced, envs)
         .filter(|finding| !matches.iter().any(|found| found.rule.id == finding.rule))
         .cloned()
         .collect();
     entities.retain(|entity| entity.rule.is_none());
-    let mut explanation = Explanation { matches, entities, findings, similar: Vec::new(), errors };
+    let out_of_memory = oom::first_in(&spaced);
+    let similar = Vec::new();
+    let mut explanation =
+        Explanation { matches, entities, findings, similar, out_of_memory, errors };
     if !explanation.answers() {
-        explanation.similar = similar::rules(&pasted.spaced());
+        explanation.similar = similar::rules(&spaced);
     }
     explanation
 }
@@ -211,14 +216,15 @@ pub fn explain_text(
 /// before them causes, remarks and consequences, each in the order of the text. Rules at the same place are sorted by
 /// their matched bytes, then those that the files here confirm come first. Empty if no rule knows the text.
 pub fn explain(text: &str, machine: &Machine, envs: &[PyEnv]) -> Vec<Match> {
-    read(&Pasted::new(text), machine, envs).0
-}
-
-fn read(pasted: &Pasted, machine: &Machine, envs: &[PyEnv]) -> (Vec<Match>, Vec<Entity>) {
+    let pasted = Pasted::new(text);
     let spaced = pasted.spaced();
     let meant = environments_of(&spaced, envs);
-    let context = Context { machine, envs: &meant };
-    let seen = PastedError { context, text: &spaced, words: Vec::new() };
+    read(&pasted, &spaced, Context { machine, envs: &meant }).0
+}
+
+/// `spaced` is the same text with single spaces.
+fn read(pasted: &Pasted, spaced: &str, context: Context) -> (Vec<Match>, Vec<Entity>) {
+    let seen = PastedError { context, text: spaced, words: Vec::new() };
     let entities = entity::entities(pasted, &seen);
     let mut hits: Vec<RuleMatch> = known()
         .chunk_by(|one, next| one.0 == next.0)
@@ -244,7 +250,7 @@ fn read(pasted: &Pasted, machine: &Machine, envs: &[PyEnv]) -> (Vec<Match>, Vec<
     }
     let mut matches: Vec<(usize, usize, Match)> = hits
         .into_iter()
-        .map(|hit| (hit.first, hit.score, judge(hit, &context, &spaced)))
+        .map(|hit| (hit.first, hit.score, judge(hit, &context, spaced)))
         .map(|(first, score, mut found)| {
             take_meaning(&mut found, &entities);
             (first, score, found)
@@ -321,11 +327,9 @@ fn about<'a>(
     text: &str,
     envs: &[PyEnv],
 ) -> impl Iterator<Item = &'a Finding> {
-    let words = names_in(text);
     let installed = envs.iter().flat_map(|env| &env.dists).map(|dist| Dist::normalise(&dist.name));
-    let mut packages: Vec<String> = installed
-        .filter(|name| !PLAIN_WORDS.contains(&name.as_str()) && words.contains(name))
-        .collect();
+    let installed = installed.filter(|name| !PLAIN_WORDS.contains(&name.as_str()));
+    let mut packages = named_in(text, installed.collect());
     packages.extend(named.iter().map(|name| (*name).clone()));
     findings.iter().filter(move |finding| {
         finding.severity != Severity::Info && {

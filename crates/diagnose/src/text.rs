@@ -3,6 +3,7 @@
 mod log;
 
 use memchr::memmem;
+use std::borrow::Cow;
 
 /// A pattern of an error message, with a sample.
 #[derive(Debug)]
@@ -49,7 +50,11 @@ const RUNS: usize = 1 << 20;
 
 /// The bit of a run of four bytes.
 fn run(letters: &[u8]) -> usize {
-    let word = letters.iter().fold(0_u32, |word, letter| word << 8 | u32::from(*letter));
+    run_of(letters.iter().fold(0_u32, |word, letter| word << 8 | u32::from(*letter)))
+}
+
+/// The bit of a run of four bytes as one number.
+fn run_of(word: u32) -> usize {
     (word.wrapping_mul(0x9e37_79b1) >> 12) as usize
 }
 
@@ -82,11 +87,20 @@ impl Pasted {
             runs: vec![0; RUNS / 64],
         };
         let mut space = Spacing::Line;
-        for letter in log::messages(&uncoloured(text)).chars() {
+        let text = uncoloured(text);
+        for letter in text.split_inclusive('\n').flat_map(|line| log::message(line).chars()) {
             match letter {
                 '\n' | '\r' => space = Spacing::Line,
                 // Frames of rich tracebacks are at a line's edge, where they hide that the line continues.
                 '\u{2500}'..='\u{257f}' => space = space.max(Spacing::Blank),
+                ' ' => space = space.max(Spacing::Blank),
+                '!'..='~' => {
+                    let byte = plain(letter) as u8;
+                    pasted.squeezed.push(byte.to_ascii_lowercase());
+                    pasted.written.push(byte);
+                    pasted.before.push(space);
+                    space = Spacing::None;
+                }
                 letter if letter.is_whitespace() || letter.is_control() => {
                     space = space.max(Spacing::Blank);
                 }
@@ -102,9 +116,13 @@ impl Pasted {
             }
         }
         pasted.before.push(Spacing::Line);
-        for letters in pasted.squeezed.windows(4) {
-            let bit = run(letters);
-            pasted.runs[bit / 64] |= 1 << (bit % 64);
+        let mut word = 0_u32;
+        for (at, letter) in pasted.squeezed.iter().enumerate() {
+            word = word << 8 | u32::from(*letter);
+            if at >= 3 {
+                let bit = run_of(word);
+                pasted.runs[bit / 64] |= 1 << (bit % 64);
+            }
         }
         pasted
     }
@@ -451,7 +469,10 @@ fn plain(letter: char) -> char {
 }
 
 /// The text without escape sequences: colours, cursor moves, titles and links.
-fn uncoloured(text: &str) -> String {
+fn uncoloured(text: &str) -> Cow<'_, str> {
+    if memchr::memchr(0x1b, text.as_bytes()).is_none() {
+        return Cow::Borrowed(text);
+    }
     let mut out = String::with_capacity(text.len());
     let mut letters = text.chars().peekable();
     while let Some(letter) = letters.next() {
@@ -460,7 +481,7 @@ fn uncoloured(text: &str) -> String {
             letter => out.push(letter),
         }
     }
-    out
+    Cow::Owned(out)
 }
 
 /// Skips an escape sequence: colours and cursor moves (`[...m`), or titles and links (`]...` up to a bell).

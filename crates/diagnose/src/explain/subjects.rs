@@ -1,11 +1,32 @@
 //! The packages and environments that a text is about.
 
 use facts::{Dist, PyEnv};
+use std::collections::HashSet;
 
 /// The words of a text that can be names of distributions, normalised.
 pub(super) fn names_in(text: &str) -> Vec<String> {
-    let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || "-_.".contains(c)));
-    words.map(|word| Dist::normalise(word.trim_matches(['.', '-', '_']))).collect()
+    words(text).map(Dist::normalise).collect()
+}
+
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.')));
+    words.map(|word| word.trim_matches(['.', '-', '_']))
+}
+
+/// Those of the distributions, by normalised names, that a text names. A log has a million words, most of them numbers
+/// or repeated.
+pub(super) fn named_in(text: &str, names: Vec<String>) -> Vec<String> {
+    let mut begins = [false; 256];
+    names
+        .iter()
+        .filter_map(|name| name.bytes().next())
+        .for_each(|first| begins[usize::from(first)] = true);
+    let may_be = |word: &&str| {
+        word.bytes().next().is_some_and(|first| begins[usize::from(first.to_ascii_lowercase())])
+    };
+    let words: HashSet<&str> = words(text).filter(may_be).collect();
+    let words: HashSet<String> = words.into_iter().map(Dist::normalise).collect();
+    names.into_iter().filter(|name| words.contains(name)).collect()
 }
 
 /// Distributions whose names are also ordinary words.

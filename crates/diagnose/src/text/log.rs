@@ -1,12 +1,7 @@
 //! Removes the prefixes that loggers add: times, levels, ranks, process ids, names of containers and services.
 
-/// The text without the prefixes of its lines.
-pub(super) fn messages(text: &str) -> String {
-    text.split_inclusive('\n').map(message).collect()
-}
-
 /// One line without its prefixes, at most six: `web-1 | [rank0]: ERROR 01-28 03:21:01 [core.py:9] ...`.
-fn message(line: &str) -> &str {
+pub(super) fn message(line: &str) -> &str {
     let mut rest = line;
     // More prefixes than that are a table, whose cells are the message.
     for _ in 0..6 {
