@@ -1,4 +1,7 @@
 //! Public reports whose thread states the cause: the first answer contains one of the expected words.
+//!
+//! A row with `first` was taken after the rules were written, by the order of a search, and `explain` was run on it once
+//! at 11be86f8: `right`, `partly` or `wrong` is that first result. Of 30, 27 were right, 2 partly and 1 wrong.
 
 use super::super::{Certainty, Leader, explain_text};
 use facts::Machine;
@@ -10,6 +13,8 @@ struct Report {
     cause: String,
     /// The answer contains at least one of these words.
     expect: Vec<String>,
+    /// The result of the first run, for reports that were not known when the rules were written.
+    first: Option<String>,
     text: String,
 }
 
@@ -38,6 +43,14 @@ fn the_first_answer_has_an_expected_word() {
         }
     }
     assert!(failed.is_empty(), "{}", failed.join("\n"));
+}
+
+#[test]
+fn first_results_of_unseen_reports_are_recorded() {
+    let rows = include_str!("../reports.jsonl").lines();
+    let rows: Vec<Report> = rows.map(|line| serde_json::from_str(line).unwrap()).collect();
+    let count = |first: &str| rows.iter().filter(|it| it.first.as_deref() == Some(first)).count();
+    assert_eq!(["right", "partly", "wrong"].map(count), [27, 2, 1]);
 }
 
 /// The certainty of a message with several causes is `possible`.
