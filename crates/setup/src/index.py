@@ -1,6 +1,6 @@
 """Reads a package index: file lists (PEP 691), and with range requests the METADATA, CUDA libraries and module names of wheels.
 
-firstlight runs it with any Python, isolated. The argument is a JSON file: {"threads": 16, "timeout": 20, "pages":
+firstlight runs it with any Python, isolated. The argument is a JSON file: {"threads": 16, "timeout": 20, "limit": 20.0, "pages":
 [{"url": .., "path": ..}], "wheels": [{"url": .., "bytes": .., "folder": .., "libraries": true}], "names": [{"url": .., "bytes":
 .., "path": .., "module": "a.b", "name": "N"}]}. A page is written to its path as JSON. A wheel's METADATA is written to its
 folder; with "libraries" also each library that names a CUDA library, under its path in the wheel. To the path of a name
@@ -243,10 +243,20 @@ def read_jobs(jobs, options):
             say("failed", number, f"{type(error).__name__}: {error}")
 
 
+def end_after(seconds):
+    """Ends this process; jobs that are not reported count as failed."""
+    time.sleep(seconds)
+    sys.stderr.write(f"not answered within {seconds:.0f} s\n")
+    sys.stderr.flush()
+    os._exit(1)
+
+
 def main():
     threading.Thread(target=end_with_parent, args=(os.getppid(),), daemon=True).start()
     with open(sys.argv[1], encoding="utf-8") as file:
         options = json.load(file)
+    if options["limit"] is not None:
+        threading.Thread(target=end_after, args=(options["limit"],), daemon=True).start()
     jobs = queue.Queue()
     readers = [(read_page, job) for job in options["pages"]] + [(read_wheel, job) for job in options["wheels"]]
     readers += [(read_name, job) for job in options["names"]]

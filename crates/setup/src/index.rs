@@ -27,7 +27,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long a cached index page is used.
 const FRESH: Duration = Duration::from_secs(600);
@@ -119,6 +119,8 @@ pub struct IndexClient<'a> {
     pub libraries: &'a ReadLibraries<'a>,
     /// Seconds without data after which a connection counts as dropped.
     pub timeout: u32,
+    /// The time after which all its questions end unanswered.
+    pub deadline: Option<Instant>,
 }
 
 impl ReleaseSource for IndexClient<'_> {
@@ -170,8 +172,7 @@ impl IndexClient<'_> {
         let jobs = stale
             .iter()
             .map(|name| PageJob { url: format!("{}/{name}/", self.url), path: path(name) });
-        let job = Job::pages(jobs.collect(), self.timeout);
-        let answers = read::run(&self.python, &job).map_err(|reason| self.unreadable(&reason))?;
+        let answers = self.run(&mut Job::pages(jobs.collect(), self.timeout))?;
         for (name, answer) in stale.iter().zip(answers) {
             let Err(reason) = answer else { continue };
             return Err(match reason.contains("HTTP 404") {
@@ -203,8 +204,8 @@ impl IndexClient<'_> {
         };
         let jobs: Option<Vec<WheelJob>> = unread.iter().map(job).collect();
         let jobs = jobs.ok_or_else(|| self.unreadable("it does not report the sizes of files"))?;
-        let job = Job::wheels(jobs, self.timeout);
-        let answers = read::run(&self.python, &job).map_err(|reason| self.unreadable(&reason))?;
+        let mut job = Job::wheels(jobs, self.timeout);
+        let answers = self.run(&mut job)?;
         for (job, answer) in job.wheels.iter().zip(answers) {
             let what = job.url.clone();
             answer.map_err(|reason| IndexError::Unreadable { what, reason })?;
@@ -231,6 +232,10 @@ impl IndexClient<'_> {
         // Only their data is kept; a failed removal only costs disk space.
         let _ = fs::remove_dir_all(libraries);
         Ok(code)
+    }
+
+    fn run(&self, job: &mut Job) -> Result<Vec<Result<(), String>>, IndexError> {
+        read::run(&self.python, job, self.deadline).map_err(|reason| self.unreadable(&reason))
     }
 
     fn unreadable(&self, reason: &str) -> IndexError {

@@ -137,7 +137,7 @@ fn by_text(pasted: &str, report: &DoctorReport, output: &Output) -> anyhow::Resu
     let fixes = fixes.chain(found.entities.iter_mut().map(|entity| &mut entity.fix));
     let fixes = fixes.chain(found.findings.iter_mut().map(|finding| &mut finding.fix));
     fixes.for_each(|fix| managed::into_venv(fix, &interpreters));
-    let memory = diagnose::out_of_memory_in(pasted);
+    let memory = found.out_of_memory;
     output.either(&document(&found, memory), |style| text::by_text(&found, memory, style))?;
     let known = found.answers() || memory.is_some();
     Ok(if known { Outcome::Good } else { Outcome::Bad })
@@ -152,10 +152,15 @@ fn decide_by_index(found: &mut diagnose::Explanation) {
     let asks = |entity: &&mut Entity| {
         entity.name_lookup.as_ref().is_some_and(|lookup| lookup.query == query)
     };
-    if let Ok(Some(history)) = availability::query(|index| index.name_history(&query))
-        && let Some(entity) = found.entities.iter_mut().find(asks)
-    {
-        entity.decide_by(&history, "PyPI");
+    let mut unanswered = None;
+    let history = availability::query(|index| {
+        index.name_history(&query).inspect_err(|error| unanswered = Some(error.to_string()))
+    });
+    let Some(entity) = found.entities.iter_mut().find(asks) else { return };
+    match (history, unanswered) {
+        (Ok(Some(history)), _) => entity.decide_by(&history, "PyPI"),
+        (_, Some(reason)) => entity.leave_undecided(&reason, "PyPI"),
+        _ => {}
     }
 }
 

@@ -86,6 +86,7 @@ fn chosen(
         python,
         libraries: &libraries::read,
         timeout: setup::index::TIMEOUT,
+        deadline: None,
     };
     setup::plan_with(request, target, &mut index)
         .map_err(|error| Failure::hinted(error.to_string(), error.hint()))

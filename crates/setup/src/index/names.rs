@@ -1,7 +1,7 @@
 //! In which releases of a package a module or a name exists, read from the source files in its wheels.
 
 use super::page::PageRelease;
-use super::read::{self, Job, NameJob};
+use super::read::{Job, NameJob};
 use super::{IndexClient, IndexError};
 use knowledge::{NameHistory, NameQuery};
 use pep440_rs::{Version, VersionSpecifiers};
@@ -73,8 +73,8 @@ impl IndexClient<'_> {
             }
             paths.push(path);
         }
-        let answers = read::run(&self.python, &Job::names(jobs, self.timeout))
-            .map_err(|reason| self.unreadable(&reason))?;
+        let mut job = Job::names(jobs, self.timeout);
+        let answers = self.run(&mut job)?;
         if let Some(Err(reason)) = answers.iter().find(|answer| answer.is_err()) {
             return Err(self.unreadable(reason));
         }

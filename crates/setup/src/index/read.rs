@@ -4,15 +4,21 @@ use serde::Serialize;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 const SCRIPT: &str = concat!(include_str!("../http.py"), "\n", include_str!("../index.py"));
 /// Parallel requests: each is mostly waiting for a round trip.
 const THREADS: u32 = 16;
+/// Less time than this is not enough to start the interpreter and to ask once.
+const LEAST_TIME: Duration = Duration::from_millis(200);
+
 /// A read request.
 #[derive(Debug, Serialize)]
 pub(super) struct Job {
     threads: u32,
     timeout: u32,
+    /// Seconds after which the script ends, with jobs unfinished.
+    limit: Option<f64>,
     pub(super) pages: Vec<PageJob>,
     pub(super) wheels: Vec<WheelJob>,
     names: Vec<NameJob>,
@@ -46,26 +52,42 @@ pub(super) struct NameJob {
 
 impl Job {
     pub(super) fn pages(pages: Vec<PageJob>, timeout: u32) -> Self {
-        Self { threads: THREADS, timeout, pages, wheels: Vec::new(), names: Vec::new() }
+        Self { pages, ..Self::new(timeout) }
     }
 
     pub(super) fn wheels(wheels: Vec<WheelJob>, timeout: u32) -> Self {
-        Self { threads: THREADS, timeout, pages: Vec::new(), wheels, names: Vec::new() }
+        Self { wheels, ..Self::new(timeout) }
     }
 
     pub(super) fn names(names: Vec<NameJob>, timeout: u32) -> Self {
-        Self { threads: THREADS, timeout, pages: Vec::new(), wheels: Vec::new(), names }
+        Self { names, ..Self::new(timeout) }
+    }
+
+    fn new(timeout: u32) -> Self {
+        let (pages, wheels, names) = Default::default();
+        Self { threads: THREADS, timeout, limit: None, pages, wheels, names }
     }
 }
 
-/// Runs a job; the answers are in its order: pages, wheels, names.
+/// Runs a job until the deadline; the answers are in its order: pages, wheels, names.
 ///
 /// # Errors
-/// If the interpreter does not start.
-pub(super) fn run(python: &Path, job: &Job) -> Result<Vec<Result<(), String>>, String> {
+/// If the interpreter does not start, or the deadline is over.
+pub(super) fn run(
+    python: &Path,
+    job: &mut Job,
+    deadline: Option<Instant>,
+) -> Result<Vec<Result<(), String>>, String> {
     let count = job.pages.len() + job.wheels.len() + job.names.len();
     if count == 0 {
         return Ok(Vec::new());
+    }
+    if let Some(deadline) = deadline {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left < LEAST_TIME {
+            return Err("the time for questions to the index is over".to_owned());
+        }
+        job.limit = Some(left.as_secs_f64());
     }
     let mut file = tempfile::NamedTempFile::new().map_err(|error| error.to_string())?;
     let text = serde_json::to_vec(job).map_err(|error| error.to_string())?;

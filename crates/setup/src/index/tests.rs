@@ -10,6 +10,7 @@ use std::io::{BufRead, BufReader, Cursor, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 use zip::write::SimpleFileOptions;
 
 /// Answers GET requests for these paths, range requests included; records the request lines.
@@ -125,6 +126,7 @@ fn releases_and_libraries_are_read_once_by_range_requests() {
         python: python.clone(),
         libraries: &read_libraries,
         timeout: super::TIMEOUT,
+        deadline: None,
     };
     let wanted = [("x".to_owned(), VersionSpecifiers::default())];
     let read = || {
@@ -154,6 +156,7 @@ fn absent_package_and_silent_server_differ() {
         python,
         libraries: &read_libraries,
         timeout: super::TIMEOUT,
+        deadline: None,
     };
     let absent = index.releases(&[("y".to_owned(), VersionSpecifiers::default())], 0, 8);
     assert!(
@@ -224,6 +227,7 @@ fn releases_with_a_name_are_found_from_the_source_in_their_wheels() {
         python: super::interpreter(std::env::var_os("PATH").as_deref()).expect("a Python"),
         libraries: &read_libraries,
         timeout: super::TIMEOUT,
+        deadline: None,
     };
     let history = |module: &str, name: Option<&str>, version: Option<&str>| {
         let query = NameQuery {
@@ -253,4 +257,41 @@ fn releases_with_a_name_are_found_from_the_source_in_their_wheels() {
     assert_eq!((of_version.version_has, of_version.version_is_newer), (Some(false), true));
     assert_eq!(of_version.last.as_deref(), Some("2.0"));
     assert_eq!(server.asked(), asked, "everything comes from the cache");
+}
+
+#[test]
+fn a_server_that_does_not_answer_ends_with_the_deadline() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address");
+    // Sends a byte of the answer every now and then, so that no read times out.
+    let _server = std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            std::thread::spawn(move || {
+                let mut stream = stream;
+                let head = b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n";
+                let mut sent = stream.write_all(head);
+                while sent.is_ok() {
+                    std::thread::sleep(Duration::from_millis(100));
+                    sent = stream.write_all(b" ");
+                }
+            });
+        }
+    });
+    let folder = tempfile::tempdir().expect("a folder");
+    let started = Instant::now();
+    let index = IndexClient {
+        url: format!("http://{address}/simple"),
+        cache: folder.path().to_path_buf(),
+        python: super::interpreter(std::env::var_os("PATH").as_deref()).expect("a Python"),
+        libraries: &read_libraries,
+        timeout: super::TIMEOUT,
+        deadline: Some(started + Duration::from_secs(2)),
+    };
+    let query =
+        NameQuery { package: "y".to_owned(), module: "y".to_owned(), name: None, version: None };
+    let ask = || index.name_history(&query).expect_err("no answer").to_string();
+    let (first, second) = (ask(), ask());
+    assert!(first.contains("not answered within"), "{first}");
+    assert!(second.contains("is over"), "{second}");
+    assert!(started.elapsed() < Duration::from_secs(8), "{:?}", started.elapsed());
 }

@@ -50,6 +50,18 @@ impl NameLookup {
 }
 
 impl Entity {
+    /// Says which question an index did not answer, so that the causes stay possible.
+    pub fn leave_undecided(&mut self, reason: &str, index: &str) {
+        let Some(lookup) = self.name_lookup.take() else { return };
+        let NameQuery { package, module, name, .. } = &lookup.query;
+        let what = match name {
+            Some(name) => format!("{name} in {module}"),
+            None => format!("the module {module}"),
+        };
+        let what = format!("{index} did not answer which releases of {package} have {what}");
+        self.evidence.push(Evidence { what, source: reason.to_owned() });
+    }
+
     /// Replaces the possible causes by the one that the releases on an index leave. `index` is its address.
     pub fn decide_by(&mut self, history: &NameHistory, index: &str) {
         let Some(lookup) = self.name_lookup.take() else { return };
@@ -153,6 +165,18 @@ mod tests {
         let entity = explained(Some("4.40.0"), &here);
         assert_eq!(entity.certainty(), Certainty::Confirmed);
         assert!(entity.meaning.contains("transformers 4.40.0 is older"), "{}", entity.meaning);
+    }
+
+    #[test]
+    fn unanswered_question_is_evidence_and_leaves_the_causes() {
+        let mut entity = crate::explain_text(TEXT, &machines::a10(), &[], &[]).entities.remove(0);
+        entity.leave_undecided("not answered within 20 s", "an index");
+        let last = entity.evidence.last().expect("evidence");
+        assert!(
+            last.what
+                .ends_with("releases of transformers have EncoderDecoderCache in transformers")
+        );
+        assert_eq!((last.source.as_str(), entity.causes.len()), ("not answered within 20 s", 3));
     }
 
     #[test]

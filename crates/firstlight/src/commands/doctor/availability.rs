@@ -5,10 +5,12 @@ use super::cache_folder;
 use facts::DoctorReport;
 use setup::fix::{Availability, check_availability};
 use setup::index::{IndexAnswer, IndexClient, IndexError, PYPI, PackageQuery, TargetHost};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 /// Seconds without a byte after which the index counts as unreachable: findings are useful without it.
 const TIMEOUT: u32 = 3;
+/// The time after which all questions of one command end unanswered.
+const LIMIT: Duration = Duration::from_secs(20);
 /// After an index did not answer, it is not queried again for this long.
 const PAUSE: Duration = Duration::from_secs(300);
 /// Variables that give uv and pip another index; `--fix` resolves against that one.
@@ -50,6 +52,7 @@ pub(in super::super) fn query<T>(
         python,
         libraries: &libraries::read,
         timeout: TIMEOUT,
+        deadline: Some(Instant::now() + LIMIT),
     };
     ask(&index).map_err(|error| {
         if matches!(error, IndexError::Unreadable { .. }) {
