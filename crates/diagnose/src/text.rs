@@ -1,9 +1,10 @@
 //! Patterns of error messages, and their search in texts that a terminal or logger wrapped, coloured or prefixed.
 
+mod escapes;
 mod log;
 
+use escapes::uncoloured;
 use memchr::memmem;
-use std::borrow::Cow;
 
 /// A pattern of an error message, with a sample.
 #[derive(Debug)]
@@ -465,45 +466,6 @@ fn plain(letter: char) -> char {
     match letter {
         '\u{2018}' | '\u{2019}' | '`' | '\u{b4}' | '"' | '\u{201c}' | '\u{201d}' => '\'',
         letter => letter,
-    }
-}
-
-/// The text without escape sequences: colours, cursor moves, titles and links.
-fn uncoloured(text: &str) -> Cow<'_, str> {
-    if memchr::memchr(0x1b, text.as_bytes()).is_none() {
-        return Cow::Borrowed(text);
-    }
-    let mut out = String::with_capacity(text.len());
-    let mut letters = text.chars().peekable();
-    while let Some(letter) = letters.next() {
-        match letter {
-            '\u{1b}' => skip_escape(&mut letters),
-            letter => out.push(letter),
-        }
-    }
-    Cow::Owned(out)
-}
-
-/// Skips an escape sequence: colours and cursor moves (`[...m`), or titles and links (`]...` up to a bell).
-fn skip_escape(letters: &mut std::iter::Peekable<std::str::Chars>) {
-    match letters.next() {
-        Some('[') => {
-            // A sequence ends with its first character from `@` to `~`.
-            while letters.next_if(|letter| !('@'..='~').contains(letter)).is_some() {}
-            letters.next();
-        }
-        Some(']') => {
-            while let Some(letter) = letters.next() {
-                if letter == '\u{7}' {
-                    break;
-                }
-                if letter == '\u{1b}' {
-                    letters.next_if_eq(&'\\');
-                    break;
-                }
-            }
-        }
-        _ => {}
     }
 }
 
