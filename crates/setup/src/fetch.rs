@@ -214,7 +214,7 @@ pub(crate) fn http_status(reason: &str) -> Option<u16> {
     reason.strip_prefix("HTTP ")?.split(':').next()?.parse().ok()
 }
 
-/// What to do about an HTTP status, where the same request again would fail again; `None` if it may succeed.
+/// The remedy for an HTTP status, where the same request again would fail again; `None` if it may succeed.
 pub(crate) fn hint_for_status(status: u16) -> Option<&'static str> {
     match status {
         404 | 410 => Some(
