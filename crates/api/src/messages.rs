@@ -27,8 +27,9 @@ pub(crate) fn text(fields: &mut Fields, app: &App) -> Result<Text, ApiError> {
     let template = match &app.texts.template {
         Ok(template) => template,
         Err(why) => {
-            let message =
-                format!("this model does not support conversations: {why}; use /v1/completions");
+            let message = format!(
+                "this model has no usable chat template, which chat endpoints need ({why}): send text to /v1/completions, or serve the model with a chat_template.jinja in its folder"
+            );
             return Err(ApiError::field("messages", message));
         }
     };

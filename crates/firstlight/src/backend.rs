@@ -2,7 +2,7 @@
 
 use crate::cli::BackendArg;
 use crate::failure::Failure;
-use crate::output::Output;
+use crate::output::{self, Output};
 use device::{Device, Unavailable};
 use facts::BackendKind;
 use probe::Source;
@@ -51,22 +51,7 @@ impl DeviceNotice {
     }
 
     fn wrapped(&self, width: usize) -> String {
-        let line = self.line();
-        let mut text = String::new();
-        let mut column = 0;
-        for word in line.split(' ') {
-            let wide = word.chars().count();
-            if column > 0 && column + 1 + wide > width {
-                text += "\n ";
-                column = 1;
-            }
-            if column > 0 {
-                text.push(' ');
-            }
-            text += word;
-            column += wide + 1;
-        }
-        text + "\n"
+        output::wrapped(&self.line(), width) + "\n"
     }
 
     /// The notice as one line.

@@ -423,7 +423,7 @@ pub(crate) struct Report {
     /// A folder that `check` wrote.
     #[arg(value_name = "RUN")]
     pub(crate) run: PathBuf,
-    /// Write a copy that can be shared: without host and user names, home folders, and unrelated packages.
+    /// Write a copy that can be shared: without host and user names, folders that a user named, and unrelated packages.
     #[arg(long)]
     pub(crate) redact: bool,
     /// Folder for that copy, empty or new.

@@ -177,6 +177,7 @@ pub(crate) fn print_sentence(sentence: &str, hint: Option<&str>, output: &Output
     if let Some(hint) = hint {
         say += &format!("{} {hint}\n", output.paint_hint("hint:"));
     }
+    let say = output.wrap_error(&say);
     // If standard error is closed, the exit status remains.
     let _ = std::io::stderr().write_all(say.as_bytes());
 }

@@ -2,8 +2,9 @@
 
 use crate::cli::ModelName;
 use crate::failure::Failure;
+use crate::stopping;
 use crate::transfer::Transfer;
-use models::{Downloader, HubFile, HubHash, NO_NETWORK};
+use models::{Downloader, HubFile, HubHash, ModelError, NO_NETWORK};
 use setup::fetch::{Bearer, Download, DownloadEvent, Fetch, Hash};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -31,10 +32,28 @@ pub(crate) fn locate(named: &ModelName) -> anyhow::Result<PathBuf> {
 
 /// The folder of a model, or the name of a shape, for commands that need no weights.
 pub(crate) fn locate_or_shape(named: &ModelName) -> anyhow::Result<PathBuf> {
-    match named.download {
-        true => Ok(models::download(&named.model, &Python)?),
-        false => Ok(models::locate(&named.model)?),
+    if !named.download {
+        return Ok(models::locate(&named.model)?);
     }
+    let interrupted = format!(
+        "interrupted: {} is incomplete; the same command resumes the download",
+        named.model.display()
+    );
+    let _until_then = stopping::PrintOnSignals::start(interrupted, Some(job_file()))?;
+    match models::download(&named.model, &Python) {
+        Err(ModelError::Hub { what, .. }) if what == NO_PYTHON => {
+            Err(Failure::hinted(what, setup::python::INSTALL))
+        }
+        downloaded => Ok(downloaded?),
+    }
+}
+
+/// The error of a download without an interpreter.
+const NO_PYTHON: &str = "--download needs Python 3, and there is no python3 on PATH";
+
+/// The file with the addresses for the HTTP client.
+fn job_file() -> PathBuf {
+    std::env::temp_dir().join(format!("firstlight-{}.json", std::process::id()))
 }
 
 /// Downloads over HTTP through any Python, with the system's certificates, as `apply` does.
@@ -46,11 +65,12 @@ impl Downloader for Python {
         let secret = std::env::var_os(TOKEN).is_some_and(|token| !token.is_empty());
         let bearer = secret.then(|| Bearer { variable: TOKEN.to_owned(), url: first.url.clone() });
         let wanted: Vec<Download> = files.iter().map(wanted).collect();
-        let mut python = Command::new("python3");
+        let python = setup::index::interpreter(std::env::var_os("PATH").as_deref());
+        let mut python = Command::new(python.ok_or(NO_PYTHON)?);
         python.args(["-I", "-B"]).stdin(Stdio::null());
-        let told = std::env::temp_dir().join(format!("firstlight-{}.json", std::process::id()));
+        let told = job_file();
         let fetched = Fetch::files(python, &told, &wanted, bearer.as_ref())
-            .map_err(|error| format!("python3, which firstlight uses for HTTP: {error}"))
+            .map_err(|error| format!("Python, which firstlight uses for HTTP: {error}"))
             .and_then(|mut fetch| receive_events(&mut fetch, files));
         // It contains only addresses, and may not exist.
         let _ = std::fs::remove_file(&told);

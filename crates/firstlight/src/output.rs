@@ -17,6 +17,8 @@ pub(crate) struct Output {
     width: usize,
     /// The width of standard error.
     notice_width: usize,
+    /// Whether standard error is a terminal, whose lines are wrapped between words.
+    error_terminal: bool,
     /// Whether notices are suppressed.
     quiet: bool,
 }
@@ -36,6 +38,7 @@ impl Output {
             color_errors: allowed && errors_on_terminal,
             width: width(measured),
             notice_width: width(of_errors),
+            error_terminal: errors_on_terminal,
             quiet: json,
         }
     }
@@ -52,6 +55,7 @@ impl Output {
             return;
         }
         let text = text(Style { color: self.color_errors, width: self.notice_width });
+        let text = self.wrap_error(&text);
         let end = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
         // A closed standard error does not affect the result.
         let _ = write!(std::io::stderr().lock(), "{text}{end}");
@@ -83,6 +87,17 @@ impl Output {
         if self.json { self.document(document) } else { self.text(&text(self.style())) }
     }
 
+    /// Text for standard error: on a terminal, long lines are wrapped between words. Elsewhere a line stays whole.
+    pub(crate) fn wrap_error(&self, text: &str) -> String {
+        match self.error_terminal {
+            true => {
+                let lines = text.split('\n').map(|line| wrapped(line, self.notice_width));
+                lines.collect::<Vec<_>>().join("\n")
+            }
+            false => text.to_owned(),
+        }
+    }
+
     pub(crate) fn paint_error(&self, word: &str) -> String {
         if self.color_errors { format!("\u{1b}[1;31m{word}\u{1b}[0m") } else { word.to_owned() }
     }
@@ -90,6 +105,29 @@ impl Output {
     pub(crate) fn paint_hint(&self, word: &str) -> String {
         if self.color_errors { format!("\u{1b}[1;36m{word}\u{1b}[0m") } else { word.to_owned() }
     }
+}
+
+/// Wraps a line between words. Further lines are indented by as much as the second column of a line `name    value`, or
+/// else by two.
+pub(crate) fn wrapped(line: &str, width: usize) -> String {
+    let value = line.find("  ").map(|at| at + line[at..].len() - line[at..].trim_start().len());
+    let indent = value.filter(|value| *value > 2 && *value <= width / 3).unwrap_or(2);
+    let mut text = String::new();
+    let mut column = 0;
+    for (at, word) in line.split(' ').enumerate() {
+        let wide = console::measure_text_width(word);
+        if wide > 0 && column > indent && column + 1 + wide > width {
+            text.truncate(text.trim_end().len());
+            text = text + "\n" + &" ".repeat(indent);
+            column = indent;
+        } else if at > 0 {
+            text.push(' ');
+            column += 1;
+        }
+        text += word;
+        column += wide;
+    }
+    text
 }
 
 /// An error of writing to standard output.
@@ -124,6 +162,26 @@ fn width_of(terminal: &console::Term) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn long_lines_are_wrapped_between_words_under_their_column() {
+        for (line, expect) in [
+            ("", ""),
+            ("short", "short"),
+            ("error: no model of that name is here", "error: no model of\n  that name is here"),
+            ("launches   linear 1, read 2", "launches   linear 1,\n  read 2"),
+            ("memory  1 MB peak, 2 MB here", "memory  1 MB peak, 2\n  MB here"),
+            ("  a b c d e f g h i j k l m", "  a b c d e f g h i\n  j k l m"),
+            ("a_word_that_is_longer_than_the_line", "a_word_that_is_longer_than_the_line"),
+            ("a x_word_that_is_longer_than_the_line", "a x_word_that_is_longer_than_the_line"),
+        ] {
+            assert_eq!(wrapped(line, 20), expect, "{line}");
+        }
+        assert_eq!(
+            wrapped("memory     1 MB peak, 2 MB predicted", 33),
+            "memory     1 MB peak, 2 MB\n           predicted"
+        );
+    }
 
     #[test]
     fn colour_is_for_terminals_that_show_it() {

@@ -1,8 +1,8 @@
 //! Redacts the files of a run.
 //!
 //! Run folders are shared and published. `firstlight remote` removes the address by which a machine was reached, and
-//! `--redact` removes more: names of the host and of users, their home folders, processes of others, and packages
-//! unrelated to kernels. Everything is redacted before it is hashed or written.
+//! `--redact` removes more: names of the host and of users, their home folders, folders with names that a user chose,
+//! processes of others, and packages unrelated to kernels. Everything is redacted before it is hashed or written.
 
 use facts::{CompactCollect, CompactSort};
 use facts::{DoctorReport, GpuProcess, RunManifest};
@@ -11,10 +11,11 @@ use std::collections::BTreeSet;
 /// The variable in which `remote` passes the texts to redact, separated by spaces. It is not an argument, because
 /// arguments are recorded.
 pub(crate) const VARIABLE: &str = "FIRSTLIGHT_REDACT";
-/// Placeholders of an address, a host, a home folder and a user.
+/// Placeholders of an address, a host, a home folder, other folders and a user.
 const ADDRESS: &str = "[address]";
 const HOST: &str = "[host]";
 const HOME: &str = "[home]";
+const FOLDER: &str = "[folder]";
 const USER: &str = "[user]";
 
 /// The texts to redact with their placeholders.
@@ -69,7 +70,11 @@ impl Redaction {
 
     /// The redacted text.
     pub(crate) fn of(&self, text: &str) -> String {
-        self.words.iter().fold(text.to_owned(), |text, (word, mark)| without(&text, word, mark))
+        let text = self
+            .words
+            .iter()
+            .fold(text.to_owned(), |text, (word, mark)| without(&text, word, mark));
+        if self.for_sharing { without_folders(&text) } else { text }
     }
 
     /// The machine without identifying data, and the environments with the packages that kernels depend on.
@@ -167,6 +172,108 @@ fn homes(text: &str) -> Vec<String> {
     found
 }
 
+/// First folders of paths that systems define; the names below them are not a user's.
+const OF_SYSTEM: [&str; 19] = [
+    "Applications",
+    "Library",
+    "System",
+    "bin",
+    "boot",
+    "dev",
+    "etc",
+    "lib",
+    "lib32",
+    "lib64",
+    "libx32",
+    "nix",
+    "proc",
+    "run",
+    "sbin",
+    "snap",
+    "sys",
+    "usr",
+    "var",
+];
+/// Folders that programs name; the names below them are theirs too. So are those that begin with a dot, as `.venv`.
+const OF_PROGRAMS: [&str; 18] = [
+    "bin",
+    "conda",
+    "cuda",
+    "envs",
+    "firstlight-runs",
+    "include",
+    "lib",
+    "lib64",
+    "mambaforge",
+    "miniconda3",
+    "miniforge3",
+    "nvidia",
+    "python",
+    "share",
+    "site-packages",
+    "dist-packages",
+    "venv",
+    "virtualenvs",
+];
+
+/// Replaces the folders of absolute paths whose names a user chose: `/data/alice/project/.venv/bin` becomes
+/// `[folder]/.venv/bin`.
+fn without_folders(text: &str) -> String {
+    let is_part = |c: char| c.is_alphanumeric() || "/-_.@+~".contains(c);
+    let mut kept = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find('/') {
+        let (before, path) = rest.split_at(at);
+        let home = before.ends_with(HOME);
+        // A path begins after a space, a quote or a sign; a relative path, a URL or a tag has other text before its slash.
+        let begins = before
+            .chars()
+            .next_back()
+            .is_none_or(|c| c.is_whitespace() || "\"'`=:(,>;|".contains(c))
+            && !before.ends_with("base64,");
+        let end = path.find(|c: char| !is_part(c)).unwrap_or(path.len());
+        // A path that ends a sentence is followed by a full stop.
+        let (path, after) = path.split_at(path[..end].trim_end_matches('.').len());
+        kept.push_str(before);
+        if (begins || home) && !path.starts_with("//") {
+            kept.push_str(&without_folder(path, home));
+        } else {
+            kept.push_str(path);
+        }
+        rest = after;
+    }
+    kept + rest
+}
+
+/// The same for one path; below a home folder, its name has been replaced before.
+fn without_folder(path: &str, home: bool) -> String {
+    let parts: Vec<&str> = path.split('/').skip(1).collect();
+    let of_program = |part: &&str| {
+        part.starts_with('.') && part.len() > 2
+            || OF_PROGRAMS.contains(part)
+            || part.starts_with("python3")
+            || part.starts_with("cuda-")
+    };
+    let system = !home && OF_SYSTEM.contains(&parts[0]);
+    // One name after a slash is no folder, as in `/4`.
+    if system || (!home && parts.len() < 2) {
+        return path.to_owned();
+    }
+    let named = parts.iter().position(|part| of_program(part)).unwrap_or(parts.len());
+    // A file keeps its ending, which says what it is.
+    let ending = match parts.last().filter(|_| named == parts.len()) {
+        Some(last) => last.rfind('.').map_or("", |at| &last[at..]),
+        None => "",
+    };
+    match parts[..named].concat().is_empty() {
+        true => path.to_owned(),
+        false => {
+            let below: String = parts[named..].iter().map(|part| format!("/{part}")).collect();
+            format!("{}{FOLDER}{below}{ending}", if home { "/" } else { "" })
+        }
+    }
+}
+
 /// Replaces each `word` that is not part of a longer one.
 fn without(text: &str, word: &str, mark: &str) -> String {
     let inner = |character: char| character.is_alphanumeric();
@@ -209,10 +316,33 @@ mod tests {
         let text = format!("a venv in /home/user/code/.venv and {mac}., {root}.cache");
         let redaction = Redaction::default().for_sharing("gpu7.lab.example", [text.as_str()]);
         let check = |text: &str, expect: &str| assert_eq!(redaction.of(text), expect);
-        check("/home/user/code/.venv/bin", "[home]/code/.venv/bin");
+        check("/home/user/code/.venv/bin", "[home]/[folder]/.venv/bin");
+        check("/home/user/.cache/uv", "[home]/.cache/uv");
         check("user@gpu7.lab.example, gpu7", "[user]@[host], [host]");
-        check(&format!("{mac}/x of Grace.H"), "[home]/x of [user]");
+        check(&format!("{mac}/x of Grace.H"), "[home]/[folder] of [user]");
         check(&format!("cp {root}.cache"), "cp [home]/.cache");
+        for (text, expect) in [
+            (
+                "\"/data/alice/project/.venv/lib/python3.12/x.so\"",
+                "\"[folder]/.venv/lib/python3.12/x.so\"",
+            ),
+            ("--venv=/scratch/acme/env", "--venv=[folder]"),
+            ("wrote /mnt/acme/model.gguf.", "wrote [folder].gguf."),
+            ("/opt/conda/lib/python3.12", "[folder]/conda/lib/python3.12"),
+        ] {
+            check(text, expect);
+            check(expect, expect);
+        }
+        for same in [
+            "/usr/lib/x86_64-linux-gnu/libcuda.so.1, /proc/driver/nvidia/version",
+            "https://pypi.org/simple/torch/ and //cdn/x/y",
+            "8 GB/s, 1/2, and/or/not, crates/ops/src, a / b",
+            "<td>1</td></tr>",
+            "src=\"data:font/woff2;base64,/9j/4AAQ/x\"",
+            "/dev/nvidia0 [home]/.venv [folder]/.venv",
+        ] {
+            check(same, same);
+        }
         check("superuser, gpu77, the root of a tree", "superuser, gpu77, the root of a tree");
         for (name, stays) in [
             ("torch", true),

@@ -1,15 +1,18 @@
 //! Handles Ctrl-C: incomplete files are removed before the command exits. In a chat it stops an answer.
 
 use std::io;
-use std::sync::Arc;
+use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 #[cfg(unix)]
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 #[cfg(unix)]
 use std::time::Duration;
 
 /// Sets a flag on Ctrl-C, which then does not end the process.
 pub(crate) fn on_interrupt(stop: &Arc<AtomicBool>) -> io::Result<()> {
+    #[cfg(unix)]
+    handles(&[signal_hook::consts::SIGINT]);
     #[cfg(unix)]
     signal_hook::flag::register(signal_hook::consts::SIGINT, Arc::clone(stop))?;
     #[cfg(not(unix))]
@@ -30,6 +33,7 @@ pub(crate) fn on_signals(stop: &Arc<AtomicBool>) -> io::Result<()> {
         use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
         use signal_hook::flag::{register, register_conditional_shutdown};
         let again = Arc::new(AtomicBool::new(false));
+        handles(&[SIGHUP, SIGINT, SIGTERM]);
         for signal in [SIGHUP, SIGINT, SIGTERM] {
             register_conditional_shutdown(signal, 128 + signal, Arc::clone(&again))?;
             register(signal, Arc::clone(stop))?;
@@ -55,6 +59,7 @@ pub(crate) fn print_on_signals(
     #[cfg(unix)]
     {
         use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+        handles(&[SIGHUP, SIGINT, SIGTERM]);
         let flags = [SIGHUP, SIGINT, SIGTERM].map(|signal| (signal, Arc::<AtomicBool>::default()));
         for (signal, flag) in &flags {
             signal_hook::flag::register_conditional_shutdown(
@@ -82,8 +87,82 @@ pub(crate) fn print_on_signals(
     Ok(())
 }
 
+/// The sentence that a signal to stop prints now, and a file that it removes.
+static SENTENCE: Mutex<Option<(String, Option<PathBuf>)>> = Mutex::new(None);
+/// A bit for each signal that the command handles itself.
+#[cfg(unix)]
+static HANDLED: AtomicI32 = AtomicI32::new(0);
+
+#[cfg(unix)]
+fn handles(signals: &[i32]) {
+    let bits = signals.iter().fold(0, |bits, signal| bits | 1 << signal);
+    HANDLED.fetch_or(bits, Ordering::Relaxed);
+}
+
+/// Until it is dropped, a signal to stop prints a sentence and ends the process. Afterwards signals have the effect that
+/// they had before.
+pub(crate) struct PrintOnSignals(());
+
+impl PrintOnSignals {
+    /// Also removes the file `leftover` on a signal.
+    pub(crate) fn start(sentence: String, leftover: Option<PathBuf>) -> io::Result<Self> {
+        *SENTENCE.lock().unwrap_or_else(PoisonError::into_inner) = Some((sentence, leftover));
+        #[cfg(unix)]
+        {
+            use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+            let flags =
+                [SIGHUP, SIGINT, SIGTERM].map(|signal| (signal, Arc::<AtomicBool>::default()));
+            for (signal, flag) in &flags {
+                signal_hook::flag::register(*signal, Arc::clone(flag))?;
+            }
+            std::thread::spawn(move || {
+                loop {
+                    for (signal, flag) in &flags {
+                        if flag.swap(false, Ordering::Relaxed) {
+                            receive(*signal);
+                        }
+                    }
+                    std::thread::sleep(LOOK);
+                }
+            });
+        }
+        Ok(Self(()))
+    }
+}
+
+impl Drop for PrintOnSignals {
+    fn drop(&mut self) {
+        *SENTENCE.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+}
+
+/// Prints the current sentence and ends the process. Without one, the signal's default action follows, unless the command
+/// handles it: signal-hook does not restore the default action.
+#[cfg(unix)]
+fn receive(signal: i32) {
+    let sentence = SENTENCE.lock().unwrap_or_else(PoisonError::into_inner).take();
+    match sentence {
+        Some((sentence, leftover)) => {
+            // It may not exist yet.
+            let _ = leftover.map(std::fs::remove_file);
+            // A progress bar's line ends first.
+            let bar = if io::IsTerminal::is_terminal(&io::stderr()) { "\n" } else { "" };
+            eprintln!("{bar}{sentence}");
+            end_at_once(128 + signal);
+        }
+        None if HANDLED.load(Ordering::Relaxed) & (1 << signal) != 0 => {}
+        None => drop(signal_hook::low_level::emulate_default_handler(signal)),
+    }
+}
+
 /// Ignores the signals that ask a process to stop.
 pub(crate) fn not_by_signals() -> io::Result<()> {
+    #[cfg(unix)]
+    handles(&[
+        signal_hook::consts::SIGHUP,
+        signal_hook::consts::SIGINT,
+        signal_hook::consts::SIGTERM,
+    ]);
     #[cfg(unix)]
     for signal in
         [signal_hook::consts::SIGHUP, signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM]

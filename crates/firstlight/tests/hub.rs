@@ -11,8 +11,9 @@ use std::collections::HashMap;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use support::{command, expect};
@@ -345,11 +346,11 @@ fn unavailable_files_fail_before_download() {
     assert!(world.asked().iter().all(|asked| !asked.0.contains("/resolve/")));
 }
 
-#[test]
-fn killed_download_resumes() {
-    let world = world();
+/// A download whose weights have arrived in part, and then stall; it leads a process group, as in a terminal.
+fn stalled(world: &World, folder: &Path) -> Child {
     world.fault("model.safetensors", Fault::Stall(60_000));
-    let mut child = world.command(&["--download"], &[]).stderr(Stdio::null()).spawn().unwrap();
+    let mut command = world.command(&["--download"], &[("TMPDIR", folder.to_str().unwrap())]);
+    let child = command.stderr(Stdio::piped()).process_group(0).spawn().unwrap();
     let part = || {
         let entries = fs::read_dir(world.held().join("blobs")).into_iter().flatten().flatten();
         let parts =
@@ -361,12 +362,58 @@ fn killed_download_resumes() {
         assert!(begun.elapsed() < Duration::from_secs(60), "no byte was downloaded");
         std::thread::sleep(Duration::from_millis(20));
     }
-    child.kill().unwrap();
-    child.wait().unwrap();
-    assert!(!world.held().join("refs").exists());
+    child
+}
+
+/// The same command completes the model from the part that has arrived.
+fn resumes(world: &World) {
+    assert!(!world.held().join("refs").exists() && !world.held().join("snapshots").exists());
     world.run(&["--download"], &[]).unwrap();
     let asked = world.asked();
     let weights = asked.iter().filter(|asked| asked.0.ends_with("model.safetensors"));
     let from: Vec<usize> = weights.map(|asked| asked.1).collect();
     assert!(from.len() > 1 && from[1..].iter().all(|from| *from >= 50_000), "{from:?}");
+}
+
+#[test]
+fn killed_download_resumes() {
+    let world = world();
+    let mut child = stalled(&world, world.path());
+    child.kill().unwrap();
+    child.wait().unwrap();
+    resumes(&world);
+}
+
+#[test]
+fn interrupted_download_prints_one_line_and_resumes() {
+    let world = world();
+    let temporary = tempdir().unwrap();
+    let child = stalled(&world, temporary.path());
+    let group = format!("-{}", child.id());
+    assert!(Command::new("kill").args(["-INT", "--", &group]).status().unwrap().success());
+    let ended = child.wait_with_output().unwrap();
+    assert_eq!(ended.status.code(), Some(130));
+    assert_eq!(
+        String::from_utf8(ended.stderr).unwrap(),
+        "interrupted: org/name is incomplete; the same command resumes the download\n"
+    );
+    assert_eq!(fs::read_dir(temporary.path()).unwrap().count(), 0, "a temporary file is left");
+    resumes(&world);
+}
+
+#[test]
+fn download_without_python_says_how_to_install_it() {
+    let world = world();
+    let said = world.said("org/name", &[("PATH", "/nonexistent")]);
+    assert_eq!(
+        said,
+        "error: --download needs Python 3, and there is no python3 on PATH\n\
+         hint: install Python 3: `sudo apt-get install --yes python3-pip` (Debian, Ubuntu) or `sudo dnf install --assumeyes python3-pip` (Red Hat, Fedora)\n"
+    );
+}
+
+#[test]
+fn model_that_the_hub_lacks_is_no_interrupted_download() {
+    let said = world().said("org/absent", &[]);
+    assert!(said.contains(": HTTP 404: Not Found\nhint: check the model's name"), "{said}");
 }

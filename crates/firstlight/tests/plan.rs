@@ -340,8 +340,51 @@ fn no_gpu_suggests_the_machine_option() {
     if Path::new("/proc/driver/nvidia").exists() {
         return;
     }
-    let output = plan(&["flash-attn>=99"]);
-    let out = text(&output.stdout);
-    assert_eq!(output.status.code(), Some(1), "{out}");
-    assert!(out.contains("next\n  firstlight plan 'flash-attn>=99' --machine a100\n"), "{out}");
+    for (wanted, next) in [
+        ("flash-attn", "flash-attn --machine a100"),
+        // No machine has a plan for a release that does not exist.
+        ("flash-attn>=99", "flash-attn==2.8.3 --machine a100"),
+        ("torch==9.9", "torch==2."),
+    ] {
+        let output = plan(&[wanted]);
+        let out = text(&output.stdout);
+        assert_eq!(output.status.code(), Some(1), "{out}");
+        let command =
+            out.split("next\n  firstlight plan ").nth(1).unwrap_or_else(|| panic!("{out}"));
+        assert!(command.starts_with(next), "{out}");
+        let words: Vec<&str> = command.split_whitespace().collect();
+        assert_eq!(plan(&words).status.code(), Some(0), "{command}");
+    }
+}
+
+#[test]
+fn installation_of_uv_is_announced() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().expect("a folder");
+    let bin = folder.path().join("bin");
+    std::fs::create_dir(&bin).expect("a folder");
+    // Its pip installs a uv that only knows its version.
+    let script = "#!/bin/sh\nwhile [ $# -gt 1 ] && [ \"$1\" != --target ]; do shift; done\n\
+                  [ \"$1\" = --target ] || exit 1\n/bin/mkdir -p \"$2/bin\"\n\
+                  printf '#!/bin/sh\\n[ \"$1\" = --version ] && echo uv 0.13.9\\n' > \"$2/bin/uv\"\n\
+                  /bin/chmod +x \"$2/bin/uv\"\n";
+    std::fs::write(bin.join("python3"), script).expect("writes");
+    let mode = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(bin.join("python3"), mode).expect("sets");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_firstlight"));
+    command.args(["plan", "torch", "--machine", "cpu-x86_64", "--lock"]).env("PATH", &bin);
+    command.env("HOME", folder.path()).env("NO_COLOR", "1");
+    for variable in ["XDG_CACHE_HOME", "XDG_DATA_HOME", "UV_CACHE_DIR"] {
+        command.env_remove(variable);
+    }
+    let cache = folder.path().join(".cache");
+    let said = format!(
+        "pip installs uv into {0}/firstlight/tools; uv keeps its cache in {0}/uv\n",
+        cache.display()
+    );
+    let error = text(&command.output().expect("firstlight runs").stderr);
+    assert!(error.starts_with(&said), "{error}");
+    // It is installed only once.
+    let error = text(&command.output().expect("firstlight runs").stderr);
+    assert!(!error.contains("pip installs uv"), "{error}");
 }

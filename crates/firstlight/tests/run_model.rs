@@ -118,6 +118,7 @@ fn generates_text_and_reports_time_and_memory() {
         // The prompt is prefilled a second time only with --verify.
         let once = json(here, &line[..line.len() - 1], 0);
         assert_eq!(once["answers"], ran["answers"]);
+        assert!(once["read_bytes_per_second"].is_null(), "only measured with --verify: {once}");
         assert!(once["agree"].is_null() && once["prompt_read_again_ms"].is_null(), "{once}");
         let launched = |ran: &serde_json::Value| {
             let counts = ran["launches"].as_object().unwrap().values();

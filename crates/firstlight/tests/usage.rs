@@ -43,6 +43,11 @@ fn foreign_options_get_the_equivalent_as_hint() {
         ("serve", "<MODEL>", "usage: firstlight serve"),
         ("check --quick --full", "cannot be used with", "`firstlight check --help`"),
         ("fit m -b x", "expected a whole number, 1 or more", "`firstlight fit --help`"),
+        ("serve m --port 80x", "'--port <PORT>': expected a whole number", "firstlight serve"),
+        ("serve m --port 80000", "80000 is not in 0..=65535", "firstlight serve"),
+        ("check --gpu x", "expected a whole number", "`firstlight check --help`"),
+        ("remote host doctor -v", "'doctor'", "firstlight remote host -- doctor -v"),
+        ("remote host --dri-run", "'--dri-run'", "did you mean '--dry-run'"),
     ] {
         let words: Vec<&str> = line.split(' ').collect();
         refuses(folder.path(), &words, &[sentence]);
@@ -52,6 +57,17 @@ fn foreign_options_get_the_equivalent_as_hint() {
         let document = json(folder.path(), &words, 2);
         assert!(document["error"].as_str().unwrap().contains(sentence), "{line}: {document}");
         assert!(document["hint"].as_str().unwrap().contains(hint), "{line}: {document}");
+    }
+}
+
+#[test]
+fn tables_of_models_fit_80_columns() {
+    let folder = tempdir().unwrap();
+    expect(folder.path(), &["model", "synth", "granite-moe-mini", "m"], 0);
+    for line in [&["model", "synth"][..], &["model", "quantize", "m", "q", "--to", "int8"]] {
+        let (out, _) = expect(folder.path(), line, 0);
+        let wide = out.lines().find(|line| line.chars().count() > 80);
+        assert!(out.lines().count() > 2 && wide.is_none(), "{line:?}: {wide:?}");
     }
 }
 

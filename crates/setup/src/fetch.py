@@ -100,7 +100,7 @@ def fetch(connections, number, job, options):
                 digest = stream(connections, number, job, part, options["timeout"])
                 break
             except (OSError, http.client.HTTPException) as error:
-                reason = f"{type(error).__name__}: {error}"
+                reason = reason_of(error)
                 if permanent(error) or attempt == options["attempts"]:
                     return say("failed", number, reason)
                 say("dropped", number, reason)
@@ -124,7 +124,7 @@ def check(connections, number, address, options):
         if isinstance(error, Refused) and error.status in (403, 405, 501):
             return say("answers", number, -1)
         options["silent"] = True
-        say("silent", number, f"{type(error).__name__}: {error}")
+        say("silent", number, reason_of(error))
 
 
 def warm(connections, address, options):
@@ -149,7 +149,7 @@ def each(jobs, connections, options, act):
             act(connections, number, job, options)
         except Exception as error:
             options["silent"] |= act is check
-            say("silent" if act is check else "failed", number, f"{type(error).__name__}: {error}")
+            say("silent" if act is check else "failed", number, reason_of(error))
 
 
 def work(number, addresses, files, ready, options):

@@ -141,6 +141,10 @@ impl Fetch {
     fn run(mut python: Command, told: &Path, job: &Job<'_>) -> io::Result<Self> {
         std::fs::write(told, serde_json::to_vec(job)?)?;
         python.args(["-S", "-c", SCRIPT]).arg(told).stdout(Stdio::piped());
+        // Ctrl-C reaches only the process group of the terminal, so that Python prints no traceback: the script ends with
+        // its parent.
+        #[cfg(unix)]
+        std::os::unix::process::CommandExt::process_group(&mut python, 0);
         let mut child = python.spawn()?;
         let said = child.stdout.take().map(BufReader::new);
         Ok(Self { child, said, asked: job.check.len(), wanted: job.files.len() })
@@ -201,6 +205,24 @@ fn parse_answer(line: &str) -> Option<(usize, Answer)> {
     match what {
         "answers" => Some((number, Ok(value.parse().ok()))),
         "silent" => Some((number, Err(value.to_owned()))),
+        _ => None,
+    }
+}
+
+/// The status of an HTTP error in a reason: `HTTP 404: Not Found`. `None` if no server answered.
+pub(crate) fn http_status(reason: &str) -> Option<u16> {
+    reason.strip_prefix("HTTP ")?.split(':').next()?.parse().ok()
+}
+
+/// The remedy for an HTTP status, where the same request again would fail again; `None` if it may succeed.
+pub(crate) fn hint_for_status(status: u16) -> Option<&'static str> {
+    match status {
+        404 | 410 => Some(
+            "the file was removed or moved: make a new plan, which names the files that exist now",
+        ),
+        401 | 403 => Some(
+            "the index refuses this machine: get access to it, or make a plan with another index",
+        ),
         _ => None,
     }
 }

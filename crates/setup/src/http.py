@@ -48,6 +48,11 @@ class Refused(OSError):
         self.status = status
 
 
+def reason_of(error):
+    """The error as a sentence. An answer of the server needs no name of an exception."""
+    return str(error) if isinstance(error, Refused) else f"{type(error).__name__}: {error}"
+
+
 def proxy_for(scheme, host):
     """The proxy for a host from the environment variables, or None."""
     if not any(name.lower().endswith("_proxy") for name in os.environ) and sys.platform != "darwin":

@@ -240,7 +240,7 @@ def read_jobs(jobs, options):
             say("done", number, "-")
         except Exception as error:
             connections.kept.clear()
-            say("failed", number, f"{type(error).__name__}: {error}")
+            say("failed", number, reason_of(error))
 
 
 def end_after(seconds):

@@ -74,6 +74,9 @@ pub fn query_interpreter(uv: &Uv, python: &str) -> InterpreterSource {
     }
 }
 
+/// The remedy where there is no Python, which runs the HTTP client and pip.
+pub const INSTALL: &str = "install Python 3: `sudo apt-get install --yes python3-pip` (Debian, Ubuntu) or `sudo dnf install --assumeyes python3-pip` (Red Hat, Fedora)";
+
 /// The command that installs a release with uv.
 pub fn install(python: &str) -> String {
     format!("uv python install {python}")

@@ -41,6 +41,9 @@ const OVERRIDES: &[&str] = &[
     "UV_TORCH_BACKEND",
 ];
 
+/// The attempt to install uv without a Python.
+const NO_PYTHON: &str = "no Python on PATH whose pip could install it";
+
 /// A version of uv, in the order of releases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct UvVersion(pub u32, pub u32, pub u32);
@@ -82,7 +85,14 @@ pub enum UvError {
 impl UvError {
     /// The remedy.
     pub fn hint(&self) -> &'static str {
+        let lacks = |words: &str| match self {
+            Self::Absent { tried } => tried.iter().any(|reason| reason.contains(words)),
+            Self::Folder { .. } => false,
+        };
         match self {
+            Self::Absent { .. } if lacks(NO_PYTHON) || lacks("No module named pip") => {
+                crate::python::INSTALL
+            }
             Self::Absent { .. } => {
                 "install it with `python3 -m pip install --user uv` or from https://docs.astral.sh/uv/, and add it to PATH"
             }
@@ -95,15 +105,20 @@ impl UvError {
 
 impl Uv {
     /// The first uv on `path` (the variable PATH) that is new enough, or else the newest one in `tools` from an earlier
-    /// call, or else one that pip installs there now. It appears in `tools` completely or not at all.
+    /// call, or else one that pip installs there now, after a call of `installing`. It appears in `tools` completely or
+    /// not at all.
     ///
     /// # Errors
     /// No uv runs; the error has every attempt.
-    pub fn find(path: Option<&OsStr>, tools: &Path) -> Result<Self, UvError> {
+    pub fn find(
+        path: Option<&OsStr>,
+        tools: &Path,
+        installing: impl FnOnce(),
+    ) -> Result<Self, UvError> {
         match Self::found(path, tools) {
             Ok(uv) => Ok(uv),
             Err(mut tried) => {
-                Self::install(path, tools, &mut tried)?.ok_or(UvError::Absent { tried })
+                Self::install(path, tools, &mut tried, installing)?.ok_or(UvError::Absent { tried })
             }
         }
     }
@@ -147,15 +162,17 @@ impl Uv {
         path: Option<&OsStr>,
         tools: &Path,
         tried: &mut Vec<String>,
+        installing: impl FnOnce(),
     ) -> Result<Option<Self>, UvError> {
         let failed = |source| UvError::Folder { folder: tools.to_owned(), source };
         let pythons: Vec<_> =
             ["python3", "python"].iter().flat_map(|name| programs(path, name)).collect();
         if pythons.is_empty() {
-            tried.push("no Python on PATH whose pip could install it".to_owned());
+            tried.push(NO_PYTHON.to_owned());
             return Ok(None);
         }
         fs::create_dir_all(tools).map_err(failed)?;
+        installing();
         for python in pythons {
             let building =
                 tempfile::Builder::new().prefix(".uv-").tempdir_in(tools).map_err(failed)?;

@@ -89,7 +89,7 @@ pub(crate) struct Check {
     /// Instead of checking, write the report of a run folder again from its files; with --redact -o DIR into a copy that can be shared.
     #[arg(long, value_name = "RUN", conflicts_with_all = OF_A_CHECK)]
     pub(crate) report: Option<PathBuf>,
-    /// Write a run folder that can be shared: without host and user names, home folders, and unrelated packages.
+    /// Write a run folder that can be shared: without host and user names, folders that a user named, and unrelated packages.
     #[arg(long)]
     pub(crate) redact: bool,
     /// Run folder, empty or new; with --emit the file. Default: firstlight-runs/<utc>-<host>, and standard output for --emit.

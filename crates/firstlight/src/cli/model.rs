@@ -302,7 +302,7 @@ pub(crate) struct Run {
     pub(crate) split: Split,
     #[command(flatten)]
     pub(crate) stages: Stages,
-    /// Show the parts of the time to the first token.
+    /// Show the parts of the time to the first token, and measure the memory bandwidth that limits decoding.
     #[arg(short, long)]
     pub(crate) verbose: bool,
     /// Print only the text: no device, no statistics.

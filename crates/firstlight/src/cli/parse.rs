@@ -64,7 +64,10 @@ fn show(error: &Error, typed: &[OsString]) -> ExitCode {
 
 /// The first paragraph of clap's message on one line.
 fn sentence(error: &Error) -> String {
-    let text = error.to_string();
+    // Rust's words for a number that is none.
+    let text = ["invalid digit found in string", "cannot parse integer from empty string"]
+        .iter()
+        .fold(error.to_string(), |text, words| text.replace(words, "expected a whole number"));
     let mut lines = text.lines().take_while(|line| !line.trim().is_empty()).map(str::trim);
     let first = lines.next().unwrap_or_default().trim_start_matches("error: ").to_owned();
     let rest: Vec<&str> = lines.collect();
@@ -96,7 +99,8 @@ fn hint(error: &Error, typed: &[OsString]) -> String {
             let known = foreign::option(argument).map(str::to_owned);
             let near = near(error, ContextKind::SuggestedArg, argument);
             let near = near.map(|name| format!("did you mean '{name}'?"));
-            known.or(near).unwrap_or(help)
+            let remote = remote_command(&path, argument, typed);
+            known.or(near).or(remote).unwrap_or(help)
         }
         ErrorKind::InvalidValue | ErrorKind::ValueValidation => {
             let value = text(ContextKind::InvalidValue).unwrap_or_default();
@@ -111,6 +115,19 @@ fn hint(error: &Error, typed: &[OsString]) -> String {
         }
         _ => help,
     }
+}
+
+/// How to give `remote` the command that was typed without `--`.
+fn remote_command(path: &str, argument: &str, typed: &[OsString]) -> Option<String> {
+    let at = typed.iter().position(|word| word == argument)?;
+    let words = |words: &[OsString]| {
+        let quoted = words.iter().map(|word| facts::quote(&word.to_string_lossy()));
+        quoted.collect::<Vec<_>>().join(" ")
+    };
+    (path == "firstlight remote" && !argument.starts_with('-')).then(|| {
+        let (before, after) = (words(&typed[1..at]), words(&typed[at..]));
+        format!("the command for that machine follows `--`: firstlight {before} -- {after}")
+    })
 }
 
 /// `firstlight run`: the typed command, as far as it is valid.

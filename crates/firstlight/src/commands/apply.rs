@@ -4,7 +4,7 @@ mod inspect;
 mod progress;
 
 use super::ask_nvml::live;
-use super::doctor::{cache_folder, native_cache};
+use super::doctor::{cache_folder, find_uv, native_cache};
 use crate::Outcome;
 use crate::cli::Apply;
 use crate::confirm;
@@ -18,7 +18,6 @@ use progress::Bar;
 use report::terminal;
 use setup::apply::ApplyOptions;
 use setup::emit::read_plan;
-use setup::uv::Uv;
 use std::path::Path;
 use std::thread;
 
@@ -38,7 +37,7 @@ pub(super) fn run(arguments: &Apply, output: &Output) -> anyhow::Result<Outcome>
     // Both wait for programs: uv's version and the driver's answers.
     let (uv, machine) = thread::scope(|scope| {
         let tools = cache.with_file_name("tools");
-        let uv = scope.spawn(move || Uv::find(std::env::var_os("PATH").as_deref(), &tools));
+        let uv = scope.spawn(move || find_uv(&tools));
         let machine =
             probe::machine(&ProbeOptions { source: source.clone(), site_packages: Vec::new() });
         (uv.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)), machine)

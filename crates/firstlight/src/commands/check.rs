@@ -37,6 +37,7 @@ use facts::{
     BackendKind, BenchReport, DoctorReport, GpusReport, ParityReport, ParityRow, PyEnv,
     RunManifest, SCHEMA, Status,
 };
+use probe::Source;
 use report::{
     BENCH_FILE, CONDITIONS_FILE, PARITY_FILE, Run, SAMPLES_FILE, Verdict, bench_csv, parity_csv,
     run_report, samples_csv, terminal,
@@ -98,7 +99,10 @@ fn whole(arguments: &Check, output: &Output) -> anyhow::Result<Outcome> {
     let reading = Progress::start("reading the machine and its environments");
     let mut python = Installed::start(arguments)?;
     let choice = backend::begin(BackendArg::Auto);
+    let (load, examined) = (probe::moment(&Source::live(), false).1, Instant::now());
     let mut doctor = doctor::examine(&patient(&arguments.environment, until))?;
+    let now = probe::moment(&Source::live(), false).1;
+    let others = probe::meanwhile(load, now, examined.elapsed().as_secs_f64()).others_cores;
     drop(reading);
     if let Some(wanted) = wanted {
         doctor::model::judge(&wanted, &arguments.wanted, &mut doctor)?;
@@ -113,7 +117,12 @@ fn whole(arguments: &Check, output: &Output) -> anyhow::Result<Outcome> {
     let devices = backend::every_of(choice)?;
     let backends: Vec<BackendKind> = devices.iter().map(DeviceNotice::backend).collect();
     if let Some(found) = &found {
-        let estimate = estimate::words(arguments, &backends, python.peers().is_some());
+        let estimate = estimate::words(
+            arguments,
+            &backends,
+            python.peers().is_some(),
+            others.map(|others| others.value),
+        );
         output.text(&format!("{}: {estimate}", report::headline(&doctor.machine)))?;
         output.text(&(backend::lines(&devices, output) + "\n"))?;
         if !silent {

@@ -17,6 +17,7 @@ use probe::EnvOptions;
 use report::terminal::IndexCheck;
 use report::{FACTS_FILE, terminal};
 use setup::fix::Availability;
+use setup::uv::{Uv, UvError};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -137,6 +138,19 @@ pub(super) fn cache_folder() -> Option<PathBuf> {
     let usual = if cfg!(target_os = "macos") { "Library/Caches" } else { ".cache" };
     let folder = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(usual)));
     folder.map(|folder| folder.join("firstlight"))
+}
+
+/// uv from PATH or from the folder `tools`; where there is none, pip installs it there, which is announced.
+pub(super) fn find_uv(tools: &Path) -> Result<Uv, UvError> {
+    let cache = std::env::var_os("UV_CACHE_DIR").map(PathBuf::from).or_else(|| {
+        let home = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache"));
+        Some(std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).or(home)?.join("uv"))
+    });
+    let cache = cache.unwrap_or_default();
+    Uv::find(std::env::var_os("PATH").as_deref(), tools, || {
+        let (tools, cache) = (tools.display(), cache.display());
+        eprintln!("pip installs uv into {tools}; uv keeps its cache in {cache}");
+    })
 }
 
 /// Advice is not a fault: only errors and warnings give exit status 1.

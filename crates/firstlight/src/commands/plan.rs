@@ -3,13 +3,14 @@
 pub(super) mod libraries;
 
 use super::ask_nvml::live;
-use super::doctor::{cache_folder, model, native_cache};
+use super::doctor::{cache_folder, find_uv, model, native_cache};
 use super::matrix;
 use crate::Outcome;
 use crate::cli::{MachineChoice, Plan};
 use crate::destination;
 use crate::failure::{Failure, hint_for_write};
 use crate::output::Output;
+use crate::progress::Progress;
 use crate::run_folder::write_atomically;
 use anyhow::Context;
 use facts::{Fact, Machine, PlanRefusal, PlanTarget};
@@ -66,7 +67,8 @@ pub(super) fn run(arguments: &Plan, output: &Output) -> anyhow::Result<Outcome> 
                 let what = format!("there is no plan: {}", what.join("; "));
                 return Err(Failure::hinted(what, hint));
             }
-            refused(&refusal, arguments, output)
+            let next = alternative(&request, &target, arguments);
+            refused(&refusal, next, arguments, output)
         }
     }
 }
@@ -88,6 +90,7 @@ fn chosen(
         timeout: setup::index::TIMEOUT,
         deadline: None,
     };
+    let _progress = Progress::start("choosing releases");
     setup::plan_with(request, target, &mut index)
         .map_err(|error| Failure::hinted(error.to_string(), error.hint()))
 }
@@ -121,17 +124,72 @@ fn written(path: &Path, arguments: &Plan, output: &Output) -> anyhow::Result<Out
             show(&plan, arguments, output)?;
             Ok(outcome)
         }
-        Err(refusal) => refused(&refusal, arguments, output),
+        Err(refusal) => refused(&refusal, None, arguments, output),
     }
 }
 
-fn refused(refusal: &PlanRefusal, arguments: &Plan, output: &Output) -> anyhow::Result<Outcome> {
-    let this = refusal.target.name == "this" && refusal.target.gpus.is_empty();
-    let words = || std::env::args().skip(1).map(|word| facts::quote(&word)).collect::<Vec<_>>();
-    let next = this.then(|| format!("firstlight {} --machine a100", words().join(" ")));
+fn refused(
+    refusal: &PlanRefusal,
+    next: Option<String>,
+    arguments: &Plan,
+    output: &Output,
+) -> anyhow::Result<Outcome> {
     let next: Vec<String> = next.into_iter().collect();
     output.either(refusal, |style| terminal::refusal(refusal, arguments.explain, &next, style))?;
     Ok(Outcome::Bad)
+}
+
+/// The machine for which a plan is proposed where this one has no GPU.
+const OTHER: &str = "a100";
+
+/// A similar command that has a plan: for a machine with a GPU where this one has none, or with releases that exist and
+/// fit instead of the requested ones. `None` if none of them has one.
+fn alternative(request: &PlanRequest, target: &PlanTarget, arguments: &Plan) -> Option<String> {
+    let typed = &arguments.wants;
+    let without_gpu = arguments.machine.is_this() && target.gpus.is_empty();
+    let other = setup::machine(OTHER).filter(|_| without_gpu);
+    let read = |line: &str| RequestedPackage::parse(line, "requirement").ok();
+    // The name of each package whose versions can be left out.
+    let name = |line: &String| {
+        let wanted = read(line).filter(|wanted| wanted.marker.is_none())?.want;
+        (!wanted.specifiers.is_empty()).then_some(wanted.package)
+    };
+    let names: Vec<Option<String>> = typed.iter().map(name).collect();
+    let named = || (0..typed.len()).filter(|at| names[*at].is_some());
+    let each = named().map(|at| vec![at]).chain([named().collect()]);
+    let first = request.wants.len().checked_sub(typed.len())?;
+    for free in std::iter::once(Vec::new()).chain(each) {
+        let mut changed = request.clone();
+        for at in &free {
+            changed.wants[first + at].want.specifiers.clear();
+        }
+        let here = Some(target).filter(|_| !free.is_empty());
+        for machine in here.into_iter().chain(&other) {
+            let Ok(Ok(plan)) = chosen(&changed, machine) else { continue };
+            let mut words: Vec<String> = std::env::args().skip(1).collect();
+            for (line, name) in
+                free.iter().filter_map(|at| Some((&typed[*at], names[*at].as_ref()?)))
+            {
+                let planned = plan.packages.iter().find(|package| package.name == *name);
+                let version = planned.map_or("", |package| package.version.as_str());
+                let pinned = match version.split('+').next().unwrap_or_default() {
+                    "" => name.clone(),
+                    version => format!("{name}=={version}"),
+                };
+                words
+                    .iter_mut()
+                    .filter(|word| *word == line)
+                    .for_each(|word| word.clone_from(&pinned));
+            }
+            if machine.name == OTHER && without_gpu {
+                words.extend(["--machine".to_owned(), OTHER.to_owned()]);
+            }
+            let words: Vec<String> =
+                words.iter().map(|word| facts::quote(word).to_string()).collect();
+            return Some(format!("firstlight {}", words.join(" ")));
+        }
+    }
+    None
 }
 
 /// The requirements: a profile or the needs of a model's layers, then those of the command line.
@@ -349,7 +407,9 @@ fn wrote(path: &Path, plan: &facts::InstallPlan) -> String {
 
 /// The plan with every file and its hash, by uv.
 fn locked(plan: &facts::InstallPlan) -> anyhow::Result<facts::InstallPlan> {
-    Ok(setup::lock::lock(plan, &locker()?)?)
+    let uv = locker()?;
+    let _progress = Progress::start("uv resolves the packages");
+    Ok(setup::lock::lock(plan, &uv)?)
 }
 
 /// uv, installed if it is missing.
@@ -358,7 +418,7 @@ fn locker() -> anyhow::Result<Uv> {
         let hint = "set XDG_CACHE_HOME";
         return Err(Failure::hinted("there is no folder for uv: HOME is not set", hint));
     };
-    Ok(Uv::find(std::env::var_os("PATH").as_deref(), &cache.join("tools"))?)
+    Ok(find_uv(&cache.join("tools"))?)
 }
 
 /// The commands that lock this plan and apply it.

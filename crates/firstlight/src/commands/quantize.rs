@@ -9,9 +9,8 @@ use crate::stopping;
 use crate::transfer::Transfer;
 use facts::{SCHEMA, byte_count};
 use models::{Checkpoint, FileProgress, QuantizedTensor};
-use report::count;
+use report::{count, terminal};
 use serde_json::json;
-use std::fmt::Write as _;
 
 pub(super) fn run(arguments: &Quantize, output: &Output) -> anyhow::Result<Outcome> {
     destination::folder(&arguments.output)?;
@@ -26,17 +25,18 @@ pub(super) fn run(arguments: &Quantize, output: &Output) -> anyhow::Result<Outco
     let mut document = quantized.document();
     document["schema"] = json!(SCHEMA);
     document["folder"] = json!(folder);
-    output.either(&document, |_| {
-        let mut out = String::new();
-        for (name, number, worst) in by_layer(&quantized.tensors) {
-            // Writing to a String cannot fail.
-            let _ = writeln!(out, "{name:<56} {number:>5}   relative error {worst:.2e}");
-        }
+    output.either(&document, |style| {
+        let row = |(name, number, worst): (String, usize, f64)| {
+            (name, format!("{number:>3}  error {worst:.2e}"))
+        };
+        let rows: Vec<_> = by_layer(&quantized.tensors).into_iter().map(row).collect();
+        let rows: Vec<_> = rows.iter().map(|(name, rest)| (name.as_str(), rest.as_str())).collect();
+        let out = terminal::listing(&rows, style);
         let [before, after] = quantized.bytes.map(byte_count);
         let tensors = count(quantized.tensors.len(), "tensor");
         let format = arguments.to.prose();
-        let _ = writeln!(out, "{tensors} in {format} in {folder}: {before} became {after}");
-        out
+        let line = format!("{tensors} in {format} in {folder}: {before} became {after}");
+        out + &terminal::paragraph(style, &line)
     })?;
     Ok(Outcome::Good)
 }

@@ -131,8 +131,11 @@ pub(super) fn run(arguments: &Run, output: &Output) -> anyhow::Result<Outcome> {
     });
     // Before bandwidth is measured, which allocates memory.
     let memory = predicted_bytes.zip(loading::highest(engine.device()));
+    // Otherwise the command ends with its answer.
+    let bandwidth = (arguments.verify || arguments.verbose).then(|| engine.read_bandwidth());
     let measured = RunTimes::new(&*engine, dtype, &requests, &heard, again)
         .with_memory(memory)
+        .with_bandwidth(bandwidth)
         .with_start(device_notice, started, arguments.verbose);
     measured.print(output, &texts, &ended.collect::<Vec<_>>())?;
     Ok(if measured.agrees() { Outcome::Good } else { Outcome::Bad })

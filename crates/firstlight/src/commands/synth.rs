@@ -9,8 +9,8 @@ use crate::stopping;
 use crate::transfer::Transfer;
 use facts::SCHEMA;
 use models::{FileProgress, SHAPES, SynthOptions, shape, synth_watched};
+use report::terminal::{self, Style};
 use serde_json::json;
-use std::fmt::Write as _;
 use std::path::Path;
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ pub(super) fn run(arguments: &Synth, output: &Output) -> anyhow::Result<Outcome>
             .iter()
             .map(|shape| json!({ "name": shape.name, "about": shape.about }))
             .collect();
-        output.either(&json!({ "schema": SCHEMA, "shapes": shapes }), |_| list())?;
+        output.either(&json!({ "schema": SCHEMA, "shapes": shapes }), list)?;
         return Ok(Outcome::Good);
     };
     destination::folder(folder)?;
@@ -77,11 +77,7 @@ const PARTIAL: &str = "model.part";
 /// A file that is being written changes within this time.
 const IDLE: Duration = Duration::from_secs(2);
 
-fn list() -> String {
-    let widest = SHAPES.iter().map(|shape| shape.name.len()).max().unwrap_or_default();
-    SHAPES.iter().fold(String::new(), |mut out, shape| {
-        // Writing to a String cannot fail.
-        let _ = writeln!(out, "{:<widest$}  {}", shape.name, shape.about);
-        out
-    })
+fn list(style: Style) -> String {
+    let rows: Vec<_> = SHAPES.iter().map(|shape| (shape.name, shape.about)).collect();
+    terminal::listing(&rows, style)
 }

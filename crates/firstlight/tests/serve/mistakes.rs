@@ -12,6 +12,30 @@ const CHAT: &str = "/v1/chat/completions";
 const TEXT: &str = "/v1/completions";
 
 #[test]
+fn chat_without_a_template_is_refused_with_an_alternative() {
+    let folder = model("granite-moe-mini");
+    std::fs::remove_file(folder.path().join("m/chat_template.jinja")).unwrap();
+    let server = Server::start(folder.path(), &[]);
+    let messages = json!([{ "role": "user", "content": "hi" }]);
+    for (path, body) in [
+        (CHAT, json!({ "messages": messages })),
+        ("/v1/messages", json!({ "messages": messages, "max_tokens": 2 })),
+        ("/v1/messages/count_tokens", json!({ "messages": messages })),
+        ("/v1/responses", json!({ "input": "hi" })),
+        ("/tokenize", json!({ "messages": messages })),
+    ] {
+        let answer = server.post(path, &body);
+        assert_eq!(answer.status, 400, "{path}: {}", answer.body);
+        for words in
+            ["no usable chat template", "chat_template.jinja: there is no", "/v1/completions"]
+        {
+            assert!(answer.body.contains(words), "{path}: no `{words}` in {}", answer.body);
+        }
+    }
+    assert_eq!(server.post(TEXT, &json!({ "prompt": "x", "max_tokens": 2 })).status, 200);
+}
+
+#[test]
 fn invalid_fields_are_refused_by_name() {
     let folder = model("granite-moe-mini");
     let server = Server::start(folder.path(), &["--max-model-len", "256"]);

@@ -17,7 +17,7 @@ pub(crate) fn uv() -> &'static Uv {
         let folders = std::env::split_paths(&path).filter(|folder| !script(folder));
         let path = std::env::join_paths(folders).unwrap();
         let tools = Path::new(env!("CARGO_TARGET_TMPDIR")).join("tools");
-        Uv::find(Some(&path), &tools).unwrap_or_else(|error| panic!("{error}"))
+        Uv::find(Some(&path), &tools, || ()).unwrap_or_else(|error| panic!("{error}"))
     });
     &UV
 }

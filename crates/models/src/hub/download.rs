@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 
 /// First words of the error of a download without a network.
 pub const NO_NETWORK: &str = "no network: ";
+const NOT_THERE: &str = "check the model's name on the hub; HF_TOKEN is for models that want an account, HF_ENDPOINT for a mirror";
 const OFFLINE: &str = "connect this machine, or set HF_ENDPOINT to a mirror that it reaches; without --download a model of the cache runs";
 
 /// The hub, unless `HF_ENDPOINT` names a mirror.
@@ -91,6 +92,10 @@ fn into(
         by.fetch(files).map_err(|what| match is_full(&what) {
             true => ModelError::Disk { what },
             false if what.starts_with(NO_NETWORK) => refused(what, OFFLINE),
+            // The hub answers 401 for a name that it does not have.
+            false if [": HTTP 401", ": HTTP 404"].iter().any(|status| what.contains(status)) => {
+                refused(what, NOT_THERE)
+            }
             false => refused(what, hint),
         })
     };

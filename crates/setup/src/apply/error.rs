@@ -1,5 +1,6 @@
 //! Why a plan was not applied.
 
+use crate::fetch::{hint_for_status, http_status};
 use facts::Finding;
 use std::io;
 use std::path::PathBuf;
@@ -143,7 +144,11 @@ impl ApplyError {
             }
             Self::Hash { .. } => "the download is discarded: if it happens again, the published file was replaced; make a new plan and compare its hash"
                 .to_owned(),
-            Self::Fetch { .. } => {
+            Self::Fetch { reason, .. } => {
+                let status = http_status(reason);
+                if let Some(hint) = status.and_then(hint_for_status) {
+                    return Some(hint.to_owned());
+                }
                 "the partial download is kept: apply again when the network works, and it resumes".to_owned()
             }
             Self::Judged { findings } | Self::Unsound { findings } => {

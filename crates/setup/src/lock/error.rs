@@ -69,6 +69,9 @@ pub enum LockError {
         /// The problem.
         what: String,
     },
+    /// uv resolves with an interpreter, and finds none.
+    #[error("uv needs Python 3 to resolve packages, and finds none on this machine")]
+    NoPython,
     /// Any other message of uv.
     #[error("uv cannot resolve this plan: {said}")]
     Other {
@@ -92,6 +95,7 @@ impl LockError {
             Self::Folder(_) => "set TMPDIR to a folder with free space",
             Self::Start { .. } => "install uv again",
             Self::Answer { .. } => "use another version of uv",
+            Self::NoPython => crate::python::INSTALL,
             Self::Other { .. } => {
                 "run the command again with `uv` updated, or lock without the package it names"
             }
@@ -113,6 +117,9 @@ pub(super) fn translate(stderr: &str, plan: &InstallPlan) -> LockError {
         let reason = said.lines().last().unwrap_or_default().trim();
         let url = url.trim_matches('`').to_owned();
         return LockError::Unreachable { url, reason: without_label(reason).to_owned() };
+    }
+    if said.contains("No interpreter found") {
+        return LockError::NoPython;
     }
     if !said.contains("No solution found") {
         return LockError::Other { said };

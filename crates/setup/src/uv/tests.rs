@@ -1,6 +1,7 @@
 #![cfg(unix)]
 
 use super::{OLDEST, Uv, UvError, UvVersion, parse_version};
+use std::cell::Cell;
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -15,13 +16,15 @@ static ONE: Mutex<()> = Mutex::new(());
 struct Machine {
     root: TempDir,
     path: Vec<PathBuf>,
+    /// How often an installation was announced.
+    told: Cell<u32>,
     _alone: MutexGuard<'static, ()>,
 }
 
 impl Machine {
     fn new() -> Self {
         let alone = ONE.lock().unwrap_or_else(PoisonError::into_inner);
-        Self { root: TempDir::new().unwrap(), path: Vec::new(), _alone: alone }
+        Self { root: TempDir::new().unwrap(), path: Vec::new(), told: Cell::new(0), _alone: alone }
     }
 
     fn with(mut self, name: &str, script: &str) -> Self {
@@ -37,7 +40,7 @@ impl Machine {
 
     fn find(&self) -> Result<Uv, UvError> {
         let path: OsString = std::env::join_paths(&self.path).unwrap();
-        Uv::find(Some(&path), &self.tools())
+        Uv::find(Some(&path), &self.tools(), || self.told.set(self.told.get() + 1))
     }
 
     /// The contents of the tool folder, including hidden files.
@@ -85,6 +88,7 @@ fn first_working_uv_on_path_is_used() {
     assert_eq!(uv.version, UvVersion(0, 12, 1));
     assert!(uv.program.starts_with(&machine.path[2]), "{uv:?}");
     assert!(machine.kept().is_empty());
+    assert_eq!(machine.told.get(), 0);
 }
 
 #[test]
@@ -98,6 +102,7 @@ fn pip_installs_uv_once_and_completely() {
     // Once it is installed, no Python is needed: the next machine has no working one.
     fs::remove_dir_all(&machine.path[1]).unwrap();
     assert_eq!(machine.find().unwrap(), uv);
+    assert_eq!(machine.told.get(), 1, "an installation is announced once");
 }
 
 #[test]
@@ -132,8 +137,12 @@ fn error_names_all_candidates() {
         assert!(error.contains(part), "{error}");
     }
     drop(machine);
-    let error = Machine::new().find().unwrap_err().to_string();
+    let error = Machine::new().find().unwrap_err();
+    assert_eq!(error.hint(), crate::python::INSTALL);
+    let error = error.to_string();
     assert!(error.contains("none on PATH; no Python on PATH"), "{error}");
+    let without_pip = Machine::new().with("python3", "echo 'x: No module named pip' >&2; exit 1");
+    assert_eq!(without_pip.find().unwrap_err().hint(), crate::python::INSTALL);
 }
 
 #[test]

@@ -9,7 +9,7 @@ static MAKING: Mutex<()> = Mutex::new(());
 
 static UV: LazyLock<Uv> = LazyLock::new(|| {
     let path = std::env::var_os("PATH");
-    Uv::find(path.as_deref(), &folder().join("tools")).expect("uv, from PATH or by pip")
+    Uv::find(path.as_deref(), &folder().join("tools"), || ()).expect("uv, from PATH or by pip")
 });
 
 pub(crate) fn folder() -> &'static Path {

@@ -25,7 +25,14 @@ const OF_GPU_WORKLOAD: f64 = 0.17;
 const AROUND_LOAD: f64 = 4.0;
 
 /// `the kernels of cuda and cpu are verified and timed in about 4 minutes`.
-pub(super) fn words(arguments: &Check, backends: &[BackendKind], peers: bool) -> String {
+///
+/// `others` are the cores that other programs keep busy; unknown on some systems.
+pub(super) fn words(
+    arguments: &Check,
+    backends: &[BackendKind],
+    peers: bool,
+    others: Option<f64>,
+) -> String {
     let names: Vec<&str> = backends
         .iter()
         .map(|backend| match backend {
@@ -38,8 +45,20 @@ pub(super) fn words(arguments: &Check, backends: &[BackendKind], peers: bool) ->
     format!(
         "kernels on {} will be verified and timed, in about {}",
         names.join(" and "),
-        rounded(parts.seconds())
+        on_busy_cores(parts.seconds(), others, cores)
     )
+}
+
+/// The duration, on cores that are shared with other programs; load below a tenth of the cores is noise.
+fn on_busy_cores(seconds: f64, others: Option<f64>, cores: usize) -> String {
+    let cores = cores as f64;
+    match others.map(|others| others.min(cores)).filter(|others| *others >= 0.1 * cores) {
+        None => rounded(seconds),
+        Some(others) => format!(
+            "{}: other programs use {others:.1} of {cores} cores",
+            rounded(seconds * (1.0 + others / cores))
+        ),
+    }
 }
 
 /// Seconds of each part.
@@ -138,6 +157,18 @@ mod tests {
             ("timed on the processor", parts.timed[1], at("kernels timed") - under_load),
         ] {
             assert!((estimate / took - 1.0).abs() < 0.2, "{part}: {estimate} s, took {took} s");
+        }
+    }
+
+    #[test]
+    fn estimate_grows_with_the_load_of_other_programs() {
+        for (others, expect) in [
+            (None, "2 minutes"),
+            (Some(0.19), "2 minutes"),
+            (Some(1.0), "3 minutes: other programs use 1.0 of 2 cores"),
+            (Some(2.3), "4 minutes: other programs use 2.0 of 2 cores"),
+        ] {
+            assert_eq!(on_busy_cores(120.0, others, 2), expect);
         }
     }
 

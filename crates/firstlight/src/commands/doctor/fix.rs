@@ -3,7 +3,7 @@
 
 mod fix_report;
 
-use super::{cache_folder, examine, outcome};
+use super::{cache_folder, examine, find_uv, outcome};
 use crate::Outcome;
 use crate::cli::Doctor;
 use crate::confirm;
@@ -165,7 +165,7 @@ impl<'a> FixRun<'a> {
         let by_uv = env.manager.as_ref().is_some_and(|it| it.value == EnvManager::Uv)
             || report.findings.iter().any(|it| is_for(env, it) && it.remedy.iter().any(by_uv_step));
         let uv = match by_uv || packages.version("pip").is_none() {
-            true => Some(find_uv()?.program),
+            true => Some(uv()?.program),
             false => None,
         };
         Ok(Self {
@@ -397,7 +397,7 @@ impl<'a> FixRun<'a> {
     }
 }
 
-fn find_uv() -> anyhow::Result<Uv> {
+fn uv() -> anyhow::Result<Uv> {
     let tools = cache_folder().unwrap_or_else(std::env::temp_dir).join("tools");
-    Ok(Uv::find(std::env::var_os("PATH").as_deref(), &tools)?)
+    Ok(find_uv(&tools)?)
 }

@@ -2,6 +2,7 @@
 
 use super::host::Host;
 use crate::failure::Failure;
+use crate::progress::Progress;
 use anyhow::Context;
 use std::io::{Read, Write};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -184,6 +185,7 @@ impl Ssh {
 
     /// Runs it to the end, unless it is silent for too long.
     fn talk(&self, command: &mut Command, input: Vec<u8>) -> anyhow::Result<ScriptOutput> {
+        let _progress = Progress::start(&format!("waiting for {}", self.host.destination));
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().map_err(not_started)?;
         let (events, happened) = mpsc::channel();

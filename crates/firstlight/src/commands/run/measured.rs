@@ -23,7 +23,8 @@ pub(super) struct RunTimes {
     /// Tokens per second after each request's first token, of all sequences together.
     tokens_per_second: Option<f64>,
     weight_bytes: u64,
-    read_bandwidth: f64,
+    /// None if it was not to be measured.
+    read_bandwidth: Option<f64>,
     /// The largest difference that rounding explains.
     tolerance: f64,
     launches: BTreeMap<String, u64>,
@@ -114,7 +115,7 @@ impl RunTimes {
             again,
             tokens_per_second: (decoded > 0 && seconds > 0.0).then(|| decoded as f64 / seconds),
             weight_bytes: architecture.weight_bytes_per_step(storage.bytes(), keeps, 1),
-            read_bandwidth: engine.read_bandwidth(),
+            read_bandwidth: None,
             tolerance: storage.tolerance_between(architecture),
             launches,
             memory_bytes: None,
@@ -127,6 +128,11 @@ impl RunTimes {
     /// Adds the device, and the time before the first token.
     pub(super) fn with_start(self, device: DeviceNotice, started: Started, verbose: bool) -> Self {
         Self { device: Some(device), started: Some(started), verbose, ..self }
+    }
+
+    /// Adds the bandwidth of the device's memory, whose measurement takes about a second on a processor.
+    pub(super) fn with_bandwidth(self, bytes_per_second: Option<f64>) -> Self {
+        Self { read_bandwidth: bytes_per_second, ..self }
     }
 
     /// Adds the predicted and the measured peak memory.
@@ -148,7 +154,7 @@ impl RunTimes {
     /// the reads.
     fn percent_of_limit(&self) -> Option<f64> {
         let [_] = self.tokens.as_slice() else { return None };
-        let limit = self.read_bandwidth / self.weight_bytes as f64;
+        let limit = self.read_bandwidth? / self.weight_bytes as f64;
         self.tokens_per_second.map(|rate| 100.0 * rate / limit)
     }
 
@@ -222,12 +228,12 @@ impl RunTimes {
             }
             None => out += "decoding     not measured: no second token",
         }
-        if let Some(percent) = self.percent_of_limit() {
+        if let Some((percent, bandwidth)) = self.percent_of_limit().zip(self.read_bandwidth) {
             let _ = write!(
                 out,
                 ", {percent:.0} % of the limit of reading {} of weights at {}/s",
                 short_byte_count(self.weight_bytes),
-                short_byte_count(self.read_bandwidth as u64)
+                short_byte_count(bandwidth as u64)
             );
         }
         out.push('\n');

@@ -66,6 +66,28 @@ fn r3_03_failed_precondition_is_named_and_changes_nothing() {
 }
 
 #[test]
+fn file_that_the_index_lacks_is_not_reported_as_a_network_problem() {
+    use crate::server::Fault;
+    let world = World::new();
+    let plan = world.plan(&[marker("2.0").build()]);
+    let there = Fault::Slow(Duration::ZERO);
+    for (faults, words) in [
+        (&[Fault::NotFound][..], "simple does not have the file http://"),
+        (&[there, Fault::NotFound], " could not be downloaded from http://"),
+    ] {
+        world.server.fault(".whl", faults);
+        let (_, err) = world.apply(&plan, &[], 2);
+        for words in [
+            words,
+            ": HTTP 404: Not Found\n",
+            "hint: the file was removed or moved: make a new plan",
+        ] {
+            assert!(err.contains(words), "no `{words}` in {err}");
+        }
+    }
+}
+
+#[test]
 fn dry_run_lists_steps_and_changes_nothing() {
     let world = World::new().with_old("1.0");
     let plan = world.plan(&[marker("2.0").build()]);

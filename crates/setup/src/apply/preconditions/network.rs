@@ -4,7 +4,7 @@ use super::super::UnmetPrecondition;
 use super::super::download::SelectedFile;
 use super::builds;
 use crate::build::BuildSource;
-use crate::fetch::Answer;
+use crate::fetch::{Answer, hint_for_status, http_status};
 use facts::InstallPlan;
 use std::collections::BTreeMap;
 
@@ -34,9 +34,21 @@ pub(super) fn silent(
     answers: Vec<Answer>,
 ) -> impl Iterator<Item = UnmetPrecondition> {
     asked.iter().zip(answers).filter_map(|((name, url), answer)| {
-        Some(UnmetPrecondition::new(
-            format!("{name} does not answer at {url}: {}", answer.err()?),
-            "check the network, a proxy (HTTPS_PROXY) and certificates (SSL_CERT_FILE)",
-        ))
+        let reason = answer.err()?;
+        let network = "check the network, a proxy (HTTPS_PROXY) and certificates (SSL_CERT_FILE)";
+        Some(match http_status(&reason) {
+            Some(status @ (404 | 410)) => UnmetPrecondition::new(
+                format!("{name} does not have the file {url}: {reason}"),
+                hint_for_status(status).unwrap_or(network),
+            ),
+            Some(status) => UnmetPrecondition::new(
+                format!("{name} refuses {url}: {reason}"),
+                hint_for_status(status).unwrap_or("apply again later"),
+            ),
+            None => UnmetPrecondition::new(
+                format!("{name} does not answer at {url}: {reason}"),
+                network,
+            ),
+        })
     })
 }

@@ -134,3 +134,12 @@ fn missing_package_is_named() {
     let LockError::Absent { package, url } = &error else { panic!("{error}") };
     assert_eq!((package.as_str(), url.as_str()), ("arm", plan().indexes[1].url.as_str()));
 }
+
+#[test]
+fn missing_interpreter_is_answered_with_python() {
+    // uv 0.13.9.
+    let stderr = "error: No interpreter found in virtual environments, managed installations, or search path\n";
+    let error = translate(stderr, &plan());
+    assert!(matches!(error, LockError::NoPython), "{error}");
+    assert_eq!(error.hint(), crate::python::INSTALL);
+}
