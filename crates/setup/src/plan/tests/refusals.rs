@@ -4,7 +4,7 @@ use super::{machine, profile, request};
 use crate::plan::problem::{IgnoredLimits, Limit, Problem};
 use crate::plan::refusal::conflict;
 use crate::plan::search::solve;
-use crate::{PlanRequest, machines, plan, profiles};
+use crate::{PlanRequest, machines, plan};
 use facts::{PlanRefusal, PlanTarget};
 use proptest::prelude::*;
 
@@ -17,7 +17,7 @@ fn facts(refusal: &PlanRefusal) -> Vec<&str> {
 }
 
 /// Checks that the limits of a conflict exclude every stack, and that dropping any one of them gives one.
-fn smallest(request: &PlanRequest, target: &PlanTarget) {
+pub(super) fn smallest(request: &PlanRequest, target: &PlanTarget) {
     let problem = Problem::of(request, target);
     let kept = conflict(&problem);
     let others: IgnoredLimits =
@@ -28,23 +28,6 @@ fn smallest(request: &PlanRequest, target: &PlanTarget) {
         let without: IgnoredLimits = others.iter().copied().chain([*limit]).collect();
         assert!(solve(&problem, &without, &optional).0.is_some(), "{limit:?} is not needed");
     }
-}
-
-/// Every tenth refusal; `FIRSTLIGHT_CONFLICTS=all` checks all of them.
-#[test]
-fn conflicts_of_the_profiles_are_the_smallest() {
-    let step = match std::env::var_os("FIRSTLIGHT_CONFLICTS") {
-        Some(all) if all == "all" => 1,
-        _ => 10,
-    };
-    let machines = machines();
-    let pairs =
-        machines.iter().flat_map(|target| profiles().iter().map(move |profile| (target, profile)));
-    let requests = pairs
-        .map(|(target, profile)| (target, PlanRequest::of_profile(profile).expect("a profile")));
-    let refused = requests.filter(|(target, request)| plan(request, target).is_err());
-    let checked = refused.step_by(step).map(|(target, request)| smallest(&request, target)).count();
-    assert!(checked >= 5, "{checked} conflicts were checked");
 }
 
 proptest! {
