@@ -21,6 +21,8 @@ pub(crate) struct TestProgram {
     pub(crate) package: String,
     /// The flags of `cargo test` that select it in its package: `--lib`, `--test NAME` or `--bin NAME`.
     pub(crate) target: String,
+    /// Whether `cargo test` runs it without being asked for it by name.
+    pub(crate) by_default: bool,
     path: PathBuf,
     /// The package's folder, in which its tests run.
     folder: PathBuf,
@@ -59,6 +61,7 @@ fn test_program(line: &str) -> anyhow::Result<Option<TestProgram>> {
             "test" | "bin" => format!("--{kind} {name}"),
             _ => "--lib".to_owned(),
         },
+        by_default: message["target"]["test"] == Value::Bool(true),
         path: path.into(),
         folder: folder.into(),
     }))
@@ -156,12 +159,13 @@ fn run_and_print(run: &TestRun, limit: Duration) -> anyhow::Result<()> {
 mod tests {
     use super::*;
 
-    const MESSAGE: &str = r#"{"reason":"compiler-artifact","package_id":"path+file:///w/crates/x#0.2.0","manifest_path":"/w/crates/x/Cargo.toml","target":{"kind":["test"],"name":"plan"},"profile":{"test":true},"executable":"/t/plan-1"}"#;
+    const MESSAGE: &str = r#"{"reason":"compiler-artifact","package_id":"path+file:///w/crates/x#0.2.0","manifest_path":"/w/crates/x/Cargo.toml","target":{"kind":["test"],"name":"plan","test":true},"profile":{"test":true},"executable":"/t/plan-1"}"#;
 
     fn program(path: &str, target: &str) -> TestProgram {
         TestProgram {
             package: "x".to_owned(),
             target: target.to_owned(),
+            by_default: true,
             path: path.into(),
             folder: "/".into(),
         }
@@ -177,8 +181,10 @@ mod tests {
         assert_eq!(read(r#"["test"]"#, r#"["lib"]"#), expected("--lib"));
         assert_eq!(read(r#"["test"]"#, r#"["bin"]"#), expected("--bin plan"));
         assert_eq!(read("crates/x#0.2.0", "crates/y#x@0.2.0"), expected("--test plan"));
+        let by_name = TestProgram { by_default: false, ..expected("--test plan").unwrap() };
+        assert_eq!(read(r#","test":true"#, r#","test":false"#), Some(by_name));
         // A library or program that is not a test.
-        assert_eq!(read("true", "false"), None);
+        assert_eq!(read(r#"{"test":true"#, r#"{"test":false"#), None);
         assert_eq!(read(r#""/t/plan-1""#, "null"), None);
         assert!(test_program("warning").is_err());
     }

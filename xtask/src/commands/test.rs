@@ -252,11 +252,10 @@ fn run(arguments: &[String]) -> anyhow::Result<()> {
     };
     // Without benchmarks and examples, whose optimised build takes as long as some crates, and without doctests, which do not
     // exist. Always the whole workspace, so that the features are the same and nothing is compiled again.
-    let mut targets = vec!["--lib", "--bins", "--tests"];
-    if part.is_some() {
-        let programs = chosen.iter().flat_map(|outside| outside.programs);
-        targets = programs.flat_map(|(_, target)| target.split(' ')).collect();
-    }
+    let all: &[&str] = if part.is_none() { &["--lib", "--bins", "--tests"] } else { &[] };
+    let outside = chosen.iter().flat_map(|outside| outside.programs);
+    let outside = outside.flat_map(|(_, target)| target.split(' '));
+    let targets: Vec<&str> = all.iter().copied().chain(outside).collect();
     let mut programs = Vec::new();
     steps.run("compile", || {
         programs = test_programs::build(&root, &targets)?;
@@ -267,8 +266,9 @@ fn run(arguments: &[String]) -> anyhow::Result<()> {
     let mut failed = Vec::new();
     if part.is_none() {
         steps.run("tests", || {
+            let by_default = programs.iter().filter(|program| program.by_default);
             let runs =
-                programs.iter().map(|program| TestRun { program, arguments: &[], variables: &[] });
+                by_default.map(|program| TestRun { program, arguments: &[], variables: &[] });
             let runs: Vec<TestRun> = runs.collect();
             failed.extend(test_programs::run(&runs, parallel, LONGEST));
             Ok(())
