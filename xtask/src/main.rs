@@ -19,6 +19,7 @@ mod rust_source;
 mod steps;
 mod sweep;
 mod templates;
+mod test_programs;
 mod torch;
 mod transformers_sweep;
 mod wheels;

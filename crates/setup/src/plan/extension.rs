@@ -161,12 +161,19 @@ impl<'p> SelectionContext<'_, 'p> {
         release: &'p Release,
     ) -> Option<SelectedRelease<'p>> {
         let torch = self.torch?;
-        let index = torch.index(self.problem);
         let own = self.problem.torch == Some(number);
-        let beside = matches!(item.name(), "torchvision" | "torchaudio");
+        let beside = || matches!(item.name(), "torchvision" | "torchaudio");
         // triton's wheels for Arm are on PyPI since 3.5.
-        let triton = item.name() == "triton" && self.fitting(release).next().is_none();
-        if index.name == "pypi" || !(own || beside || (triton && self.problem.has_gpu())) {
+        let is_triton = || {
+            item.name() == "triton"
+                && self.problem.has_gpu()
+                && self.fitting(release).next().is_none()
+        };
+        if !(own || beside() || is_triton()) {
+            return None;
+        }
+        let index = torch.index(self.problem);
+        if index.name == "pypi" {
             return None;
         }
         Some(SelectedRelease {
