@@ -1,7 +1,7 @@
 //! Public reports whose thread states the cause: the first answer contains one of the expected words.
 //!
 //! A row with `first` was taken after the rules were written, by the order of a search, and `explain` was run on it once
-//! at 11be86f8: `right`, `partly` or `wrong` is that first result. Of 30, 27 were right, 2 partly and 1 wrong.
+//! at 11be86f8: `right`, `partly` or `wrong` is that first result: 27 of 30 were right, 2 partly and 1 wrong.
 
 use super::super::{Certainty, Leader, explain_text};
 use facts::Machine;
