@@ -10,6 +10,7 @@ use crate::test_programs::{self, TestProgram, TestRun};
 use crate::torch;
 use crate::wheels;
 use anyhow::{Context, ensure};
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -253,9 +254,10 @@ fn run(arguments: &[String]) -> anyhow::Result<()> {
     // Without benchmarks and examples, whose optimised build takes as long as some crates, and without doctests, which do not
     // exist. Always the whole workspace, so that the features are the same and nothing is compiled again.
     let all: &[&str] = if part.is_none() { &["--lib", "--bins", "--tests"] } else { &[] };
-    let outside = chosen.iter().flat_map(|outside| outside.programs);
-    let outside = outside.flat_map(|(_, target)| target.split(' '));
-    let targets: Vec<&str> = all.iter().copied().chain(outside).collect();
+    let outside = chosen.iter().flat_map(|outside| outside.programs).map(|(_, target)| *target);
+    // cargo refuses a repeated `--lib`.
+    let targets: BTreeSet<&str> = all.iter().copied().chain(outside).collect();
+    let targets: Vec<&str> = targets.into_iter().flat_map(|target| target.split(' ')).collect();
     let mut programs = Vec::new();
     steps.run("compile", || {
         programs = test_programs::build(&root, &targets)?;
