@@ -75,8 +75,10 @@ impl World {
 
     fn command(&self, arguments: &[&str]) -> Command {
         let list = self.list();
-        let mut command =
-            with_driver(self.path(), arguments, &[("FAKE_NVML_PROCESSES", list.to_str().unwrap())]);
+        let list = [("FAKE_NVML_PROCESSES", list.to_str().unwrap())];
+        // The driver answers late on a busy machine.
+        let arguments = [arguments, &["--wait", "30"]].concat();
+        let mut command = with_driver(self.path(), &arguments, &list);
         command.stdin(Stdio::null());
         command
     }
