@@ -253,14 +253,19 @@ fn run(arguments: &[String]) -> anyhow::Result<()> {
     };
     // Without benchmarks and examples, whose optimised build takes as long as some crates, and without doctests, which do not
     // exist. Always the whole workspace, so that the features are the same and nothing is compiled again.
-    let all: &[&str] = if part.is_none() { &["--lib", "--bins", "--tests"] } else { &[] };
-    let outside = chosen.iter().flat_map(|outside| outside.programs).map(|(_, target)| *target);
-    // cargo refuses a repeated `--lib`.
-    let targets: BTreeSet<&str> = all.iter().copied().chain(outside).collect();
-    let targets: Vec<&str> = targets.into_iter().flat_map(|target| target.split(' ')).collect();
     let mut programs = Vec::new();
     steps.run("compile", || {
-        programs = test_programs::build(&root, &targets)?;
+        if part.is_none() {
+            programs = test_programs::build(&root, &["--lib", "--bins", "--tests"])?;
+        }
+        // cargo refuses a repeated `--lib`, and `--tests` leaves out tests that run only by name.
+        let outside = chosen.iter().flat_map(|outside| outside.programs);
+        let targets: BTreeSet<&str> = outside.map(|(_, target)| *target).collect();
+        let targets: Vec<&str> = targets.into_iter().flat_map(|target| target.split(' ')).collect();
+        let named = test_programs::build(&root, &targets)?;
+        let more = named.into_iter().filter(|program| !programs.contains(program));
+        let more: Vec<TestProgram> = more.collect();
+        programs.extend(more);
         Ok(())
     })?;
     let parallel = thread::available_parallelism()?.get().min(MOST_PROGRAMS);
