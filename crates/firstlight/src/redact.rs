@@ -259,7 +259,7 @@ fn without_folder(path: &str, home: bool) -> String {
     if system || (!home && parts.len() < 2) {
         return path.to_owned();
     }
-    let named = parts.iter().position(|part| of_program(part)).unwrap_or(parts.len());
+    let named = parts.iter().position(of_program).unwrap_or(parts.len());
     // A file keeps its ending, which says what it is.
     let ending = match parts.last().filter(|_| named == parts.len()) {
         Some(last) => last.rfind('.').map_or("", |at| &last[at..]),
