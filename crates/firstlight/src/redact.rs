@@ -173,7 +173,7 @@ fn homes(text: &str) -> Vec<String> {
 }
 
 /// First folders of paths that systems define; the names below them are not a user's.
-const OF_SYSTEM: [&str; 19] = [
+const SYSTEM_FOLDERS: [&str; 19] = [
     "Applications",
     "Library",
     "System",
@@ -195,7 +195,7 @@ const OF_SYSTEM: [&str; 19] = [
     "var",
 ];
 /// Folders that programs name; the names below them are theirs too. So are those that begin with a dot, as `.venv`.
-const OF_PROGRAMS: [&str; 18] = [
+const PROGRAM_FOLDERS: [&str; 18] = [
     "bin",
     "conda",
     "cuda",
@@ -250,11 +250,11 @@ fn without_folder(path: &str, home: bool) -> String {
     let parts: Vec<&str> = path.split('/').skip(1).collect();
     let of_program = |part: &&str| {
         part.starts_with('.') && part.len() > 2
-            || OF_PROGRAMS.contains(part)
+            || PROGRAM_FOLDERS.contains(part)
             || part.starts_with("python3")
             || part.starts_with("cuda-")
     };
-    let system = !home && OF_SYSTEM.contains(&parts[0]);
+    let system = !home && SYSTEM_FOLDERS.contains(&parts[0]);
     // One name after a slash is no folder, as in `/4`.
     if system || (!home && parts.len() < 2) {
         return path.to_owned();

@@ -64,7 +64,7 @@ fn show(error: &Error, typed: &[OsString]) -> ExitCode {
 
 /// The first paragraph of clap's message on one line.
 fn sentence(error: &Error) -> String {
-    // Rust's words for a number that is none.
+    // The standard library's messages for text that is not a number.
     let text = ["invalid digit found in string", "cannot parse integer from empty string"]
         .iter()
         .fold(error.to_string(), |text, words| text.replace(words, "expected a whole number"));
