@@ -8,7 +8,7 @@ use ops::{Backend, Implementations};
 pub struct Cpu;
 
 /// The CPU implementations of each op.
-static TABLES: [(&str, &dyn Implementations); 11] = [
+static TABLES: [(&str, &dyn Implementations); 13] = [
     ("attention", &crate::attention::CPU),
     ("kda", &crate::kda::CPU),
     ("gated_delta", &crate::gated_delta::CPU),
@@ -20,6 +20,8 @@ static TABLES: [(&str, &dyn Implementations); 11] = [
     ("linear", &crate::linear::CPU),
     ("moe", &crate::moe::CPU),
     ("sampling", &crate::sampling::CPU),
+    ("conv1d_backward", &crate::conv1d::BACKWARD),
+    ("rmsnorm_backward", &crate::rmsnorm::BACKWARD),
 ];
 
 impl Backend for Cpu {

@@ -1,9 +1,11 @@
-//! The depthwise causal convolution on the CPU.
+//! The depthwise causal convolution on the CPU, and its gradient.
 
 mod direct;
 
 use crate::CpuTable;
 use crate::variants::variants;
+use direct::backward;
+use ops::GradientProblem;
 use ops::conv1d::Conv1dProblem;
 
 /// Every variant, best first.
@@ -13,4 +15,13 @@ pub(crate) static CPU: CpuTable<Conv1dProblem> = CpuTable(variants! {
     direct Avx2 "direct.avx2",
     direct Neon "direct.neon",
     direct Portable "direct.portable",
+});
+
+/// Every variant of the gradient, best first.
+pub(crate) static BACKWARD: CpuTable<GradientProblem<Conv1dProblem>> = CpuTable(variants! {
+    "conv1d_backward":
+    backward Avx512 "direct.avx512",
+    backward Avx2 "direct.avx2",
+    backward Neon "direct.neon",
+    backward Portable "direct.portable",
 });

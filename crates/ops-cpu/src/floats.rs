@@ -2,7 +2,8 @@
 #![allow(unsafe_code)] // Slices reinterpreted as the type that was checked at run time.
 
 use crate::simd::Simd;
-use ops::{DType, Element};
+use half::{bf16, f16};
+use ops::{DType, Element, Tensor, elements_mut};
 
 /// Widens a row; bfloat16 by vectors, where `half` compiled for the baseline converts one element at a time.
 ///
@@ -45,6 +46,19 @@ pub(crate) fn narrow<S: Simd, E: Element>(_: S, from: &[f32], to: &mut [E]) {
     }
 }
 
+/// Rounds float64 values to a tensor's type.
+///
+/// # Panics
+/// When the lengths differ, or no op stores the type.
+pub(crate) fn store(values: &[f64], to: &mut Tensor) {
+    let values: Vec<f32> = values.iter().map(|value| *value as f32).collect();
+    match to.dtype() {
+        DType::Bf16 => bf16::narrow(&values, elements_mut(Some(to))),
+        DType::F16 => f16::narrow(&values, elements_mut(Some(to))),
+        _ => f32::narrow(&values, elements_mut(Some(to))),
+    }
+}
+
 /// The elements without a copy, if they are float32.
 pub(crate) fn as_f32<E: Element>(values: &[E]) -> Option<&[f32]> {
     if E::DTYPE != DType::F32 {
@@ -59,7 +73,6 @@ mod tests {
     use super::*;
     use crate::simd::{SimdKernel, dispatch};
     use device::Isa;
-    use half::{bf16, f16};
 
     struct Convert<'a, E>(&'a [f32], &'a mut [E], &'a mut [f32]);
 

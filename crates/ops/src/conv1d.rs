@@ -1,13 +1,14 @@
 //! Depthwise causal convolution over tokens, width 2 to 4. See the folder's README.
 
 mod call;
+mod gradient;
 mod problem;
 mod reference;
 
 pub use call::{Conv1dCall, Conv1dOptions};
 pub use problem::{Activation, Conv1dProblem, Layout};
 
-use crate::{Family, Inputs, OpError, OpSpec, TensorMap};
+use crate::{Differentiable, Family, Inputs, OpError, OpSpec, TensorMap};
 
 /// The op `conv1d`.
 #[derive(Debug, Clone, Copy)]
@@ -24,5 +25,14 @@ impl Family for Conv1dOp {
 
     fn reference(problem: &Conv1dProblem, inputs: Inputs<'_>) -> TensorMap {
         reference::reference(problem, inputs)
+    }
+}
+
+impl Differentiable for Conv1dOp {
+    const GRADIENT: &'static OpSpec = &gradient::SPEC;
+    const FLOPS: f64 = 3.0;
+
+    fn gradient(problem: &Conv1dProblem, inputs: Inputs<'_>) -> TensorMap {
+        gradient::gradient(problem, inputs)
     }
 }

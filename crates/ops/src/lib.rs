@@ -9,6 +9,7 @@
 
 mod dtype;
 mod error;
+mod gradient;
 mod inputs;
 mod list;
 mod op;
@@ -34,8 +35,9 @@ pub mod ssd;
 
 pub use dtype::DType;
 pub use error::{OpError, Refusal};
+pub use gradient::{Differentiable, Gradient, GradientProblem};
 pub use inputs::{Dim, Inputs, MAX_TENSORS, Sequences, Slots};
-pub use list::{OPS, Visitor, op, visit_ops};
+pub use list::{GRADIENTS, OPS, Visitor, all_ops, op, visit_ops};
 pub use op::{
     Backend, Backends, Call, CallTensors, ChoiceTable, Execution, Family, Implementations, Key, Op,
     Options, Preference, Problem, RecurrentCall, SelectedVariant, Selection, States,

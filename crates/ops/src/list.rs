@@ -1,6 +1,6 @@
 //! The one list of ops.
 
-use crate::{Family, Op, OpError};
+use crate::{Family, Gradient, Op, OpError};
 
 /// A visitor that gets each op's type, which `dyn Op` erases.
 pub trait Visitor {
@@ -35,14 +35,22 @@ ops! {
     crate::sampling::SamplingOp,
 }
 
-/// The op of this name.
+/// The gradients of ops, in the order of [`OPS`]. Each is an op with its own table; some ops have none.
+pub static GRADIENTS: &[&dyn Op] =
+    &[&Gradient::<crate::conv1d::Conv1dOp>::OP, &Gradient::<crate::rmsnorm::RmsNormOp>::OP];
+
+/// [`OPS`], then [`GRADIENTS`].
+pub fn all_ops() -> impl Iterator<Item = &'static dyn Op> {
+    OPS.iter().chain(GRADIENTS).copied()
+}
+
+/// The op of this name, which may be a gradient.
 ///
 /// # Errors
 /// [`OpError::UnknownOp`].
 pub fn op(name: &str) -> Result<&'static dyn Op, OpError> {
-    let found = OPS.iter().find(|op| op.spec().name == name);
-    found.copied().ok_or_else(|| {
-        let known = OPS.iter().map(|op| op.spec().name).collect();
+    all_ops().find(|op| op.spec().name == name).ok_or_else(|| {
+        let known = all_ops().map(|op| op.spec().name).collect();
         OpError::UnknownOp { name: name.to_owned(), known }
     })
 }

@@ -45,6 +45,10 @@ pub(crate) fn layout(op: &str) -> Result<&'static Layout, String> {
 }
 
 impl Layout {
+    /// The layout of a gradient, whose calls have no independent parts: the gradient of a weight is a sum over all tokens.
+    pub(crate) const WHOLE: Self =
+        Self { heads: ("", 0), shared: ("", 0), whole_groups: false, tensors: &[] };
+
     /// The axes of a tensor.
     pub(crate) fn axes(&self, name: &str, tensor: &Tensor) -> Result<&'static [Axis], String> {
         let shape = tensor.shape();

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 /// The cases to verify, and how.
 #[derive(Debug, Clone)]
 pub struct MatrixPlan {
-    /// Ops by name; empty for all.
+    /// Ops and gradients by name; empty for all ops without their gradients.
     pub ops: Vec<String>,
     /// Backends, available or not: an unavailable one gives N/A rows with its reason.
     pub backends: Vec<BackendKind>,
@@ -84,11 +84,7 @@ pub fn matrix(
     peers: Option<&Peers<'_>>,
     mut on_row: impl FnMut(&ParityRow),
 ) -> (ParityReport, MatrixResults) {
-    let wanted = |op: &&&'static dyn Op| {
-        plan.ops.is_empty() || plan.ops.iter().any(|name| name == op.spec().name)
-    };
-    let ops: Vec<OpOnDevice> =
-        ops::OPS.iter().filter(wanted).map(|op| here(*op, plan.tier)).collect();
+    let ops: Vec<OpOnDevice> = planned(plan).map(|op| here(op, plan.tier)).collect();
     let devices: Vec<_> = plan.backends.iter().map(|kind| (*kind, backends::open(*kind))).collect();
     let mut jobs: Vec<(usize, usize)> = ops
         .iter()
@@ -151,10 +147,14 @@ pub fn matrix(
 
 /// Number of cases of a matrix; each gives rows on every backend.
 pub fn count(plan: &MatrixPlan) -> usize {
-    let wanted = |op: &&&'static dyn Op| {
-        plan.ops.is_empty() || plan.ops.iter().any(|name| name == op.spec().name)
-    };
-    ops::OPS.iter().filter(wanted).map(|op| here(*op, plan.tier).cases.len()).sum()
+    planned(plan).map(|op| here(op, plan.tier).cases.len()).sum()
+}
+
+/// The ops of a plan.
+fn planned(plan: &MatrixPlan) -> impl Iterator<Item = &'static dyn Op> {
+    let named = |op: &&'static dyn Op| plan.ops.iter().any(|name| name == op.spec().name);
+    let all = if plan.ops.is_empty() { ops::OPS.len() } else { 0 };
+    ops::OPS[..all].iter().copied().chain(ops::all_ops().filter(named))
 }
 
 fn here(op: &'static dyn Op, tier: Tier) -> OpOnDevice {

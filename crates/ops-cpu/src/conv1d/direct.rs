@@ -2,6 +2,7 @@
 //! time.
 #![allow(unsafe_code)] // Blocks write disjoint parts of o and of the states.
 
+pub(super) mod backward;
 mod channel_first;
 mod channel_last;
 mod states;

@@ -1,5 +1,7 @@
 use super::OpCases;
-use super::list::{ALL, F32, F32_BF16, HALVES, List, Recurrence, Recurrent, Sequences, integers};
+use super::list::{
+    ALL, Backward, F32, F32_BF16, HALVES, List, Recurrence, Recurrent, Sequences, integers,
+};
 use crate::Tier::{Full, Quick, Standard};
 use crate::layout::Axis::{Batch, Head, Tokens, Whole};
 use crate::layout::Layout;
@@ -7,6 +9,9 @@ use crate::{Case, Property, TensorRng};
 use ops::{DType, Settings, TensorMap};
 
 pub(super) const OP: OpCases = OpCases { op: "conv1d", cases, layout: LAYOUT };
+
+pub(super) const BACKWARD: OpCases =
+    OpCases { op: "conv1d_backward", cases: backward, layout: Layout::WHOLE };
 
 const LAYOUT: Layout = Layout {
     heads: ("x", 2),
@@ -107,6 +112,41 @@ fn edges(list: &mut List) {
     list.add(Quick, "edge/varlen-empty-sequence", ALL, &base(0).packed(&[0, 2, 0, 30, 1]));
     list.add(Standard, "edge/no-tokens", F32, &base(0).batch(2));
     list.add(Standard, "edge/no-batch", F32, &base(4).batch(0));
+}
+
+/// Gradients: causal-conv1d's forward suite, packed sequences with and without states, sums over many tokens, and the edge cases.
+fn backward() -> Vec<Case> {
+    let mut list = List::new(BACKWARD.op);
+    let of = |call: Recurrent<Conv>| Backward { op: OP.op, call };
+    for width in [2, 3, 4] {
+        for (tokens, tier) in [(1, Quick), (2, Quick), (129, Quick), (1134, Standard)] {
+            let name = |what: &str| format!("causal-conv1d/w{width}-t{tokens}-c70{what}");
+            let plain = Conv::new(tokens, 70, width).batch(2);
+            list.add(tier, &name(""), F32_BF16, &of(plain.clone()));
+            let silu = plain.silu();
+            let first = silu.clone().with(|of| of.channel_first = true);
+            list.add(tier, &name("-silu-channel-first"), F32_BF16, &of(first));
+            list.add(tier, &name("-silu-state"), ALL, &of(silu.holding(width - 1)));
+        }
+        let varlen = Conv::new(0, 64, width).packed(&[3, 129, 0, 1, 300, 2]).silu();
+        list.add(Quick, &format!("causal-conv1d/varlen-w{width}"), ALL, &of(varlen.clone()));
+        let name = format!("causal-conv1d/varlen-state-w{width}");
+        list.add(Quick, &name, F32_BF16, &of(varlen.holding(width - 1)));
+        let wide = Conv::new(151, 4128, width).silu();
+        list.add(Standard, &format!("causal-conv1d/w{width}-t151-c4128"), F32_BF16, &of(wide));
+    }
+    let base = |tokens| Conv::new(tokens, 33, 4).silu();
+    list.add(Quick, "edge/long-state-t2", F32, &of(base(2).holding(8)));
+    list.add(Quick, "edge/long-state-t300", F32, &of(base(300).holding(8)));
+    list.add(Quick, "edge/no-bias", F32_BF16, &of(base(40).with(|of| of.bias = false)));
+    let large = base(40).with(|of| of.scale = 40.0);
+    list.add(Quick, "edge/large-values", F32_BF16, &of(large));
+    list.add(Quick, "edge/c1", F32, &of(Conv::new(50, 1, 3).silu()));
+    list.add(Quick, "edge/no-tokens", F32, &of(base(0).batch(2).holding(3)));
+    list.add(Quick, "edge/no-batch", F32, &of(base(4).batch(0)));
+    let call = of(Conv::new(600, 200, 4).batch(2).silu().holding(5));
+    list.property(Quick, "property/same-bits", F32_BF16, Property::SameBits, &call);
+    list.done()
 }
 
 /// A call of conv1d.

@@ -3,7 +3,7 @@ mod recurrent;
 pub(super) use recurrent::{Recurrence, Recurrent, Sequences};
 
 use crate::{Case, Property, TensorRng, Tier};
-use ops::{DType, Settings, Tensor, TensorMap};
+use ops::{DType, OutputSpec, Settings, Tensor, TensorMap};
 
 /// The storage types of the ops.
 pub(super) const ALL: &[DType] = &[DType::F32, DType::Bf16, DType::F16];
@@ -77,6 +77,30 @@ impl List {
 pub(super) trait Call: Clone + Send + Sync + 'static {
     /// Generates the inputs.
     fn draw(&self, draw: &mut TensorRng, dtype: DType) -> (TensorMap, Settings);
+}
+
+/// A call of an op's gradient: the inputs of a call of the op, and random gradients of its outputs.
+#[derive(Clone)]
+pub(super) struct Backward<C> {
+    /// The op.
+    pub(super) op: &'static str,
+    /// The call.
+    pub(super) call: C,
+}
+
+impl<C: Call> Call for Backward<C> {
+    fn draw(&self, draw: &mut TensorRng, dtype: DType) -> (TensorMap, Settings) {
+        let (mut inputs, settings) = self.call.draw(draw, dtype);
+        let outputs = ops::op(self.op).and_then(|op| Ok(op.bind(&inputs, &settings)?.outputs()));
+        let outputs = outputs.unwrap_or_else(|error| panic!("{error}"));
+        for OutputSpec { name, shape, dtype } in outputs {
+            // A caller that gives no state does not use the final one.
+            if name != "final_state" || inputs.contains_key("initial_state") {
+                inputs.insert(format!("d{name}"), draw.normals(&shape, dtype, 1.0));
+            }
+        }
+        (inputs, settings)
+    }
 }
 
 /// Offsets of packed sequences of these lengths: `[0, l0, l0 + l1, ..]`.

@@ -1,5 +1,5 @@
 use super::OpCases;
-use super::list::{ALL, BF16, Call, F32, F32_BF16, HALVES, List};
+use super::list::{ALL, BF16, Backward, Call, F32, F32_BF16, HALVES, List};
 use crate::Tier::{Full, Quick, Standard};
 use crate::layout::Axis::{Batch, Head, QueryTokens, Whole};
 use crate::layout::Layout;
@@ -7,6 +7,9 @@ use crate::{Case, Property, TensorRng};
 use ops::{DType, Settings, TensorMap};
 
 pub(super) const OP: OpCases = OpCases { op: "rmsnorm", cases, layout: LAYOUT };
+
+pub(super) const BACKWARD: OpCases =
+    OpCases { op: "rmsnorm_backward", cases: backward, layout: Layout::WHOLE };
 
 const LAYOUT: Layout = Layout {
     heads: ("x", 2),
@@ -84,6 +87,53 @@ fn edges(list: &mut List) {
     list.add(Standard, "edge/no-batch", F32, &Norm { shape: [0, 4, 1, 64], ..base });
 }
 
+/// Gradients of the models' norms and of the edge cases; sums over many rows; gates at which an activation is flat.
+fn backward() -> Vec<Case> {
+    let mut list = List::new(BACKWARD.op);
+    let of = |call: Norm| Backward { op: OP.op, call };
+    let granite = Norm::new([1, 17, 1, 4096]).gate(false, "silu");
+    list.add(Quick, "granite/h-micro-t17", ALL, &of(granite));
+    let grouped = Norm { weight: Weight::PerGroup, ..Norm::new([2, 9, 8, 512]) };
+    list.add(Quick, "granite/groups-8", ALL, &of(grouped.gate(false, "silu")));
+    let kimi = Norm::new([2, 17, 32, 128]).gate(true, "sigmoid");
+    list.add(Quick, "kimi/o-norm-t17", ALL, &of(kimi));
+    let fla = Norm::new([2, 65, 4, 64]).gate(true, "silu");
+    list.add(Standard, "fla/norm-silu-gate", ALL, &of(fla));
+    list.add(Quick, "plain/d2304", ALL, &of(Norm::new([3, 5, 1, 2304])));
+    let stream = Norm { wide: true, ..Norm::new([1, 17, 1, 2048]) };
+    list.add(Quick, "stream/h-micro-t17", HALVES, &of(stream));
+    list.add(Standard, "edge/rows-30000", F32_BF16, &of(Norm::new([1, 30_000, 1, 40])));
+    for channels in [1, 7, 33, 100] {
+        let call = Norm::new([2, 5, 3, channels]);
+        let name = |what: &str| format!("edge/d{channels}{what}");
+        list.add(Quick, &name(""), F32_BF16, &of(call.clone()));
+        let after = call.clone().gate(true, "sigmoid");
+        list.add(Quick, &name("-norm-first"), F32_BF16, &of(after));
+        list.add(Quick, &name("-gate-first"), F32_BF16, &of(call.gate(false, "silu")));
+    }
+    let base = Norm::new([1, 9, 2, 128]);
+    for (name, call) in [
+        ("gate-first", base.clone().gate(false, "silu")),
+        ("norm-first", base.clone().gate(true, "sigmoid")),
+    ] {
+        let saturated = Norm { gates: 40.0, ..call.clone() };
+        list.add(Quick, &format!("edge/saturated-{name}"), F32_BF16, &of(saturated));
+        let large = Norm { scale: 1e3, ..call.clone() };
+        list.add(Quick, &format!("edge/large-values-{name}"), F32_BF16, &of(large));
+        let none = Norm { weight: Weight::None, ..call.clone() };
+        list.add(Quick, &format!("edge/no-weight-{name}"), F32_BF16, &of(none));
+        let stored = Norm { weight: Weight::Stored, wide: true, ..call };
+        list.add(Quick, &format!("edge/stored-weight-{name}"), HALVES, &of(stored));
+    }
+    // A mean square below eps, so that eps determines the result.
+    let tiny = Norm { scale: 1e-3, ..base.clone() }.eps(1e-4);
+    list.add(Quick, "edge/eps-decides", F32_BF16, &of(tiny));
+    list.add(Quick, "edge/no-tokens", F32, &of(Norm { shape: [2, 0, 1, 64], ..base }));
+    let call = of(Norm::new([2, 400, 3, 200]).gate(false, "silu"));
+    list.property(Quick, "property/same-bits", F32_BF16, Property::SameBits, &call);
+    list.done()
+}
+
 #[derive(Clone)]
 enum Weight {
     None,
@@ -105,6 +155,8 @@ struct Norm {
     wide: bool,
     /// Standard deviation of x.
     scale: f64,
+    /// Standard deviation of the gates.
+    gates: f64,
     settings: Settings,
 }
 
@@ -116,6 +168,7 @@ impl Norm {
             weight: Weight::Shared,
             wide: false,
             scale: 1.0,
+            gates: 2.0,
             settings: Settings::new(),
         }
     }
@@ -139,7 +192,7 @@ impl Call for Norm {
         let given = if self.wide { DType::F32 } else { dtype };
         put("x", draw.normals(&self.shape, given, self.scale));
         if self.gate {
-            put("gate", draw.normals(&self.shape, given, 2.0));
+            put("gate", draw.normals(&self.shape, given, self.gates));
         }
         match self.weight {
             Weight::None => None,

@@ -25,6 +25,25 @@ impl FaultInput<'_> {
         self.run(&inputs, self.settings)
     }
 
+    /// The correct outputs, with those of a wrong call that has fewer or more of them.
+    pub(crate) fn partly(&self, wrong: Option<TensorMap>) -> Option<TensorMap> {
+        let wrong = wrong?.into_iter().filter(|(name, _)| self.right.contains_key(name));
+        let mut outputs = self.right.clone();
+        outputs.extend(wrong);
+        Some(outputs)
+    }
+
+    /// The correct outputs, but one without the contribution of the last row of `do`, whose last dimension has `row` elements.
+    pub(crate) fn without_last_row(&self, output: &str, row: usize) -> Option<TensorMap> {
+        let mut wrong = self.with(&["do"], |d_o| {
+            let mut values = d_o.to_f64();
+            values.iter_mut().rev().take(row).for_each(|value| *value = 0.0);
+            Tensor::new(d_o.shape(), values).cast(d_o.dtype())
+        })?;
+        wrong.retain(|name, _| name == output);
+        self.partly(Some(wrong))
+    }
+
     /// The outputs with other settings; `None` if `change` changes nothing.
     pub(crate) fn under(&self, change: impl Fn(&str, &str) -> Option<String>) -> Option<TensorMap> {
         let settings = self.settings.iter().fold(Settings::new(), |settings, (name, value)| {

@@ -157,8 +157,18 @@ fn wrong_sampling_is_caught() {
 }
 
 #[test]
+fn wrong_gradient_of_rmsnorm_is_caught() {
+    check("rmsnorm_backward", rmsnorm::BACKWARD);
+}
+
+#[test]
+fn wrong_gradient_of_conv1d_is_caught() {
+    check("conv1d_backward", conv1d::BACKWARD);
+}
+
+#[test]
 fn partially_written_outputs_of_every_op_are_caught() {
-    for op in ops::OPS {
+    for op in ops::all_ops() {
         check(op.spec().name, outputs::FAULTS);
     }
 }
