@@ -3,7 +3,7 @@
 mod direct;
 
 use crate::CpuTable;
-use crate::variants::variants;
+use crate::variants::{variant, variants};
 use direct::backward;
 use ops::GradientProblem;
 use ops::conv1d::Conv1dProblem;
@@ -18,10 +18,9 @@ pub(crate) static CPU: CpuTable<Conv1dProblem> = CpuTable(variants! {
 });
 
 /// Every variant of the gradient, best first.
-pub(crate) static BACKWARD: CpuTable<GradientProblem<Conv1dProblem>> = CpuTable(variants! {
-    "conv1d_backward":
-    backward Avx512 "direct.avx512",
-    backward Avx2 "direct.avx2",
-    backward Neon "direct.neon",
-    backward Portable "direct.portable",
-});
+pub(crate) static BACKWARD: CpuTable<GradientProblem<Conv1dProblem>> = CpuTable(&[
+    variant!("conv1d_backward", backward, Avx512, "direct.avx512"),
+    variant!("conv1d_backward", backward, Avx2, "direct.avx2"),
+    variant!("conv1d_backward", backward, Neon, "direct.neon"),
+    variant!("conv1d_backward", backward, Portable, "direct.portable"),
+]);

@@ -5,6 +5,7 @@ mod backend;
 mod execution;
 mod fast_math;
 mod floats;
+mod stored;
 mod stream;
 mod table;
 mod transpose;

@@ -3,24 +3,10 @@
 mod backward;
 mod rows;
 
-use crate::{CpuTable, CpuVariant};
-use device::Isa;
+use crate::CpuTable;
+use crate::variants::variant;
 use ops::GradientProblem;
 use ops::rmsnorm::RmsNormProblem;
-
-/// A module's code for one instruction set.
-macro_rules! variant {
-    ($op:literal, $module:ident, $isa:ident, $name:literal) => {
-        CpuVariant {
-            name: $name,
-            why_not: |_, here| here.lacks(Isa::$isa),
-            run: |problem, inputs, device, outputs| {
-                let kernel = concat!($op, ".", $name);
-                $module::run(Isa::$isa, kernel, problem, inputs, device, outputs)
-            },
-        }
-    };
-}
 
 /// Every variant, best first.
 pub(crate) static CPU: CpuTable<RmsNormProblem> = CpuTable(&[

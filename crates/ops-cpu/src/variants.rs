@@ -1,4 +1,4 @@
-//! A variant of an op, and a macro that lists variants whose modules are generic over instruction sets and storage types.
+//! A variant of an op, and macros for variants that are a module's code, compiled for each instruction set, and for each storage type or not.
 
 use device::{Capabilities, Device};
 use ops::{Inputs, TensorMap};
@@ -34,4 +34,18 @@ macro_rules! variants {
         }),*]
     };
 }
-pub(crate) use variants;
+
+/// A variant that supports every problem: the code of a module's `run`, which is not generic, for one instruction set.
+macro_rules! variant {
+    ($op:literal, $module:ident, $isa:ident, $name:literal) => {
+        $crate::CpuVariant {
+            name: $name,
+            why_not: |_, here| here.lacks(device::Isa::$isa),
+            run: |problem, inputs, device, outputs| {
+                let kernel = concat!($op, ".", $name);
+                $module::run(device::Isa::$isa, kernel, problem, inputs, device, outputs)
+            },
+        }
+    };
+}
+pub(crate) use {variant, variants};

@@ -8,16 +8,15 @@ mod branch;
 mod pairs;
 mod pool;
 mod select;
-mod stored;
 mod tile;
 
+use crate::stored::{Stored, StoredMut};
 use block::{Block, Context, Scratch, Tile};
 use device::{Device, Isa, SharedMut};
 use ops::nsa::NsaProblem;
 use ops::{Inputs, TensorMap, elements, elements_mut, floats};
 use pool::{Pooled, pool};
 use std::ops::Range;
-use stored::{Stored, StoredMut};
 
 /// Query lanes of a tile: enough to use a widened tile of keys several times, few enough for its scores to stay in L2.
 const TILE_LANES: usize = 64;

@@ -77,6 +77,15 @@ pub fn sigmoid<S: Simd>(s: S, x: S::V) -> S::V {
     s.div(s.splat(1.0), s.add(s.splat(1.0), e))
 }
 
+/// The sigmoids of x and of -x; the second is not 1 less the first, which is 0 for large x.
+#[inline(always)]
+pub fn sigmoids<S: Simd>(s: S, x: S::V) -> [S::V; 2] {
+    // Finite, because it multiplies a quotient that may be 0.
+    let e = exp(s, s.min(s.splat(88.0), s.sub(s.splat(0.0), x)));
+    let sigmoid = s.div(s.splat(1.0), s.add(s.splat(1.0), e));
+    [sigmoid, s.mul(e, sigmoid)]
+}
+
 /// x * sigmoid(x).
 #[inline(always)]
 pub fn silu<S: Simd>(s: S, x: S::V) -> S::V {

@@ -26,8 +26,20 @@ macro_rules! map {
 map!(Ln, math::ln);
 map!(Softplus, math::softplus);
 map!(Sigmoid, math::sigmoid);
+map!(First, first_sigmoid);
+map!(Second, second_sigmoid);
 map!(Silu, math::silu);
 map!(Tanh, math::tanh);
+
+#[inline(always)]
+fn first_sigmoid<S: Simd>(simd: S, x: S::V) -> S::V {
+    math::sigmoids(simd, x)[0]
+}
+
+#[inline(always)]
+fn second_sigmoid<S: Simd>(simd: S, x: S::V) -> S::V {
+    math::sigmoids(simd, x)[1]
+}
 
 fn sweep(low: f32, high: f32) -> Vec<f32> {
     (0..20_001).map(|i| low + (high - low) * (i as f32 / 20_000.0)).collect()
@@ -57,6 +69,8 @@ fn elementary_functions_agree_with_float64_on_every_instruction_set() {
     check("softplus", Softplus, &sweep(-80.0, 19.9), |x| x.exp().ln_1p(), 5e-7);
     check("softplus", Softplus, &sweep(20.1, 1e4), |x| x, 0.0);
     check("sigmoid", Sigmoid, &sweep(-80.0, 80.0), |x| 1.0 / (1.0 + (-x).exp()), 4e-7);
+    check("sigmoids", First, &sweep(-80.0, 80.0), |x| 1.0 / (1.0 + (-x).exp()), 4e-7);
+    check("sigmoids", Second, &sweep(-80.0, 80.0), |x| 1.0 / (1.0 + x.exp()), 4e-7);
     check("silu", Silu, &sweep(-80.0, 80.0), |x| x / (1.0 + (-x).exp()), 4e-7);
     check("tanh", Tanh, &sweep(-20.0, 20.0), f64::tanh, 6e-7);
 }

@@ -3,8 +3,8 @@
 use super::branch::{Buffers, KeysAndValues, Runs, Source, attend};
 use super::pool::Pooled;
 use super::select::{importance, top};
-use super::stored::{Stored, StoredMut};
 use crate::simd::{Simd, SimdKernel};
+use crate::stored::{Stored, StoredMut};
 use device::SharedMut;
 use ops::nsa::{Gate, NsaProblem};
 use std::borrow::Cow;

@@ -2,9 +2,9 @@
 
 #[cfg(target_arch = "x86_64")]
 use super::pairs::{PairBuffers, PairRows};
-use super::stored::Stored;
 use super::tile::{Lanes, LeftMatrix, multiply};
 use crate::simd::{Simd, math};
+use crate::stored::Stored;
 use std::ops::Range;
 
 /// Maximum number of tokens of a run: a tile of keys of 128 elements then fills half of a 64 KiB cache.

@@ -1,8 +1,8 @@
 //! Compressed tokens, once per sequence and key head, in float32.
 
-use super::stored::Stored;
 use super::tile::{Lanes, LeftMatrix, multiply};
 use crate::simd::{Simd, SimdKernel, dispatch};
+use crate::stored::Stored;
 use device::{Device, Isa, SharedMut};
 use ops::nsa::{NsaProblem, Pooling};
 use ops::{Inputs, Tensor, floats};

@@ -1,15 +1,17 @@
-//! Tensors in their storage type, chosen at run time: the blocks are compiled once per instruction set, not once per
-//! type as well, and widening a row is cheap compared with the products that use it.
+//! Tensors in their storage type, chosen at run time: blocks are compiled once per instruction set, not once per type as well. Converting a
+//! row is cheap compared with the work on it.
+#![allow(unsafe_code)] // Vectors stored through raw pointers; blocks write disjoint parts of an output.
 
-use crate::simd::Simd;
-use device::SharedMut;
+use crate::floats::narrow;
+use crate::simd::{Simd, SimdKernel, dispatch};
+use device::{Isa, SharedMut};
 use half::{bf16, f16};
 use ops::{DType, Element, Tensor};
 use std::ops::Range;
 
 /// An input.
 #[derive(Clone, Copy)]
-pub(super) enum Stored<'a> {
+pub(crate) enum Stored<'a> {
     F32(&'a [f32]),
     Bf16(&'a [bf16]),
     F16(&'a [f16]),
@@ -18,18 +20,18 @@ pub(super) enum Stored<'a> {
 impl<'a> Stored<'a> {
     /// # Panics
     /// When the tensor has another type, which the contract refuses before.
-    pub(super) fn new(tensor: &'a Tensor) -> Self {
+    pub(crate) fn new(tensor: &'a Tensor) -> Self {
         match (tensor.view(), tensor.view(), tensor.view()) {
             (Some(values), _, _) => Self::F32(values),
             (_, Some(values), _) => Self::Bf16(values),
             (_, _, Some(values)) => Self::F16(values),
-            _ => panic!("the contract of nsa let through a tensor of {}", tensor.dtype()),
+            _ => panic!("the contract let through a tensor of {}", tensor.dtype()),
         }
     }
 
     /// Adds the `to.len()` values from `start` on.
     #[inline(always)]
-    pub(super) fn add_to<S: Simd>(self, s: S, start: usize, to: &mut [f32]) {
+    pub(crate) fn add_to<S: Simd>(self, s: S, start: usize, to: &mut [f32]) {
         let range = start..start + to.len();
         match self {
             Self::F32(values) => {
@@ -61,7 +63,7 @@ impl<'a> Stored<'a> {
 
     /// Widens `to.len()` values from `start` on.
     #[inline(always)]
-    pub(super) fn widen<S: Simd>(self, s: S, start: usize, to: &mut [f32]) {
+    pub(crate) fn widen<S: Simd>(self, s: S, start: usize, to: &mut [f32]) {
         let range = start..start + to.len();
         match self {
             Self::F32(values) => to.copy_from_slice(&values[range]),
@@ -79,10 +81,31 @@ impl<'a> Stored<'a> {
             }
         }
     }
+
+    /// As [`Stored::widen`], as a call: the conversion's code is not repeated where it is used.
+    #[inline(never)]
+    pub(crate) fn read(self, isa: Isa, start: usize, to: &mut [f32]) {
+        dispatch(isa, Read { from: self, start, to });
+    }
+}
+
+struct Read<'a> {
+    from: Stored<'a>,
+    start: usize,
+    to: &'a mut [f32],
+}
+
+impl SimdKernel for Read<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        self.from.widen(simd, self.start, self.to);
+    }
 }
 
 /// An output; blocks write disjoint rows of it.
-pub(super) enum StoredMut<'a> {
+pub(crate) enum StoredMut<'a> {
     F32(SharedMut<'a, f32>),
     Bf16(SharedMut<'a, bf16>),
     F16(SharedMut<'a, f16>),
@@ -91,7 +114,7 @@ pub(super) enum StoredMut<'a> {
 impl<'a> StoredMut<'a> {
     /// # Panics
     /// When the tensor has another type, which the contract refuses before.
-    pub(super) fn new(tensor: &'a mut Tensor) -> Self {
+    pub(crate) fn new(tensor: &'a mut Tensor) -> Self {
         let dtype = tensor.dtype();
         let shared = match dtype {
             DType::F32 => tensor.view_mut().map(|values| Self::F32(SharedMut::new(values))),
@@ -101,7 +124,7 @@ impl<'a> StoredMut<'a> {
         };
         match shared {
             Some(shared) => shared,
-            None => panic!("the contract of nsa made an output of {dtype}"),
+            None => panic!("the contract made an output of {dtype}"),
         }
     }
 
@@ -109,7 +132,7 @@ impl<'a> StoredMut<'a> {
     ///
     /// # Safety
     /// No other block may touch the range.
-    pub(super) unsafe fn narrow(&self, range: Range<usize>, from: &[f32]) {
+    pub(crate) unsafe fn narrow(&self, range: Range<usize>, from: &[f32]) {
         // SAFETY: the caller's contract.
         unsafe {
             match self {
@@ -118,5 +141,36 @@ impl<'a> StoredMut<'a> {
                 Self::F16(values) => f16::narrow(from, values.slice(range)),
             }
         }
+    }
+
+    /// As [`StoredMut::narrow`], by vectors of `isa`, from `start` on.
+    ///
+    /// # Safety
+    /// No other block may touch the range.
+    #[inline(never)]
+    pub(crate) unsafe fn write(&self, isa: Isa, start: usize, from: &[f32]) {
+        let to = start..start + from.len();
+        match self {
+            // SAFETY: the caller's contract.
+            Self::F32(values) => unsafe { values.slice(to) }.copy_from_slice(from),
+            // SAFETY: the caller's contract.
+            Self::F16(values) => f16::narrow(from, unsafe { values.slice(to) }),
+            // SAFETY: the caller's contract.
+            Self::Bf16(values) => dispatch(isa, Write { from, to: unsafe { values.slice(to) } }),
+        }
+    }
+}
+
+struct Write<'a> {
+    from: &'a [f32],
+    to: &'a mut [bf16],
+}
+
+impl SimdKernel for Write<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S) {
+        narrow(simd, self.from, self.to);
     }
 }
