@@ -26,7 +26,7 @@ use std::borrow::Cow;
 
 /// One timed call.
 pub struct Workload {
-    /// Its name: `prefill-2048`, `decode-b64`.
+    /// Its name: `prefill-2048`, `decode-b64`, `train-4096` of a gradient.
     pub case: &'static str,
     /// Storage type.
     pub dtype: DType,
@@ -93,6 +93,8 @@ pub const WORKLOADS: &[OpWorkloads] = &[
     linear::OP,
     moe::OP,
     sampling::OP,
+    conv1d::BACKWARD,
+    rmsnorm::BACKWARD,
 ];
 
 /// Uniform random values in [low, high) of a storage type: benchmarks need realistic data, not a particular
@@ -123,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_op_has_decode_steps_and_every_workload_is_valid() {
+    fn forward_ops_have_decode_steps_and_every_workload_is_valid() {
         let ops: Vec<&str> = ops::OPS.iter().map(|op| op.spec().name).collect();
         assert_eq!(ops, WORKLOADS.iter().map(|of| of.op).collect::<Vec<_>>());
         // The large GPU shapes are only tested on machines with a GPU: generating them takes memory and time.
@@ -139,9 +141,11 @@ mod tests {
         for OpWorkloads { op, cpu, .. } in WORKLOADS {
             let workloads = cpu(Size::Quick);
             let is_step = |workload: &Workload| workload.case.starts_with("decode");
-            assert!(workloads.iter().any(is_step), "{op} has no decode step");
+            let is_gradient = op.ends_with("_backward");
+            assert!(is_gradient != workloads.iter().any(is_step), "decode steps of {op}");
+            let other = if is_gradient { "train" } else { "prefill" };
             for workload in workloads {
-                assert!(is_step(&workload) || workload.case.starts_with("prefill"), "{op}");
+                assert!(is_step(&workload) || workload.case.starts_with(other), "{op}");
                 let (inputs, settings) = (workload.build)(workload.dtype);
                 let bound = ops::op(op).unwrap().bind(&inputs, &settings);
                 assert!(bound.is_ok(), "{op} {}: {}", workload.case, bound.err().unwrap());

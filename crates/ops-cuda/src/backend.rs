@@ -10,7 +10,7 @@ use ops::{Backend, Implementations};
 pub struct NvidiaGpus;
 
 /// The implementations of each op, in the order of the bundle.
-static TABLES: [(&str, &dyn CudaImplementations); 11] = [
+static TABLES: [(&str, &dyn CudaImplementations); 13] = [
     ("attention", &crate::attention::CUDA),
     ("kda", &crate::kda::CUDA),
     ("gated_delta", &crate::gated_delta::CUDA),
@@ -22,6 +22,8 @@ static TABLES: [(&str, &dyn CudaImplementations); 11] = [
     ("linear", &crate::linear::CUDA),
     ("moe", &crate::moe::CUDA),
     ("sampling", &crate::sampling::CUDA),
+    ("conv1d_backward", &crate::conv1d::BACKWARD),
+    ("rmsnorm_backward", &crate::rmsnorm::BACKWARD),
 ];
 
 /// The implementations of an op; `None` for an unknown name.

@@ -14,6 +14,7 @@ mod execution;
 mod expand;
 mod fabric;
 mod gpu;
+mod gradient_sums;
 mod memory_test;
 mod plan;
 mod planner;

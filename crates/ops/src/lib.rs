@@ -37,7 +37,7 @@ pub use dtype::DType;
 pub use error::{OpError, Refusal};
 pub use gradient::{Differentiable, Gradient, GradientProblem};
 pub use inputs::{Dim, Inputs, MAX_TENSORS, Sequences, Slots};
-pub use list::{GRADIENTS, OPS, Visitor, all_ops, op, visit_ops};
+pub use list::{OPS, Visitor, op, visit_ops};
 pub use op::{
     Backend, Backends, Call, CallTensors, ChoiceTable, Execution, Family, Implementations, Key, Op,
     Options, Preference, Problem, RecurrentCall, SelectedVariant, Selection, States,

@@ -1,6 +1,6 @@
 """The ops as operators of torch's dispatcher, ``torch.ops.firstlight``, for ``torch.compile``, fake tensors and autograd.
 
-Every op has an operator with its tensors by name and three more arguments: a text that encodes the settings, bounds and inserted
+Every op but the gradients has an operator with its tensors by name and three more arguments: a text that encodes the settings, bounds and inserted
 dimensions, and the integers and floats in it, which may be symbolic during tracing. An op has up to three overloads: ``default`` returns
 its first output, ``all`` all outputs that it always has, and ``state`` updates ``initial_state`` in place. Importing this module registers
 them. ``torch.library.custom_op`` would take twice the time per call.
@@ -178,5 +178,8 @@ def _register(overload):
 
 
 for _table in _library.tables().values():
+    # Gradients are called by autograd in eager mode; graphs have their formulas.
+    if _table["name"].endswith("_backward"):
+        continue
     for _one in _overloads(_table):
         _register(_one)

@@ -24,13 +24,12 @@ fn check(rows: &[ParityRow]) {
 #[test]
 fn every_variant_of_this_machine_passes_the_quick_tier() {
     let (backends, tier) = (vec![BackendKind::Cpu], Tier::Quick);
-    let ops = ops::all_ops().map(|op| op.spec().name.to_owned()).collect();
-    let plan = MatrixPlan { ops, backends, tier, all_variants: true, until: None };
+    let plan = MatrixPlan { ops: Vec::new(), backends, tier, all_variants: true, until: None };
     let (report, _) = matrix(&plan, None, |_| ());
     check(&report.rows);
     // Each case ran, and each variant that this machine supports ran in some case.
     let device = backends::open(BackendKind::Cpu).unwrap();
-    for op in ops::all_ops() {
+    for op in ops::OPS {
         let op = op.spec().name;
         let rows = || report.rows.iter().filter(move |row| row.op == op);
         let ran: BTreeSet<_> = rows().map(|row| (row.case.clone(), row.dtype.clone())).collect();

@@ -151,7 +151,7 @@ fn selection_names_the_variants_of_both_backends() {
 
 #[test]
 fn results_equal_those_of_the_cpu_variant() {
-    for op in ops::all_ops() {
+    for op in ops::OPS {
         let name = op.spec().name;
         let case = verify::cases(name).into_iter().find(|case| case.tier == Tier::Quick).unwrap();
         let (inputs, settings) = (case.build)();

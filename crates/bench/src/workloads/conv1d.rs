@@ -11,6 +11,20 @@ pub(super) const OP: OpWorkloads = OpWorkloads {
     sweep: |sweep| sweep.over_tokens(|sweep, dtype, tokens| call(dtype, sweep.batch, tokens)),
 };
 
+pub(super) const BACKWARD: OpWorkloads = OpWorkloads {
+    op: "conv1d_backward",
+    cpu: |size| {
+        let case = |dtype| Workload { case: "train-4096", dtype, recurrent: false, build: train };
+        let types: &[DType] = match size {
+            Size::Standard => &[DType::F32, DType::Bf16],
+            Size::Quick => &[DType::F32],
+        };
+        types.iter().copied().map(case).collect()
+    },
+    cuda: cuda::backward,
+    sweep: |sweep| sweep.over_tokens(|sweep, dtype, tokens| backward(dtype, sweep.batch, tokens)),
+};
+
 fn workloads(size: Size) -> Vec<Workload> {
     let case = |case, dtype, build| Workload { case, dtype, recurrent: false, build };
     let mut list = vec![
@@ -35,6 +49,19 @@ pub(crate) fn call(dtype: DType, batch: usize, tokens: usize) -> (TensorMap, Set
         ("initial_state", &[batch, CHANNELS, 3], UniformValues(DType::F32, -1.0, 1.0)),
     ]);
     (inputs, Settings::new().with("activation", "silu"))
+}
+
+/// The call of the gradient: sequences start without a state.
+fn backward(dtype: DType, batch: usize, tokens: usize) -> (TensorMap, Settings) {
+    let (mut inputs, settings) = call(dtype, batch, tokens);
+    inputs.remove("initial_state");
+    let d_o = [("do", &[batch, tokens, CHANNELS][..], UniformValues(dtype, -1.0, 1.0))];
+    inputs.extend(tensors(&d_o));
+    (inputs, settings)
+}
+
+fn train(dtype: DType) -> (TensorMap, Settings) {
+    backward(dtype, 1, 4096)
 }
 
 fn prefill(dtype: DType) -> (TensorMap, Settings) {

@@ -11,6 +11,22 @@ pub(super) const OP: OpWorkloads = OpWorkloads {
     sweep: |sweep| sweep.over_tokens(|sweep, dtype, tokens| mamba(dtype, sweep.batch, tokens)),
 };
 
+pub(super) const BACKWARD: OpWorkloads = OpWorkloads {
+    op: "rmsnorm_backward",
+    cpu: |size| {
+        let case = |dtype| Workload { case: "train-4096", dtype, recurrent: false, build: train };
+        let types: &[DType] = match size {
+            Size::Standard => &[DType::F32, DType::Bf16],
+            Size::Quick => &[DType::F32],
+        };
+        types.iter().copied().map(case).collect()
+    },
+    cuda: cuda::backward,
+    sweep: |sweep| {
+        sweep.over_tokens(|sweep, dtype, tokens| backward(mamba(dtype, sweep.batch, tokens)))
+    },
+};
+
 fn workloads(size: Size) -> Vec<Workload> {
     let case = |case, dtype, build| Workload { case, dtype, recurrent: false, build };
     let mut list = vec![
@@ -41,6 +57,18 @@ fn gated(dtype: DType, shape: [usize; 4]) -> TensorMap {
         ("gate", &shape, UniformValues(dtype, -2.0, 2.0)),
         ("weight", &shape[3..], UniformValues(dtype, 0.5, 1.5)),
     ])
+}
+
+/// The call of the gradient of a call.
+fn backward((mut inputs, settings): (TensorMap, Settings)) -> (TensorMap, Settings) {
+    let x = &inputs["x"];
+    let d_o = [("do", x.shape(), UniformValues(x.dtype(), -1.0, 1.0))];
+    inputs.extend(tensors(&d_o));
+    (inputs, settings)
+}
+
+fn train(dtype: DType) -> (TensorMap, Settings) {
+    backward(mamba(dtype, 1, 4096))
 }
 
 fn prefill(dtype: DType) -> (TensorMap, Settings) {

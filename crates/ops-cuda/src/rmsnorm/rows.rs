@@ -22,19 +22,19 @@ const MAX_THREADS: usize = 1024;
 /// Mapping of a row to threads. It is the same for all rows of up to [`OF_THREAD`] elements per thread of a team, so
 /// that they share a kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Tile {
+pub(super) struct Tile {
     /// Elements of an access.
-    vector: usize,
+    pub(super) vector: usize,
     /// Threads of a row.
-    team: usize,
+    pub(super) team: usize,
     /// Accesses of a thread.
-    pieces: usize,
+    pub(super) pieces: usize,
     /// Rows of a block.
-    rows: usize,
+    pub(super) rows: usize,
 }
 
 impl Tile {
-    fn of(channels: usize, dtype: DType) -> Self {
+    pub(super) fn of(channels: usize, dtype: DType) -> Self {
         let widest = 16 / dtype.bytes();
         let divides = |wide: &usize| *wide <= widest && channels.is_multiple_of(*wide);
         let vector = [8, 4, 2, 1].into_iter().find(divides).unwrap_or(1);
@@ -45,7 +45,7 @@ impl Tile {
     }
 }
 
-fn why_not(problem: &RmsNormProblem, here: &CudaCapabilities) -> Option<String> {
+pub(super) fn why_not(problem: &RmsNormProblem, here: &CudaCapabilities) -> Option<String> {
     if problem.channels == 0 {
         return Some("needs groups of one channel or more".to_owned());
     }

@@ -168,7 +168,7 @@ fn wrong_gradient_of_conv1d_is_caught() {
 
 #[test]
 fn partially_written_outputs_of_every_op_are_caught() {
-    for op in ops::all_ops() {
+    for op in ops::OPS {
         check(op.spec().name, outputs::FAULTS);
     }
 }

@@ -113,7 +113,9 @@ fn all<F: Family>(device: &Device) -> usize {
         let [was, is, wanted] =
             [launches(&kept, &here), launches(&kept, &there), launches(&anew, &there)];
         assert_eq!(is, wanted, "{case:?}");
-        assert!(was.is_empty() || was != is, "{case:?}: addresses are not among the arguments");
+        // A call without tokens still writes gradients of weights, which are scratch memory here.
+        let has_addresses = was != is || here.output.is_empty();
+        assert!(was.is_empty() || has_addresses, "{case:?}: addresses are not among the arguments");
         misaligned_is_refused(here, stream, &mut plans, device, &format!("{case:?}"));
         moved += 1;
     }

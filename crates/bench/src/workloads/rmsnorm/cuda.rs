@@ -19,6 +19,17 @@ pub(super) fn workloads(size: Size) -> Vec<Workload> {
     list
 }
 
+pub(super) fn backward(_: Size) -> Vec<Workload> {
+    let case = |case, build| Workload { case, dtype: DType::Bf16, recurrent: false, build };
+    vec![
+        case(
+            "train-8192-d4096",
+            (|dtype| super::backward(granite::<1, 8192>(dtype))) as fn(DType) -> _,
+        ),
+        case("train-8192-g32-d128", |dtype| super::backward(kimi::<1, 8192>(dtype))),
+    ]
+}
+
 fn granite<const BATCH: usize, const TOKENS: usize>(dtype: DType) -> (TensorMap, Settings) {
     mamba(dtype, BATCH, TOKENS)
 }
