@@ -52,9 +52,10 @@ class _Recorded(torch.autograd.Function):
         # Read only once, because activation checkpointing frees each saved tensor when it is unpacked.
         saved = ctx.saved_tensors
         tensors, outputs = saved[:count], saved[count:]
-        inputs, settings, bounds, _ = overload.read((*tensors, *ctx.rest))
+        inputs, settings, bounds, insert = overload.read((*tensors, *ctx.rest))
         wanted = {name for name, needed in zip(overload.names, ctx.needs_input_grad[1:]) if needed}
-        call = _backward.Call(inputs, settings, bounds, dict(zip(overload.wanted, outputs)), dict(zip(overload.wanted, grads)), wanted)
+        made, grads = (dict(zip(overload.wanted, one)) for one in (outputs, grads))
+        call = _backward.Call(inputs, settings, bounds, made, grads, wanted, insert)
         found = _backward.BACKWARD[overload.op](call)
         given = [found.get(name) if name in wanted else None for name in overload.names]
         like = [one if one is None else one.to(inputs[name].dtype) for name, one in zip(overload.names, given)]

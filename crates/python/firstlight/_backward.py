@@ -1,4 +1,5 @@
-"""Gradients of the ops, computed with torch functions from their formulas, so that higher-order gradients work.
+"""Gradients of the ops: by the library's kernels where ``_gradients`` has them, otherwise with torch functions from their formulas, which
+have gradients too.
 
 Sums are in float32, or in float64 for float64 tensors. The forward saves only inputs and outputs; intermediate values are recomputed.
 """
@@ -8,12 +9,13 @@ from dataclasses import dataclass
 import torch
 
 from ._flash import flash
+from ._gradients import by_op
 
 
 @dataclass
 class Call:
     """A recorded call: its inputs, settings, bounds, outputs (for ops in ``KEEPS``), the outputs' gradients or None, and the inputs that
-    require gradients, each by name."""
+    require gradients, each by name; and the names of tensors that get an additional dimension."""
 
     inputs: dict
     settings: dict
@@ -21,6 +23,7 @@ class Call:
     outputs: dict
     grads: dict
     wanted: set
+    insert: tuple = ()
 
     def grad(self):
         """The gradient of ``o``; gradients of other outputs are not supported."""
@@ -59,6 +62,9 @@ def _through_norm(grad, normed, root):
 
 
 def _rms_norm(call):
+    found = by_op("rmsnorm", call)
+    if found is not None:
+        return found
     x, gate, weight = (_wide(call.inputs[name]) for name in ("x", "gate", "weight"))
     after = call.settings.get("norm_before_gate", False)
     grad, found = call.grad(), {}
@@ -112,6 +118,9 @@ def _linear(call):
 
 
 def _conv1d(call):
+    found = by_op("conv1d", call)
+    if found is not None:
+        return found
     x, weight, bias, state = (_wide(call.inputs[name]) for name in ("x", "weight", "bias", "initial_state"))
     first = call.settings.get("layout") == "channel_first"
     x, grad = (t.transpose(1, 2) if first else t for t in (x, call.grad()))

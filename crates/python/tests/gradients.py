@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from cases import check, end
 
+import firstlight
 from firstlight import ops
 
 # Relative error in the norm: gradients are sums over rounded values.
@@ -181,6 +182,21 @@ def compare(name, function, formula, inputs, device, dtype):
         check(f"  compiled by {backend}", error <= ALLOWED[dtype], f"{error:.1e}")
 
 
+def kernels(device):
+    """An eager backward runs the gradient's kernel, once for all inputs; gradients of gradients do not."""
+    x, w, z = (draw(2, 5, 3, 64).to(device).requires_grad_(), draw(64).to(device).requires_grad_(), draw(2, 5, 3, 64).to(device).requires_grad_())
+    c, taps = draw(2, 9, 24).to(device).requires_grad_(), draw(24, 4).to(device).requires_grad_()
+    calls = {"rmsnorm_backward": lambda: ops.rms_norm(x, w, gate=z), "conv1d_backward": lambda: ops.conv1d(c, taps, activation="silu")}
+    for name, run in calls.items():
+        inputs = (x, w, z) if name == "rmsnorm_backward" else (c, taps)
+        count = lambda: firstlight.status()["calls"].get(name, 0)
+        before = count()
+        torch.autograd.grad(run().sum(), inputs)
+        eager = count()
+        torch.autograd.grad(run().sum(), inputs, create_graph=True)
+        check(f"{device} {name} runs once", (eager - before, count() - eager) == (1, 0), f"{eager - before}, {count() - eager}")
+
+
 def part(device):
     """Only required gradients: of one input, of a module's parameters, and none under no_grad."""
     x, w = draw(3, 8).to(device), torch.nn.Parameter(draw(8).to(device))
@@ -258,6 +274,7 @@ def main(devices):
                 if device == "cuda" and dtype == torch.float32 and name.startswith(("attention", "linear")):
                     continue
                 compare(name, function, formula, inputs, device, dtype)
+        kernels(device)
         part(device)
         refusals(device)
     return end()
