@@ -5,8 +5,11 @@ use crate::nvml::{self, Nvml};
 use crate::text::sysctl::Sysctl;
 use facts::CompactSort;
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::fs::File;
+use std::io::Read as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Component, Path, PathBuf};
 use std::sync::OnceLock;
@@ -185,6 +188,19 @@ impl Source {
             Ok(text) => text,
             Err(error) => String::from_utf8_lossy(error.as_bytes()).into_owned(),
         })
+    }
+
+    /// Calls a function with a file's text: thousands of files are read into the same memory.
+    pub(crate) fn with_text<T>(&self, path: &Path, read: impl FnOnce(&str) -> T) -> Option<T> {
+        thread_local! {
+            static BYTES: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+        }
+        let mut bytes = BYTES.take();
+        bytes.clear();
+        let size = File::open(self.on_disk(path)).and_then(|mut it| it.read_to_end(&mut bytes));
+        let result = size.ok().map(|_| read(&String::from_utf8_lossy(&bytes)));
+        BYTES.set(bytes);
+        result
     }
 
     /// A file's text without surrounding white space, unless it is empty.

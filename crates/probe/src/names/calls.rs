@@ -1,6 +1,6 @@
 //! Parameters of a function or class, parsed from its file for a call with keyword arguments.
 
-use super::lexer::{Kind, Line, Lines, Token, lex};
+use super::lexer::{Kind, Line, Lines, Token, outline};
 
 /// The keyword parameters of a function.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,7 +19,7 @@ impl Parameters {
 /// The parameters of a top-level function, or of the constructor of a class; `None` if they cannot be known: it is
 /// decorated, or a class with bases or with a `__new__`.
 pub(super) fn parameters(text: &str, name: &str) -> Option<Parameters> {
-    let lines = lex(text);
+    let lines = outline(text);
     let word = |line: &Line, index: usize| {
         lines.of(*line).get(index).map_or("", |token| lines.text(token))
     };

@@ -5,8 +5,7 @@ use super::module::Python;
 use std::cmp::Ordering;
 
 /// The value of a condition; `None` if it depends on the program.
-pub(super) fn value(lines: &Lines<'_>, tokens: &[Token], python: Option<Python>) -> Option<bool> {
-    let python = python?;
+pub(super) fn value(lines: &Lines<'_>, tokens: &[Token], python: Python) -> Option<bool> {
     Conditions { lines, python }.any(tokens)
 }
 

@@ -6,6 +6,9 @@ use super::module::{Dynamic, Module};
 
 /// Records how a file changes its own names and attributes of other objects at run time.
 pub(super) fn scan(lines: &Lines<'_>, module: &mut Module) {
+    if lines.plain {
+        return;
+    }
     let tokens = lines.all();
     let text = |index: usize| tokens.get(index).map_or("", |token| lines.text(token));
     let mut dynamic = Dynamic::No;

@@ -174,7 +174,7 @@ impl<'a> Exports<'a> {
             ModuleLocation::Source { package, module, .. } => (*package, module),
         };
         let child = format!("{module}.{name}");
-        if source.bound.contains_key(name) {
+        if source.bound.contains(name) {
             // `from . import a` in the package's `__init__.py` binds the submodule that it loads.
             let itself = matches!(source.aliases.get(name), Some(Alias::Member(origin, member))
                 if **member == *name

@@ -4,7 +4,8 @@
 use super::exports::{Exports, Presence};
 use super::lexer::{Kind, Lines, Token, lex};
 use super::locate::{ModuleLocation, absolute};
-use super::module::{Dynamic, Module};
+use super::module::{Dynamic, NestedImport};
+use super::reader;
 use memchr::memmem::Finder;
 use rayon::prelude::*;
 use std::collections::{BTreeSet, HashMap};
@@ -18,6 +19,8 @@ const DEEPEST: u32 = 6;
 pub(super) struct Lists {
     /// Submodules by listed name.
     submodules: HashMap<String, BTreeSet<String>>,
+    /// Every import statement of the file: those for type checkers name the submodules too.
+    imports: Vec<NestedImport>,
     /// Whether a function builds the lists from the package's files.
     from_files: bool,
 }
@@ -31,12 +34,12 @@ impl Exports<'_> {
     fn through(&self, package: &str, name: &str, left: u32) -> Option<String> {
         let located = self.modules.get(package);
         let ModuleLocation::Source { path, package: true, module } = &*located else { return None };
-        if left == 0 || module.dynamic != Dynamic::Listed || module.bound.contains_key(name) {
+        if left == 0 || module.dynamic != Dynamic::Listed || module.bound.contains(name) {
             return None;
         }
         let lists = self.lists_of(package, path);
         let mut candidates = lists.submodules.get(name).cloned().unwrap_or_default();
-        candidates.extend(for_type_checkers(module, package, name));
+        candidates.extend(for_type_checkers(&lists.imports, package, name));
         if candidates.is_empty() && lists.from_files {
             candidates.extend(self.defining(package, name));
         }
@@ -58,8 +61,10 @@ impl Exports<'_> {
             return known.clone();
         }
         let text = self.modules.files().text(path).unwrap_or_default();
+        let lines = lex(&text);
         let lists = Rc::new(Lists {
-            submodules: listed(&text, package),
+            submodules: listed(&lines, package),
+            imports: reader::imports(&lines, self.modules.python()),
             from_files: text.contains("define_import_structure"),
         });
         self.lists.borrow_mut().insert(package.to_owned(), lists.clone());
@@ -91,15 +96,14 @@ impl Exports<'_> {
 }
 
 /// Modules that provide the name in imports for type checkers.
-fn for_type_checkers(module: &Module, package: &str, name: &str) -> BTreeSet<String> {
-    let same = module.imports.iter().filter(|it| it.name.as_deref() == Some(name));
+fn for_type_checkers(imports: &[NestedImport], package: &str, name: &str) -> BTreeSet<String> {
+    let same = imports.iter().filter(|it| it.name.as_deref() == Some(name));
     same.filter_map(|it| absolute(package, true, it.origin.level, &it.origin.module)).collect()
 }
 
 /// Submodules by the names that a file lists for them, in the common formats: `{"sub": ["name"]}`, `structure["sub"] =
 /// ["name"]`, `structure["sub"].append("name")`, `{"name": "sub"}` and `{"name": ("sub", "name")}`.
-fn listed(text: &str, package: &str) -> HashMap<String, BTreeSet<String>> {
-    let lines = lex(text);
+fn listed(lines: &Lines<'_>, package: &str) -> HashMap<String, BTreeSet<String>> {
     let tokens = lines.all();
     let mut found: HashMap<String, BTreeSet<String>> = HashMap::new();
     let mut add = |name: &str, written: Option<&&str>| {
@@ -108,16 +112,16 @@ fn listed(text: &str, package: &str) -> HashMap<String, BTreeSet<String>> {
         }
     };
     for (index, token) in tokens.iter().enumerate() {
-        let Some(key) = literal(&lines, token) else { continue };
+        let Some(key) = literal(lines, token) else { continue };
         let word = |ahead: usize| tokens.get(index + ahead).map_or("", |token| lines.text(token));
         let values = match (word(1), word(2)) {
-            (":", "[" | "(" | "{") => strings(&lines, &tokens[index + 2..]),
+            (":", "[" | "(" | "{") => strings(lines, &tokens[index + 2..]),
             (":", _) => {
-                tokens.get(index + 2).and_then(|it| literal(&lines, it)).into_iter().collect()
+                tokens.get(index + 2).and_then(|it| literal(lines, it)).into_iter().collect()
             }
-            ("]", "=" | "+=") => strings(&lines, &tokens[index + 3..]),
+            ("]", "=" | "+=") => strings(lines, &tokens[index + 3..]),
             ("]", ".") if matches!(word(3), "append" | "extend") => {
-                strings(&lines, &tokens[index + 4..])
+                strings(lines, &tokens[index + 4..])
             }
             _ => continue,
         };
@@ -162,12 +166,12 @@ fn submodule(package: &str, written: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::listed;
+    use super::{lex, listed};
 
     #[test]
     fn lists_of_lazy_packages() {
         let check = |text: &str, expect: &[&str]| {
-            let found = listed(text, "lib").remove("gone").unwrap_or_default();
+            let found = listed(&lex(text), "lib").remove("gone").unwrap_or_default();
             let found: Vec<String> = found.into_iter().collect();
             assert_eq!(found, expect, "{text}");
         };

@@ -1,5 +1,11 @@
 //! A tokenizer for Python source, grouped into logical lines, with only what the statement parser needs: operators keep
-//! their text, and a string is one token.
+//! their text, and a string is one token. Most of a file is bodies of functions, which an import does not run:
+//! [`outline`] skips them.
+
+mod bodies;
+
+use bodies::Bodies;
+use std::cell::Cell;
 
 /// A piece of a logical line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,6 +42,21 @@ pub(super) struct Lines<'a> {
     text: &'a str,
     tokens: Vec<Token>,
     pub(super) lines: Vec<Line>,
+    /// Whether the file has none of the words that `dynamic::scan` looks for.
+    pub(super) plain: bool,
+}
+
+thread_local! {
+    /// The memory of tokens, which thousands of files use one after the other.
+    static TOKENS: Cell<Vec<Token>> = const { Cell::new(Vec::new()) };
+}
+
+impl Drop for Lines<'_> {
+    fn drop(&mut self) {
+        let mut tokens = std::mem::take(&mut self.tokens);
+        tokens.clear();
+        TOKENS.set(tokens);
+    }
 }
 
 impl<'a> Lines<'a> {
@@ -67,21 +88,38 @@ impl<'a> Lines<'a> {
 
 /// Splits a file; an invalid file gives some lines, and never a panic.
 pub(super) fn lex(text: &str) -> Lines<'_> {
-    let mut lexer = Lexer { bytes: text.as_bytes(), at: 0, line: 1, tokens: Vec::new() };
-    if text.starts_with('\u{feff}') {
-        lexer.at = 3;
-    }
+    let mut lexer = Lexer::new(text);
     lexer.tokens.reserve(text.len() / 6);
     let mut lines = Vec::new();
     while lexer.at < lexer.bytes.len() {
-        let indent = lexer.indentation();
-        let first = lexer.tokens.len();
-        lexer.logical_line();
-        if lexer.tokens.len() > first {
-            lines.push(Line { indent, first: first as u32, last: lexer.tokens.len() as u32 });
+        lines.extend(lexer.next_line());
+    }
+    Lines { text, tokens: lexer.tokens, lines, plain: false }
+}
+
+/// Splits a file like [`lex`], without the bodies of functions that cannot change a name of the module.
+pub(super) fn outline(text: &str) -> Lines<'_> {
+    let mut lexer = Lexer::new(text);
+    lexer.tokens = TOKENS.take();
+    let bodies = Bodies::new(text);
+    let mut lines = Vec::new();
+    // The end of a body that was kept.
+    let mut kept = 0;
+    while lexer.at < lexer.bytes.len() {
+        let Some(line) = lexer.next_line() else { continue };
+        lines.push(line);
+        let header = &lexer.tokens[line.first as usize..line.last as usize];
+        if lexer.at < kept || !Bodies::can_skip(text, header) {
+            continue;
+        }
+        let start = (lexer.at, lexer.line);
+        lexer.skip_block(line.indent);
+        if bodies.have_effects(start.0..lexer.at) {
+            kept = lexer.at;
+            (lexer.at, lexer.line) = start;
         }
     }
-    Lines { text, tokens: lexer.tokens, lines }
+    Lines { text, tokens: lexer.tokens, lines, plain: bodies.are_plain() }
 }
 
 struct Lexer<'a> {
@@ -91,7 +129,21 @@ struct Lexer<'a> {
     tokens: Vec<Token>,
 }
 
-impl Lexer<'_> {
+impl<'a> Lexer<'a> {
+    fn new(text: &'a str) -> Self {
+        let at = if text.starts_with('\u{feff}') { 3 } else { 0 };
+        Self { bytes: text.as_bytes(), at, line: 1, tokens: Vec::new() }
+    }
+
+    /// Reads one logical line; `None` if it has no tokens.
+    fn next_line(&mut self) -> Option<Line> {
+        let indent = self.indentation();
+        let first = self.tokens.len();
+        self.logical_line();
+        let last = self.tokens.len();
+        (last > first).then_some(Line { indent, first: first as u32, last: last as u32 })
+    }
+
     fn peek(&self, ahead: usize) -> u8 {
         self.bytes.get(self.at + ahead).copied().unwrap_or(0)
     }
@@ -122,10 +174,7 @@ impl Lexer<'_> {
                     }
                 }
                 b' ' | b'\t' | b'\x0c' => self.at += 1,
-                b'#' => {
-                    let rest = &self.bytes[self.at..];
-                    self.at += memchr::memchr2(b'\n', b'\r', rest).unwrap_or(rest.len());
-                }
+                b'#' => self.comment(),
                 b'\\' if matches!(self.peek(1), b'\n' | b'\r') => {
                     self.at += 1;
                     self.newline();
@@ -146,6 +195,12 @@ impl Lexer<'_> {
         }
     }
 
+    /// Skips a comment up to the end of its line.
+    fn comment(&mut self) {
+        let rest = &self.bytes[self.at..];
+        self.at += memchr::memchr2(b'\n', b'\r', rest).unwrap_or(rest.len());
+    }
+
     /// Skips one line end of any system.
     fn newline(&mut self) {
         self.at += if self.bytes[self.at..].starts_with(b"\r\n") { 2 } else { 1 };
@@ -159,12 +214,10 @@ impl Lexer<'_> {
 
     fn name(&mut self) {
         let start = self.at;
-        while is_name(self.peek(0)) || self.peek(0).is_ascii_digit() {
-            self.at += 1;
-        }
-        let prefix = &self.bytes[start..self.at];
+        let rest = &self.bytes[start..];
+        self.at += rest.iter().position(|byte| !is_in_name(*byte)).unwrap_or(rest.len());
         let quote = matches!(self.peek(0), b'"' | b'\'');
-        if quote && prefix.len() <= 2 && prefix.iter().all(|byte| b"rRbBuUfFtT".contains(byte)) {
+        if quote && is_string_prefix(&self.bytes[start..self.at]) {
             self.string(start);
         } else {
             self.push(Kind::Name, start, self.line);
@@ -196,7 +249,11 @@ impl Lexer<'_> {
         ];
         let start = self.at;
         let rest = &self.bytes[start..];
-        self.at += LONG.iter().find(|long| rest.starts_with(long)).map_or(1, |long| long.len());
+        let long = || LONG.iter().find(|long| rest.starts_with(long)).map(|long| long.len());
+        self.at += match self.peek(1) {
+            b'=' | b'*' | b'/' | b'>' | b'<' | b'.' => long().unwrap_or(1),
+            _ => 1,
+        };
         // An unknown character ends at the next UTF-8 boundary.
         while self.at < self.bytes.len() && self.bytes[self.at] & 0xc0 == 0x80 {
             self.at += 1;
@@ -206,12 +263,17 @@ impl Lexer<'_> {
 
     /// Reads a string literal that starts at `start`, with `at` on its first quote.
     fn string(&mut self, start: usize) {
+        let line = self.line;
+        self.skip_prefixed(start);
+        self.push(Kind::Text, start, line);
+    }
+
+    /// Skips a string literal that starts at `start`, with `at` on its first quote.
+    fn skip_prefixed(&mut self, start: usize) {
         let prefix = &self.bytes[start..self.at];
         let has = |letters: &[u8]| prefix.iter().any(|byte| letters.contains(byte));
         let (formatted, raw) = (has(b"fFtT"), has(b"rR"));
-        let line = self.line;
         self.skip_string(formatted, raw);
-        self.push(Kind::Text, start, line);
     }
 
     fn skip_string(&mut self, formatted: bool, raw: bool) {
@@ -220,6 +282,16 @@ impl Lexer<'_> {
         let width = if triple { 3 } else { 1 };
         self.at += width;
         while self.at < self.bytes.len() {
+            if !formatted {
+                // A lone carriage return ends a line too, and only then one that a newline does not end.
+                let rest = &self.bytes[self.at..];
+                let next = memchr::memchr3(quote, b'\\', b'\n', rest).unwrap_or(rest.len());
+                let line_end = memchr::memchr(b'\r', &rest[..next]);
+                self.at += line_end.unwrap_or(next);
+                if self.at == self.bytes.len() {
+                    break;
+                }
+            }
             let byte = self.bytes[self.at];
             if byte == quote && (!triple || (self.peek(1) == quote && self.peek(2) == quote)) {
                 self.at += width;
@@ -271,8 +343,7 @@ impl Lexer<'_> {
                     return self.format_spec(quote, triple, raw);
                 }
                 b'#' if triple => {
-                    let rest = &self.bytes[self.at..];
-                    self.at += memchr::memchr2(b'\n', b'\r', rest).unwrap_or(rest.len());
+                    self.comment();
                     continue;
                 }
                 b'"' | b'\'' => {
@@ -328,4 +399,13 @@ impl Lexer<'_> {
 
 fn is_name(byte: u8) -> bool {
     byte.is_ascii_alphabetic() || byte == b'_' || byte >= 0x80
+}
+
+fn is_in_name(byte: u8) -> bool {
+    is_name(byte) || byte.is_ascii_digit()
+}
+
+/// Whether a name before a quote is the prefix of a string literal.
+fn is_string_prefix(name: &[u8]) -> bool {
+    name.len() <= 2 && name.iter().all(|byte| b"rRbBuUfFtT".contains(byte))
 }

@@ -5,6 +5,7 @@ use super::reader;
 use crate::Source;
 use rayon::prelude::*;
 use std::collections::{HashMap, HashSet};
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -13,7 +14,7 @@ pub(crate) struct Modules<'a> {
     source: &'a Source,
     sites: Vec<PathBuf>,
     python: Python,
-    folders: Mutex<HashMap<PathBuf, Arc<FolderNames>>>,
+    folders: Mutex<HashMap<OsString, Arc<FolderNames>>>,
     known: Mutex<HashMap<Box<str>, Arc<ModuleLocation>>>,
 }
 
@@ -24,12 +25,28 @@ pub(super) struct FolderNames {
     names: HashMap<String, bool>,
     /// Files of compiled modules by the module's name.
     compiled: HashMap<String, String>,
+    /// Modules with a source file, or with one that Python compiled.
+    sources: HashSet<String>,
 }
 
 impl FolderNames {
     fn new(names: HashMap<String, bool>) -> Self {
         let modules = names.keys().filter_map(|file| Some((compiled_module(file)?, file.clone())));
-        Self { compiled: modules.map(|(module, file)| (module.to_owned(), file)).collect(), names }
+        let source = |file: &String| {
+            Some(file.strip_suffix(".py").or(file.strip_suffix(".pyc"))?.to_owned())
+        };
+        Self {
+            compiled: modules.map(|(module, file)| (module.to_owned(), file)).collect(),
+            sources: names.keys().filter_map(source).collect(),
+            names,
+        }
+    }
+
+    /// Whether there are files or a folder of this module.
+    fn may_have(&self, module: &str) -> bool {
+        self.sources.contains(module)
+            || self.compiled.contains_key(module)
+            || self.names.get(module) == Some(&true)
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (&String, &bool)> {
@@ -52,12 +69,12 @@ pub(crate) enum ModuleLocation {
 
 impl ModuleLocation {
     /// Search folders of its submodules.
-    fn search(&self) -> Vec<PathBuf> {
+    fn search(&self) -> Vec<&Path> {
         match self {
             Self::Source { path, package: true, .. } | Self::Compiled(Some(path)) => {
-                path.parent().map(Path::to_path_buf).into_iter().collect()
+                path.parent().into_iter().collect()
             }
-            Self::Namespace(folders) => folders.clone(),
+            Self::Namespace(folders) => folders.iter().map(PathBuf::as_path).collect(),
             _ => Vec::new(),
         }
     }
@@ -79,6 +96,10 @@ impl<'a> Modules<'a> {
         self.source
     }
 
+    pub(super) fn python(&self) -> Python {
+        self.python
+    }
+
     pub(super) fn sites(&self) -> &[PathBuf] {
         &self.sites
     }
@@ -86,7 +107,7 @@ impl<'a> Modules<'a> {
     /// The names in a folder.
     pub(super) fn listing(&self, folder: &Path) -> Arc<FolderNames> {
         let lock = || self.folders.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = lock().get(folder) {
+        if let Some(known) = lock().get(folder.as_os_str()) {
             return known.clone();
         }
         let names = self
@@ -101,7 +122,7 @@ impl<'a> Modules<'a> {
             })
             .collect();
         let listing = Arc::new(FolderNames::new(names));
-        lock().entry(folder.to_path_buf()).or_insert(listing).clone()
+        lock().entry(folder.into()).or_insert(listing).clone()
     }
 
     /// The module of this absolute name.
@@ -123,32 +144,54 @@ impl<'a> Modules<'a> {
     /// Reads modules and their imports recursively, in parallel.
     pub(super) fn read_all(&self, names: Vec<String>) {
         let mut seen: HashSet<String> = names.iter().cloned().collect();
+        let mut new = |names: Vec<String>| -> Vec<String> {
+            let mut is_new = |name: &String| !seen.contains(name) && seen.insert(name.clone());
+            names.into_iter().filter(|name| is_new(name)).collect()
+        };
         let mut pending = names;
         while !pending.is_empty() {
-            let more: Vec<String> = pending
-                .par_iter()
-                .flat_map_iter(|name| match &*self.get(name) {
-                    ModuleLocation::Source { package, module, .. } => {
-                        module.targets(name, *package)
-                    }
-                    _ => Vec::new(),
-                })
-                .collect();
-            pending = more.into_iter().filter(|name| seen.insert(name.clone())).collect();
+            let targets = pending.par_iter().flat_map_iter(|name| match &*self.get(name) {
+                ModuleLocation::Source { package, module, .. } => module.targets(name, *package),
+                _ => Vec::new(),
+            });
+            let mut next = new(targets.collect());
+            next.par_iter().for_each(|name| drop(self.get(name)));
+            let members = pending.par_iter().flat_map_iter(|name| self.submodules_in(name));
+            next.extend(new(members.collect()));
+            pending = next;
         }
+    }
+
+    /// The submodules among the names that a module imports from others.
+    fn submodules_in(&self, name: &str) -> Vec<String> {
+        let located = self.get(name);
+        let ModuleLocation::Source { package, module, .. } = &*located else { return Vec::new() };
+        let mut found = Vec::new();
+        module.members(name, *package, |base, names| {
+            let located = self.get(base);
+            for listing in located.search().iter().map(|folder| self.listing(folder)) {
+                let modules = names.iter().filter(|name| listing.may_have(name));
+                found.extend(modules.map(|name| format!("{base}.{name}")));
+            }
+        });
+        found
     }
 
     fn find(&self, name: &str) -> ModuleLocation {
         match name.rsplit_once('.') {
             None if super::standard::is_standard(name) => ModuleLocation::Absent,
-            None => self.search(&self.sites, name),
-            Some((parent, leaf)) => self.search(&self.get(parent).search(), leaf),
+            None => self.search(self.sites.iter().map(PathBuf::as_path), name),
+            Some((parent, leaf)) => self.search(self.get(parent).search(), leaf),
         }
     }
 
     /// Python's order: a package, a compiled module, a source file, a file without source; a namespace package if no
     /// folder has one of these.
-    fn search(&self, folders: &[PathBuf], name: &str) -> ModuleLocation {
+    fn search<'p>(
+        &self,
+        folders: impl IntoIterator<Item = &'p Path>,
+        name: &str,
+    ) -> ModuleLocation {
         let mut namespace = Vec::new();
         for folder in folders {
             let listing = self.listing(folder);
@@ -169,13 +212,14 @@ impl<'a> Modules<'a> {
             if listing.compiled.contains_key(name) {
                 return ModuleLocation::Compiled(None);
             }
+            if !listing.sources.contains(name) {
+                continue;
+            }
             let file = format!("{name}.py");
             if listing.names.contains_key(&file) {
                 return self.read(folder.join(file), false);
             }
-            if listing.names.contains_key(&format!("{name}.pyc")) {
-                return ModuleLocation::Compiled(None);
-            }
+            return ModuleLocation::Compiled(None);
         }
         match namespace.is_empty() {
             true => ModuleLocation::Absent,
@@ -184,11 +228,9 @@ impl<'a> Modules<'a> {
     }
 
     fn read(&self, path: PathBuf, package: bool) -> ModuleLocation {
-        match self.source.text(&path) {
-            Some(text) => {
-                let module = Box::new(reader::read(&text, Some(self.python)));
-                ModuleLocation::Source { path, package, module }
-            }
+        let module = self.source.with_text(&path, |text| reader::read(text, self.python));
+        match module.map(Box::new) {
+            Some(module) => ModuleLocation::Source { path, package, module },
             None => ModuleLocation::Compiled(None),
         }
     }

@@ -9,10 +9,8 @@ use std::collections::{HashMap, HashSet};
 pub(crate) struct Module {
     /// Statements that run whenever the module is imported, in order.
     pub(super) body: Vec<Statement>,
-    /// Names that the module may bind, and how often.
-    pub(super) bound: HashMap<Box<str>, u32>,
-    /// Names bound in a class body or deleted: a reference to one may not be to the module's import of that name.
-    pub(super) shadowed: HashSet<Box<str>>,
+    /// Names that the module may bind.
+    pub(super) bound: BoundNames,
     /// Star imports that may run.
     pub(super) stars: Vec<Origin>,
     /// Modules bound by imports, by name.
@@ -30,23 +28,29 @@ pub(crate) struct Module {
     /// Functions that compare the version of another package with their version and raise: line, and the other
     /// package.
     pub(super) guards: HashMap<Box<str>, (u32, Box<str>)>,
-    /// Every import statement in it, including those of functions and of branches that may not run.
-    pub(super) imports: Vec<NestedImport>,
 }
 
 impl Module {
     /// Whether exactly one statement binds a name, so that references are to its value.
     pub(super) fn has_one_definition(&self, name: &str) -> bool {
-        self.bound.get(name) == Some(&1) && !self.shadowed.contains(name)
+        self.bound.once(name)
     }
 
-    /// Modules that its import may load, by absolute names, including parent packages; some are names of other objects.
+    /// Modules that its import loads, by absolute names, including parent packages.
     pub(super) fn targets(&self, own: &str, package: bool) -> Vec<String> {
         let mut targets = Vec::new();
         for star in &self.stars {
             targets.extend(absolute(own, package, star.level, &star.module));
         }
-        collect(&self.body, own, package, &mut targets);
+        visit(&self.body, &mut |statement| match statement {
+            Statement::Import(origin) | Statement::Star(origin) | Statement::From(origin, _) => {
+                targets.extend(absolute(own, package, origin.level, &origin.module));
+            }
+            Statement::Guard(_, module) => targets.push(module.to_string()),
+            _ => {}
+        });
+        targets.sort_unstable();
+        targets.dedup();
         let around = targets.iter().flat_map(|name| {
             name.match_indices('.').map(|(at, _)| name[..at].to_owned()).collect::<Vec<_>>()
         });
@@ -54,30 +58,82 @@ impl Module {
         targets.extend(around);
         targets
     }
+
+    /// Members of modules that its import binds: the module's absolute name, and the names. Some are modules.
+    pub(super) fn members(
+        &self,
+        own: &str,
+        package: bool,
+        mut each: impl FnMut(&str, &[Box<str>]),
+    ) {
+        visit(&self.body, &mut |statement| {
+            if let Statement::From(origin, names) = statement
+                && let Some(base) = absolute(own, package, origin.level, &origin.module)
+            {
+                each(&base, names);
+            }
+        });
+    }
 }
 
-fn collect(body: &[Statement], own: &str, package: bool, targets: &mut Vec<String>) {
+/// Calls a function for each statement outside of `try`, and for those in one.
+fn visit(body: &[Statement], each: &mut impl FnMut(&Statement)) {
     for statement in body {
         match statement {
-            Statement::Import(origin) | Statement::Star(origin) => {
-                targets.extend(absolute(own, package, origin.level, &origin.module));
-            }
-            Statement::From(origin, names) => {
-                if let Some(base) = absolute(own, package, origin.level, &origin.module) {
-                    targets.extend(names.iter().map(|name| format!("{base}.{name}")));
-                    targets.push(base);
-                }
-            }
             Statement::Try(attempt) => {
-                collect(&attempt.body, own, package, targets);
-                collect(&attempt.finally, own, package, targets);
+                visit(&attempt.body, each);
+                visit(&attempt.finally, each);
                 for handler in &attempt.handlers {
-                    collect(&handler.body, own, package, targets);
+                    visit(&handler.body, each);
                 }
             }
-            Statement::Guard(_, module) => targets.push(module.to_string()),
-            Statement::Attribute(..) | Statement::Call(_) | Statement::Raise => {}
+            statement => each(statement),
         }
+    }
+}
+
+/// Names that a module may bind, sorted, in two allocations: an environment has a million.
+#[derive(Debug, Default)]
+pub(super) struct BoundNames {
+    text: Box<str>,
+    names: Box<[BoundName]>,
+}
+
+/// One name.
+#[derive(Debug)]
+struct BoundName {
+    start: u32,
+    end: u32,
+    /// Whether references are to the value of a single statement.
+    once: bool,
+}
+
+impl BoundNames {
+    /// The names, and whether each is bound once.
+    pub(super) fn new(mut names: Vec<(&str, bool)>) -> Self {
+        names.sort_unstable();
+        let text: String = names.iter().map(|(name, _)| *name).collect();
+        let mut end = 0;
+        let mut next = |(name, once): &(&str, bool)| {
+            let start = end;
+            end += name.len() as u32;
+            BoundName { start, end, once: *once }
+        };
+        Self { names: names.iter().map(&mut next).collect(), text: text.into() }
+    }
+
+    fn find(&self, name: &str) -> Option<&BoundName> {
+        let text = |it: &BoundName| &self.text[it.start as usize..it.end as usize];
+        let index = self.names.binary_search_by(|it| text(it).cmp(name)).ok()?;
+        self.names.get(index)
+    }
+
+    pub(super) fn contains(&self, name: &str) -> bool {
+        self.find(name).is_some()
+    }
+
+    fn once(&self, name: &str) -> bool {
+        self.find(name).is_some_and(|it| it.once)
     }
 }
 

@@ -4,27 +4,45 @@ mod imports;
 
 use super::conditions;
 use super::guards;
-use super::lexer::{Kind, Line, Lines, Token, lex};
-use super::module::{Dynamic, Handler, Module, Python, Statement, Try};
+use super::lexer::{Kind, Line, Lines, Token, outline};
+use super::module::{BoundNames, Dynamic, Handler, Module, NestedImport, Python, Statement, Try};
 use super::targets::{self, BoundTarget};
+use std::collections::{HashMap, HashSet};
 
-/// Parses a file as the given Python runs it; without one, every branch may run.
-pub(crate) fn read(text: &str, python: Option<Python>) -> Module {
-    let lines = lex(text);
+/// Parses a file as the given Python runs it.
+pub(crate) fn read(text: &str, python: Python) -> Module {
+    read_lines(&outline(text), python, false).module
+}
+
+/// Parses a file with the bodies of all functions.
+#[cfg(test)]
+pub(super) fn read_completely(text: &str, python: Python) -> Module {
+    read_lines(&super::lexer::lex(text), python, false).module
+}
+
+/// Every import statement of a file, including those of functions and of branches that may not run.
+pub(super) fn imports(lines: &Lines<'_>, python: Python) -> Vec<NestedImport> {
+    read_lines(lines, python, true).imports.unwrap_or_default()
+}
+
+fn read_lines<'a>(lines: &'a Lines<'a>, python: Python, imports: bool) -> Reader<'a> {
     let mut reader = Reader {
         at: 0,
         python,
-        lazy_annotations: python.is_some_and(|it| (it.major, it.minor) >= (3, 14)),
-        lines: &lines,
+        lazy_annotations: (python.major, python.minor) >= (3, 14),
+        lines,
         module: Module::default(),
+        names: Names::default(),
+        imports: imports.then(Vec::new),
     };
-    super::dynamic::scan(&lines, &mut reader.module);
+    super::dynamic::scan(lines, &mut reader.module);
     while reader.at < lines.lines.len() {
         let indent = lines.lines[reader.at].indent;
         let body = reader.block(indent, StatementContext::MODULE);
         reader.module.body.extend(body);
     }
-    reader.module
+    reader.module.bound = std::mem::take(&mut reader.names).finish();
+    reader
 }
 
 /// The context of a statement.
@@ -51,9 +69,21 @@ impl StatementContext {
 struct Reader<'a> {
     lines: &'a Lines<'a>,
     at: usize,
-    python: Option<Python>,
+    python: Python,
     lazy_annotations: bool,
     module: Module,
+    names: Names<'a>,
+    /// Every import statement; `None` if only those are read that may run when the module is imported.
+    imports: Option<Vec<NestedImport>>,
+}
+
+/// Names that a file's statements bind.
+#[derive(Default)]
+struct Names<'a> {
+    /// How often statements of the module bind each name.
+    bound: HashMap<&'a str, u32>,
+    /// Names bound in a class body or deleted: a reference to one may not be to the module's import of that name.
+    shadowed: HashSet<&'a str>,
 }
 
 impl<'a> Reader<'a> {
@@ -112,7 +142,7 @@ impl<'a> Reader<'a> {
                     if self.text(&tokens[0]) == "case" {
                         let pattern = &tokens[1..end];
                         targets::captures(self.lines, pattern)
-                            .for_each(|name| bind(&mut self.module, name, place));
+                            .for_each(|name| self.names.bind(name, place));
                     }
                     self.suite(next, tokens, end, place.maybe());
                 }
@@ -180,7 +210,7 @@ impl<'a> Reader<'a> {
     ) {
         let end = self.header(tokens);
         if let Some(name) = tokens.get(1) {
-            bind(&mut self.module, self.lines.text(name), place);
+            self.names.bind(self.lines.text(name), place);
             if self.text(name) == "__getattr__" && !place.class {
                 let dynamic = self.attribute_hook();
                 self.module.dynamic = self.module.dynamic.max(dynamic);
@@ -227,7 +257,7 @@ impl<'a> Reader<'a> {
     ) {
         let end = self.header(tokens);
         if let Some(name) = tokens.get(1) {
-            bind(&mut self.module, self.lines.text(name), place);
+            self.names.bind(self.lines.text(name), place);
         }
         if tokens.get(2).is_some_and(|token| self.text(token) == "(") {
             self.uses(tokens.get(2..end).unwrap_or_default(), place, body);
@@ -244,8 +274,7 @@ impl<'a> Reader<'a> {
             let test = match word {
                 "if" | "elif" => {
                     let test = tokens.get(1..end).unwrap_or_default();
-                    targets::walrus(self.lines, test)
-                        .for_each(|name| bind(&mut self.module, name, place));
+                    targets::walrus(self.lines, test).for_each(|name| self.names.bind(name, place));
                     self.uses(test, place.when(open), body);
                     conditions::value(self.lines, test, self.python)
                 }
@@ -271,11 +300,11 @@ impl<'a> Reader<'a> {
     /// A branch that never runs: its imports are listed, and it binds no names.
     fn discarded(&mut self, line: Line, tokens: &'a [Token], end: usize) {
         let dynamic = self.module.dynamic;
-        let (bound, stars) = (self.module.bound.clone(), self.module.stars.len());
+        let (bound, stars) = (self.names.bound.clone(), self.module.stars.len());
         let aliases = self.module.aliases.clone();
         self.suite(line, tokens, end, StatementContext { runs: false, class: false });
         self.module.stars.truncate(stars);
-        (self.module.bound, self.module.aliases) = (bound, aliases);
+        (self.names.bound, self.module.aliases) = (bound, aliases);
         self.module.dynamic = dynamic;
     }
 
@@ -329,7 +358,7 @@ impl<'a> Reader<'a> {
             _ => {}
         }
         self.bind_all(bound, place);
-        targets::walrus(self.lines, head).for_each(|name| bind(&mut self.module, name, place));
+        targets::walrus(self.lines, head).for_each(|name| self.names.bind(name, place));
         self.uses(head, place, body);
         // A context manager may suppress exceptions of its block; that of warnings does not.
         let warnings = head.iter().any(|token| self.text(token) == "catch_warnings");
@@ -364,12 +393,12 @@ impl<'a> Reader<'a> {
             "raise" if place.runs => body.push(Statement::Raise),
             "del" => {
                 let names = tokens[1..].iter().filter(|token| token.kind == Kind::Name);
-                self.module.shadowed.extend(names.map(|token| Box::from(self.lines.text(token))));
+                self.names.shadowed.extend(names.map(|token| self.lines.text(token)));
             }
             "raise" | "pass" | "global" | "nonlocal" => {}
             "type" if is_name => {
                 if let Some(name) = second {
-                    bind(&mut self.module, self.lines.text(name), place);
+                    self.names.bind(self.lines.text(name), place);
                 }
             }
             _ => {
@@ -379,8 +408,7 @@ impl<'a> Reader<'a> {
                 let mut bound = Vec::new();
                 let annotation = targets::of_assignment(self.lines, tokens, &mut bound);
                 self.bind_all(bound, place);
-                targets::walrus(self.lines, tokens)
-                    .for_each(|name| bind(&mut self.module, name, place));
+                targets::walrus(self.lines, tokens).for_each(|name| self.names.bind(name, place));
                 match annotation.filter(|_| self.lazy_annotations) {
                     Some(value) => self.uses(&tokens[value..], place, body),
                     None => self.uses(tokens, place, body),
@@ -396,7 +424,7 @@ impl<'a> Reader<'a> {
                     if name == "__getattr__" && !place.class {
                         self.module.dynamic = self.module.dynamic.max(Dynamic::Listed);
                     }
-                    bind(&mut self.module, name, place);
+                    self.names.bind(name, place);
                 }
                 BoundTarget::Attribute(name) => {
                     self.module.patched.insert(name.into());
@@ -413,16 +441,19 @@ impl<'a> Reader<'a> {
     }
 }
 
-fn bind(module: &mut Module, name: &str, place: StatementContext) {
-    if place.class {
-        if !module.shadowed.contains(name) {
-            module.shadowed.insert(name.into());
+impl<'a> Names<'a> {
+    fn bind(&mut self, name: &'a str, place: StatementContext) {
+        if place.class {
+            self.shadowed.insert(name);
+        } else {
+            *self.bound.entry(name).or_default() += 1;
         }
-        return;
     }
-    match module.bound.get_mut(name) {
-        Some(times) => *times += 1,
-        None => drop(module.bound.insert(name.into(), 1)),
+
+    fn finish(self) -> BoundNames {
+        let once =
+            |(name, times): (&'a str, u32)| (name, times == 1 && !self.shadowed.contains(name));
+        BoundNames::new(self.bound.into_iter().map(once).collect())
     }
 }
 

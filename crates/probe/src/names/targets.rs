@@ -155,7 +155,8 @@ pub(super) fn captures<'a, 't>(
 /// Words after which a part of an expression may not be evaluated, or only later.
 const LAZY: [&str; 7] = ["lambda", "if", "else", "and", "or", "for", "yield"];
 
-/// `a.b.c` in an expression that is completely evaluated, and keyword arguments of calls of imported functions.
+/// `a.b.c` in an expression that is completely evaluated, for each imported `a`, and keyword arguments of calls of
+/// imported functions.
 pub(super) fn uses(
     lines: &Lines<'_>,
     tokens: &[Token],
@@ -174,8 +175,16 @@ pub(super) fn uses(
             index += 1;
             continue;
         }
-        let mut chain = vec![Box::from(text(index))];
         let mut end = index + 1;
+        // A name that is imported later in the file is not yet bound.
+        if !imported.contains_key(text(index)) {
+            while text(end) == "." && tokens.get(end + 1).is_some_and(|it| it.kind == Kind::Name) {
+                end += 2;
+            }
+            index = end;
+            continue;
+        }
+        let mut chain = vec![Box::from(text(index))];
         while text(end) == "." && tokens.get(end + 1).is_some_and(|it| it.kind == Kind::Name) {
             chain.push(Box::from(text(end + 1)));
             end += 2;
@@ -185,7 +194,7 @@ pub(super) fn uses(
         if is_set {
             chain.pop();
         }
-        let called = text(end) == "(" && imported.contains_key(&chain[0]);
+        let called = text(end) == "(";
         let keywords = if called { keywords(lines, &tokens[end..]) } else { Vec::new() };
         if chain.len() > 1 {
             body.push(Statement::Attribute(token.line, chain.clone()));

@@ -1,8 +1,10 @@
 //! Packages on disk, and the names that their imports certainly do not find.
 
+use super::reader::{read, read_completely};
 use super::{failures, missing_names, python};
 use crate::{EnvOptions, Source, environments};
-use std::collections::HashMap;
+use proptest::prelude::*;
+use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 
 /// Writes files below a folder.
@@ -59,6 +61,107 @@ fn reports_names_that_no_statement_binds() {
     );
     check("from missing import x\nfrom lib import A\n", lib, &[]);
 }
+
+/// What a file's import does, with skipped or with parsed bodies of functions.
+fn parsed(text: &str, skip: bool) -> String {
+    let module =
+        if skip { read(text, python(3, 12)) } else { read_completely(text, python(3, 12)) };
+    let patched: BTreeSet<_> = module.patched.iter().chain(&module.patched_objects).collect();
+    let aliases: BTreeSet<_> = module.aliases.iter().map(|it| format!("{it:?}")).collect();
+    format!(
+        "{:?} {:?} {:?} {:?} {:?} {:?} {patched:?} {aliases:?}",
+        module.body, module.bound, module.stars, module.dynamic, module.changes_path, module.guards
+    )
+}
+
+#[test]
+fn bodies_of_functions_end_where_their_block_ends() {
+    let bodies = [
+        "    return 1\n",
+        "    x = (1,\n2)\n    y = 1\n",
+        "    x = [\n# ]\n'[', \"]\",\n]\n",
+        "    '''doc\nimport not_this\n    '''\n",
+        "    \"\"\"a \\\"\"\" b\nx = 1\n\"\"\"\n    y = r'\\'\n",
+        "    x = f'{a[\"b\"]}' f\"\"\"{\nb}\n\"\"\"\n    y = rb'\\\\'\n",
+        "    x = 1 + \\\n2\n    y = 'a\\\nb'\n",
+        "# comment\n    x = 1\n\n  # it's\n    y = 1\n",
+        "    def g():\n        global set_here\n        set_here = 1\n    x = 1\n",
+        "    if x:\n        setattr(other, 'name', 1)\n    else:\n        exec(x)\n",
+        "    import a\n    if a.own_version != a.other_version:\n        raise x\n",
+        "\tx = 1\n        y = 1\n\x0c    z = 1\n",
+    ];
+    for body in bodies {
+        for header in ["def f(a, b=(1, 2)):\n", "async def f[T](\n    a) -> int:  # of x\n"] {
+            for ends in ["\n", "\r\n", "\r"] {
+                let text =
+                    format!("class C:\n  @d\n  {header}    pass\n{header}{body}import after\n");
+                let text = text.replace('\n', ends);
+                assert_eq!(parsed(&text, true), parsed(&text, false), "{text}");
+                assert!(parsed(&text, true).contains("after"), "{text}");
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 4_000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn skipped_bodies_change_nothing(pieces in prop::collection::vec(prop::sample::select(PIECES), 0..60)) {
+        let text = pieces.concat();
+        prop_assert_eq!(parsed(&text, true), parsed(&text, false));
+    }
+}
+
+/// Parts of Python files that decide where statements end.
+const PIECES: &[&str] = &[
+    "\n",
+    "\n",
+    "\n    ",
+    "\n    ",
+    "\n        ",
+    "\n\t",
+    "\r\n  ",
+    "\ndef f(a):",
+    "\n    def g():",
+    "\nasync def h():",
+    "\nclass C:",
+    "\nimport a.b",
+    "\n    from c import d",
+    "\nx = a.b",
+    "\nif x:",
+    "\ntry:",
+    "\nexcept E:",
+    "\n    global z",
+    "return x",
+    "(",
+    ")",
+    "[",
+    "]",
+    "{",
+    "}",
+    "'",
+    "\"",
+    "'''",
+    "\"\"\"",
+    "f'",
+    "rb\"",
+    "\\",
+    "\\\n",
+    "#",
+    " ",
+    ":",
+    ";",
+    ",",
+    "=",
+    "lambda: 1",
+    "setattr(a, 'k', 1)",
+    "globals()",
+    "a.__dict__.update(b)",
+    "é",
+    "1.5e-3",
+    "def __getattr__(name):",
+];
 
 #[test]
 fn conditional_statements_are_ignored() {

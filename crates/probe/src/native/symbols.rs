@@ -1,6 +1,7 @@
 //! The dynamic symbols of one file, with the loader's lookup.
 
 use super::elf::{Dynamic, File};
+use memchr::memmem;
 use object::elf::{self, Sym64};
 use object::endian::LittleEndian as LE;
 use object::pod;
@@ -217,10 +218,13 @@ impl Symbols {
 
     /// Up to `most` exports whose name starts with this prefix.
     pub(crate) fn beginning_with(&self, prefix: &[u8], most: usize) -> Vec<&[u8]> {
-        // The prefix is compared before the end of a name is searched: there are a hundred thousand names.
+        // There are a hundred thousand names, and most files have none with this prefix.
+        let finds = (memmem::find(&self.strings, prefix), memmem::rfind(&self.strings, prefix));
+        let (Some(first), Some(last)) = finds else { return Vec::new() };
         let begins = |symbol: &&Sym64<LE>| {
-            let rest = self.strings.get(symbol.st_name.get(LE) as usize..).unwrap_or_default();
-            rest.starts_with(prefix) && is_export(symbol)
+            let start = symbol.st_name.get(LE) as usize;
+            let rest = self.strings.get(start..).unwrap_or_default();
+            (first..=last).contains(&start) && rest.starts_with(prefix) && is_export(symbol)
         };
         let names = self.entries().iter().filter(begins).map(|symbol| self.name(symbol));
         names.take(most).collect()

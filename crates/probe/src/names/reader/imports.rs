@@ -2,7 +2,7 @@
 
 use super::super::lexer::{Kind, Token};
 use super::super::module::{Alias, Dynamic, NestedImport, Origin, Statement};
-use super::{Reader, StatementContext, bind};
+use super::{Reader, StatementContext};
 
 impl<'a> Reader<'a> {
     /// Imports and `global` in a function's lines.
@@ -23,11 +23,7 @@ impl<'a> Reader<'a> {
                             tokens[index + 1..].iter().take_while(|it| self.lines.text(it) != ";")
                         {
                             if name.kind == Kind::Name {
-                                bind(
-                                    &mut self.module,
-                                    self.lines.text(name),
-                                    StatementContext::MODULE,
-                                );
+                                self.names.bind(self.lines.text(name), StatementContext::MODULE);
                             }
                         }
                     }
@@ -55,12 +51,14 @@ impl<'a> Reader<'a> {
                     continue;
                 }
                 let origin = Origin { line, level: 0, module: name.as_str().into() };
-                self.module.imports.push(NestedImport { origin: origin.clone(), name: None });
+                if let Some(imports) = &mut self.imports {
+                    imports.push(NestedImport { origin: origin.clone(), name: None });
+                }
                 if let Some(place) = place {
-                    let top = name.split('.').next().unwrap_or(&name).to_owned();
+                    let top = part.first().map_or("", |token| self.text(token));
                     let (bound, module) = match alias {
                         Some(alias) => (alias, name.as_str()),
-                        None => (top.as_str(), top.as_str()),
+                        None => (top, top),
                     };
                     self.bind_import(bound, Alias::Module(module.into()), place);
                 }
@@ -87,8 +85,9 @@ impl<'a> Reader<'a> {
         {
             let Some(first) = part.first() else { continue };
             let name = self.text(first);
-            let nested = NestedImport { origin: origin.clone(), name: Some(name.into()) };
-            self.module.imports.push(nested);
+            if let Some(imports) = &mut self.imports {
+                imports.push(NestedImport { origin: origin.clone(), name: Some(name.into()) });
+            }
             let Some(place) = place else { continue };
             if name == "*" {
                 self.module.stars.push(origin.clone());
@@ -98,7 +97,7 @@ impl<'a> Reader<'a> {
                 continue;
             }
             if name == "annotations" && &*origin.module == "__future__" {
-                self.lazy_annotations = self.python.is_some();
+                self.lazy_annotations = true;
             }
             let bound = match part.get(1).zip(part.get(2)) {
                 Some((word, alias)) if self.text(word) == "as" => self.text(alias),
@@ -112,18 +111,18 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn bind_import(&mut self, name: &str, alias: Alias, place: StatementContext) {
+    fn bind_import(&mut self, name: &'a str, alias: Alias, place: StatementContext) {
         if name == "__getattr__" && !place.class {
             self.module.dynamic = self.module.dynamic.max(Dynamic::Open);
         }
-        bind(&mut self.module, name, place);
+        self.names.bind(name, place);
         if place.runs && !place.class {
             // `import a.b` after `import a` binds `a` to the same module.
             let same = match (&alias, self.module.aliases.get(name)) {
                 (Alias::Module(new), Some(Alias::Module(old))) => new == old,
                 _ => false,
             };
-            if same && let Some(times) = self.module.bound.get_mut(name) {
+            if same && let Some(times) = self.names.bound.get_mut(name) {
                 *times -= 1;
             }
             self.module.aliases.insert(name.into(), alias);
