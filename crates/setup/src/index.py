@@ -1,4 +1,4 @@
-"""Reads a package index: file lists (PEP 691), and with range requests the METADATA, CUDA libraries and module names of wheels.
+"""Reads a package index: file lists (PEP 691, or PEP 503 if the index has no JSON), and with range requests the METADATA, CUDA libraries and module names of wheels.
 
 firstlight runs it with any Python, isolated. The argument is a JSON file: {"threads": 16, "timeout": 20, "limit": 20.0, "pages":
 [{"url": .., "path": ..}], "wheels": [{"url": .., "bytes": .., "folder": .., "libraries": true}], "names": [{"url": .., "bytes":
@@ -16,7 +16,7 @@ import ast
 import io
 import zipfile
 
-JSON = {"Accept": "application/vnd.pypi.simple.v1+json"}
+PAGES = {"Accept": "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.2, text/html;q=0.1"}
 # A wheel's central directory and its METADATA are at its end; one request usually has both.
 TAIL = 1 << 18
 BLOCK = 1 << 22
@@ -223,9 +223,40 @@ def read_name(connections, job, options):
     write(os.path.dirname(job["path"]), os.path.basename(job["path"]), [json.dumps(found).encode()])
 
 
+def links(html, page):
+    """The files of a page of PEP 503, as those of PEP 691."""
+    # Imported only if needed, because it is slow.
+    from html.parser import HTMLParser
+
+    files = []
+
+    class Links(HTMLParser):
+        def handle_starttag(self, tag, attributes):
+            attributes = dict(attributes)
+            if tag != "a" or not attributes.get("href"):
+                return
+            url, _, fragment = urljoin(page, attributes["href"]).partition("#")
+            algorithm, _, digest = fragment.partition("=")
+            files.append(
+                {
+                    "filename": unquote(urlsplit(url).path.rsplit("/", 1)[-1]),
+                    "url": url,
+                    "hashes": {algorithm: digest} if digest else {},
+                    "requires-python": attributes.get("data-requires-python"),
+                    "yanked": "data-yanked" in attributes,
+                }
+            )
+
+    Links().feed(html)
+    return files
+
+
 def read_page(connections, job, options):
-    answer, _ = connections.request("GET", job["url"], options["timeout"], more=JSON)
-    write(os.path.dirname(job["path"]), os.path.basename(job["path"]), [answer.read()])
+    answer, url = connections.request("GET", job["url"], options["timeout"], more=PAGES)
+    page = answer.read()
+    if "html" in (answer.headers.get("Content-Type") or ""):
+        page = json.dumps({"files": links(page.decode("utf-8", "replace"), url.geturl())}).encode()
+    write(os.path.dirname(job["path"]), os.path.basename(job["path"]), [page])
 
 
 def read_jobs(jobs, options):

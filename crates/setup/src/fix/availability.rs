@@ -1,5 +1,5 @@
-//! Checks against a package index that the files that remedies install exist. Missing ones are replaced by available
-//! ones, or by a sentence.
+//! Checks against package indexes that the files that remedies install exist. Missing ones are replaced by available ones,
+//! or by a sentence. Each remedy is checked against the index that it names, such as one of PyTorch's, or else the default.
 
 use crate::index::{IndexAnswer, PackageQuery, TargetHost};
 use facts::{
@@ -10,47 +10,64 @@ use knowledge::{Requirement, minor_of};
 /// The outcome of asking an index.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Availability {
-    /// No remedy installs anything from the default index.
+    /// No remedy installs anything.
     Nothing,
-    /// It was not asked, or did not answer.
+    /// An index was not asked, or did not answer.
     Unanswered(String),
-    /// It answered.
+    /// All indexes answered.
     Answered,
 }
 
-/// Asks an index which requirements it has files for, for a machine; the error says why it did not answer.
+/// Asks an index by its address (`None`: the default one) which requirements it has files for, for a machine; the error
+/// says why it did not answer.
 type AskIndex<'a> =
-    dyn Fn(&[PackageQuery], TargetHost<'_>) -> Result<Vec<IndexAnswer>, String> + 'a;
+    dyn Fn(Option<&str>, &[PackageQuery], TargetHost<'_>) -> Result<Vec<IndexAnswer>, String> + 'a;
 
-/// Asks about all remedies at once, and changes those whose files do not exist.
-pub fn check_availability(report: &mut DoctorReport, ask: &AskIndex) -> Availability {
-    let mut wanted: Vec<PackageQuery> = Vec::new();
-    let mut host = None;
-    for finding in report.findings.iter().filter(|it| it.severity != Severity::Info) {
-        for (target, install) in finding.remedy.iter().filter_map(from_default_index) {
-            host = host.or_else(|| host_of(&report.machine, env_of(&report.envs, target)?));
-            wanted.extend(requirements(install));
-        }
-    }
-    let Some(host) = host.filter(|_| !wanted.is_empty()) else { return Availability::Nothing };
-    wanted.dedup();
-    let offers = match ask(&wanted, host) {
-        Ok(offers) => offers,
-        Err(reason) => return Availability::Unanswered(reason),
-    };
-    let answers: Vec<(PackageQuery, IndexAnswer)> = wanted.into_iter().zip(offers).collect();
-    for finding in report.findings.iter_mut().filter(|it| it.severity != Severity::Info) {
-        correct(finding, &report.envs, &answers);
-    }
-    Availability::Answered
+/// The answers of an index; empty if it gave none.
+struct IndexAnswers {
+    /// `None` is the default index of uv and pip.
+    index: Option<String>,
+    wanted: Vec<PackageQuery>,
+    offers: Vec<IndexAnswer>,
 }
 
-/// An install from the default index of uv and pip.
-fn from_default_index(step: &RemedyStep) -> Option<(&PackageTarget, &Install)> {
-    match step {
-        RemedyStep::Install { target, install } if install.index.is_none() => {
-            Some((target, install))
+/// Asks each index about all remedies at once, and changes those whose files do not exist.
+pub fn check_availability(report: &mut DoctorReport, ask: &AskIndex) -> Availability {
+    let mut all: Vec<IndexAnswers> = Vec::new();
+    let mut host = None;
+    for finding in report.findings.iter().filter(|it| it.severity != Severity::Info) {
+        for (target, install) in finding.remedy.iter().filter_map(install_of) {
+            host = host.or_else(|| host_of(&report.machine, env_of(&report.envs, target)?));
+            let wanted = requirements(install);
+            match all.iter_mut().find(|one| one.index == install.index) {
+                Some(one) => one.wanted.extend(wanted),
+                None => all.push(IndexAnswers {
+                    index: install.index.clone(),
+                    wanted: wanted.collect(),
+                    offers: Vec::new(),
+                }),
+            }
         }
+    }
+    all.retain(|one| !one.wanted.is_empty());
+    let Some(host) = host.filter(|_| !all.is_empty()) else { return Availability::Nothing };
+    let mut unanswered = None;
+    for one in &mut all {
+        one.wanted.dedup();
+        match ask(one.index.as_deref(), &one.wanted, host) {
+            Ok(offers) => one.offers = offers,
+            Err(reason) => drop(unanswered.get_or_insert(reason)),
+        }
+    }
+    for finding in report.findings.iter_mut().filter(|it| it.severity != Severity::Info) {
+        correct(finding, &report.envs, &all);
+    }
+    unanswered.map_or(Availability::Answered, Availability::Unanswered)
+}
+
+fn install_of(step: &RemedyStep) -> Option<(&PackageTarget, &Install)> {
+    match step {
+        RemedyStep::Install { target, install } => Some((target, install)),
         _ => None,
     }
 }
@@ -85,41 +102,43 @@ fn host_of<'a>(machine: &Machine, env: &PyEnv) -> Option<TargetHost<'a>> {
     Some(TargetHost { python, arch, glibc })
 }
 
-/// Replaces the installs of a finding for which the index has no file.
-fn correct(finding: &mut Finding, envs: &[PyEnv], answers: &[(PackageQuery, IndexAnswer)]) {
+/// Replaces the installs of a finding for which their index has no file.
+fn correct(finding: &mut Finding, envs: &[PyEnv], answers: &[IndexAnswers]) {
     let mut changed = false;
     let mut steps = Vec::new();
     for step in &finding.remedy {
-        let lacks = from_default_index(step).and_then(|(target, install)| {
+        let lacks = install_of(step).and_then(|(target, install)| {
+            let of_index = answers.iter().find(|one| one.index == install.index)?;
             let found = requirements(install).find_map(|wanted| {
-                let (_, offer) = answers.iter().find(|(one, _)| *one == wanted)?;
-                match offer {
+                let mut answered = of_index.wanted.iter().zip(&of_index.offers);
+                match answered.find(|(one, _)| **one == wanted)?.1 {
                     IndexAnswer::Lacks { reason, newest } => Some((wanted.package, reason, newest)),
                     IndexAnswer::Has(_) => None,
                 }
             });
-            found.map(|found| (target, found))
+            found.map(|found| (target, &install.index, found))
         });
-        let Some((target, (package, reason, newest))) = lacks else {
+        let Some((target, index, (package, reason, newest))) = lacks else {
             steps.push(step.clone());
             continue;
         };
         changed = true;
+        let publisher = index.as_deref().unwrap_or("PyPI");
         let installed = env_of(envs, target).and_then(|env| env.dist(&package));
         let installed = installed.and_then(|dist| dist.version.split('+').next());
         match newest.as_ref().filter(|newest| Some(newest.as_str()) != installed) {
             Some(newest) => {
                 let text = format!(
-                    "PyPI {reason}; the newest release of {package} that installs here, which may not fit either:"
+                    "{publisher} {reason}; the newest release of {package} that installs here, which may not fit either:"
                 );
-                let install =
-                    Install { specs: vec![format!("{package}=={newest}")], ..Install::default() };
+                let specs = vec![format!("{package}=={newest}")];
+                let install = Install { specs, index: index.clone(), ..Install::default() };
                 steps.push(RemedyStep::Note { text });
                 steps.push(RemedyStep::Install { target: target.clone(), install });
             }
             None => steps.push(RemedyStep::Manual {
                 text: format!(
-                    "PyPI {reason} of {package}, and no other release that installs here"
+                    "{publisher} {reason} of {package}, and no other release that installs here"
                 ),
             }),
         }
@@ -164,8 +183,8 @@ mod tests {
 
     fn fix(newest: Option<&str>) -> Vec<String> {
         let mut report = report();
-        let checked = check_availability(&mut report, &|wanted, host| {
-            assert_eq!((wanted.len(), wanted[0].from_source), (1, true), "{wanted:?}");
+        let checked = check_availability(&mut report, &|index, wanted, host| {
+            assert_eq!((index, wanted.len(), wanted[0].from_source), (None, 1, true), "{wanted:?}");
             assert_eq!((host.python, host.arch, host.glibc), ((3, 12), "x86_64", Some((2, 36))));
             let reason = "has no source distribution of 0.14.0".to_owned();
             Ok(vec![IndexAnswer::Lacks { reason, newest: newest.map(str::to_owned) }])
@@ -193,9 +212,39 @@ mod tests {
     fn an_index_that_has_the_files_changes_nothing() {
         let (mut asked, before) = (report(), report());
         let checked =
-            check_availability(&mut asked, &|_, _| Ok(vec![IndexAnswer::Has("0.14.0".into())]));
+            check_availability(&mut asked, &|_, _, _| Ok(vec![IndexAnswer::Has("0.14.0".into())]));
         assert_eq!((checked, &asked), (Availability::Answered, &before));
-        let checked = check_availability(&mut asked, &|_, _| Err("no answer".into()));
+        let checked = check_availability(&mut asked, &|_, _, _| Err("no answer".into()));
         assert_eq!((checked, &asked), (Availability::Unanswered("no answer".into()), &before));
+    }
+
+    #[test]
+    fn each_remedy_is_checked_against_the_index_that_it_names() {
+        const TORCH: &str = "https://download.pytorch.org/whl/cu126";
+        let mut asked = report();
+        let install = Install {
+            specs: vec!["torch==2.9.9".into()],
+            index: Some(TORCH.into()),
+            ..Install::default()
+        };
+        let target = PackageTarget { python: "/v/bin/python".into(), tool: PackageTool::Uv };
+        asked.findings[0].remedy.push(RemedyStep::Install { target, install });
+        // The default index does not answer, and its remedy stays; the other one has another release.
+        let checked = check_availability(&mut asked, &|index, wanted, _| match index {
+            None => Err("no answer".into()),
+            Some(index) => {
+                assert_eq!((index, wanted[0].package.as_str()), (TORCH, "torch"));
+                let reason = "has no release ==2.9.9".to_owned();
+                Ok(vec![IndexAnswer::Lacks { reason, newest: Some("2.9.1+cu126".into()) }])
+            }
+        });
+        assert_eq!(checked, Availability::Unanswered("no answer".into()));
+        let finding = &asked.findings[0];
+        assert_eq!(finding.remedy[0], report().findings[0].remedy[0]);
+        let note = format!("# {TORCH} has no release ==2.9.9; the newest release of torch");
+        assert!(finding.fix[1].starts_with(&note), "{:?}", finding.fix);
+        let install =
+            format!("uv pip install --python /v/bin/python torch==2.9.1+cu126 --index-url {TORCH}");
+        assert_eq!(finding.fix[2], install);
     }
 }

@@ -1,6 +1,6 @@
 //! The script against a local server: a page, METADATA and libraries by range requests, and the cache.
 
-use super::{IndexClient, IndexError, ReleaseSource};
+use super::{IndexAnswer, IndexClient, IndexError, PackageQuery, ReleaseSource, TargetHost};
 use facts::PlannedFile;
 use knowledge::{NameQuery, WheelCode};
 use pep440_rs::VersionSpecifiers;
@@ -66,7 +66,11 @@ fn answer(stream: TcpStream, files: &BTreeMap<String, Vec<u8>>, kept: &Mutex<Vec
             (Some(file), None) => ("200 OK", file),
             (None, _) => ("404 Not Found", b""),
         };
-        let head = format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\n\r\n", body.len());
+        let kind = if body.starts_with(b"<!DOCTYPE html>") { "text/html" } else { "other/other" };
+        let head = format!(
+            "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\n\r\n",
+            body.len()
+        );
         if writer.write_all(head.as_bytes()).and_then(|()| writer.write_all(body)).is_err() {
             return;
         }
@@ -143,6 +147,46 @@ fn releases_and_libraries_are_read_once_by_range_requests() {
     assert_eq!(read(), first);
     assert_eq!(server.asked(), asked, "everything comes from the cache");
     assert!(!folder.path().join("wheels/abc/libraries").exists());
+}
+
+/// PyTorch's indexes have pages of HTML only, without sizes, and local versions in the names of files.
+#[test]
+fn an_index_of_html_pages_is_asked_for_files() {
+    let page = r#"<!DOCTYPE html>
+<html><body><h1>Links for torch</h1>
+<a href="/whl/cu126/torch-2.9.0%2Bcu126-cp312-cp312-manylinux_2_28_x86_64.whl#sha256=ab" data-requires-python="&gt;=3.10">torch-2.9.0+cu126</a><br/>
+<a href="/whl/cu126/torch-2.9.1%2Bcu126-cp312-cp312-linux_x86_64.whl" data-dist-info-metadata="sha256=cd">torch-2.9.1+cu126</a><br/>
+<a href="/whl/cu126/torch-2.10.0%2Bcu126-cp313-cp313-manylinux_2_28_x86_64.whl">torch-2.10.0+cu126</a><br/>
+<a href="/whl/cu126/torch-2.11.0%2Bcu126-cp312-cp312-manylinux_2_28_x86_64.whl" data-yanked="broken">torch-2.11.0+cu126</a><br/>
+</body></html>"#;
+    let server = Server::start(|_| [("/cu126/torch/".to_owned(), page.into())].into());
+    let folder = tempfile::tempdir().expect("a folder");
+    let index = IndexClient {
+        url: format!("{}/cu126", server.url),
+        cache: folder.path().to_path_buf(),
+        python: super::interpreter(std::env::var_os("PATH").as_deref()).expect("a Python"),
+        libraries: &read_libraries,
+        timeout: super::TIMEOUT,
+        deadline: Some(Instant::now() + Duration::from_secs(60)),
+    };
+    let host = TargetHost { python: (3, 12), arch: "x86_64", glibc: Some((2, 35)) };
+    let ask = |specifiers: &str| {
+        let specifiers = specifiers.parse().expect("specifiers");
+        let wanted = PackageQuery { package: "torch".into(), specifiers, from_source: false };
+        index.offers(&[wanted], host).expect("an answer").remove(0)
+    };
+    assert_eq!(ask("==2.9.0"), IndexAnswer::Has("2.9.0+cu126".into()));
+    assert_eq!(ask("==2.9.1+cu126"), IndexAnswer::Has("2.9.1+cu126".into()));
+    for (wanted, words) in [
+        ("==2.10.0", "has no wheel of 2.10.0+cu126 for Python 3.12"),
+        ("==2.11.0", "has no release ==2.11.0"),
+        ("==2.9.1+cu128", "has no release ==2.9.1+cu128"),
+    ] {
+        let IndexAnswer::Lacks { reason, newest } = ask(wanted) else { panic!("{wanted}") };
+        assert!(reason.starts_with(words), "{reason}");
+        assert_eq!(newest.as_deref(), Some("2.9.1+cu126"));
+    }
+    assert_eq!(server.asked(), 1, "the page comes from the cache");
 }
 
 #[test]

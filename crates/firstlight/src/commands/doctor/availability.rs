@@ -1,4 +1,4 @@
-//! Checks with the package index that the files of remedies exist, before the remedies are shown.
+//! Checks with package indexes that the files of remedies exist, before the remedies are shown.
 
 use super::super::plan::libraries;
 use super::cache_folder;
@@ -7,7 +7,7 @@ use setup::fix::{Availability, check_availability};
 use setup::index::{IndexAnswer, IndexClient, IndexError, PYPI, PackageQuery, TargetHost};
 use std::time::{Duration, Instant, SystemTime};
 
-/// Seconds without a byte after which the index counts as unreachable: findings are useful without it.
+/// Seconds without a byte after which an index counts as unreachable: findings are useful without it.
 const TIMEOUT: u32 = 3;
 /// The time after which all questions of one command end unanswered.
 const LIMIT: Duration = Duration::from_secs(20);
@@ -17,17 +17,26 @@ const PAUSE: Duration = Duration::from_secs(300);
 const OTHER_INDEX: [&str; 5] =
     ["UV_DEFAULT_INDEX", "UV_INDEX_URL", "UV_CONFIG_FILE", "PIP_INDEX_URL", "PIP_CONFIG_FILE"];
 
-/// Queries the index for all remedies of a report at once, and changes those whose files do not exist.
+/// Queries each index for all remedies of a report at once, and changes those whose files do not exist.
 pub(super) fn check(report: &mut DoctorReport) -> Availability {
+    let deadline = Instant::now() + LIMIT;
+    let ask = |index: Option<&str>, wanted: &[PackageQuery], host: TargetHost<'_>| {
+        query_index(index, deadline, |index| index.offers(wanted, host))
+    };
     check_availability(report, &ask)
-}
-
-fn ask(wanted: &[PackageQuery], host: TargetHost<'_>) -> Result<Vec<IndexAnswer>, String> {
-    query(|index| index.offers(wanted, host))
 }
 
 /// Queries PyPI, if it may be queried and answered lately.
 pub(in super::super) fn query<T>(
+    ask: impl FnOnce(&IndexClient<'_>) -> Result<T, IndexError>,
+) -> Result<T, String> {
+    query_index(None, Instant::now() + LIMIT, ask)
+}
+
+/// Queries an index by its address, or PyPI.
+fn query_index<T>(
+    address: Option<&str>,
+    deadline: Instant,
     ask: impl FnOnce(&IndexClient<'_>) -> Result<T, IndexError>,
 ) -> Result<T, String> {
     let set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
@@ -35,28 +44,35 @@ pub(in super::super) fn query<T>(
     {
         return Err("UV_OFFLINE is set".to_owned());
     }
-    if let Some(other) = OTHER_INDEX.into_iter().find(|name| set(name)) {
+    let other = OTHER_INDEX.into_iter().find(|name| set(name));
+    if let (None, Some(other)) = (address, other) {
         return Err(format!("{other} names another index"));
     }
-    let cache = cache_folder().ok_or("there is no cache folder")?.join("index");
+    let mut cache = cache_folder().ok_or("there is no cache folder")?.join("index");
+    if let Some(address) = address {
+        let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
+        cache = cache.join("others").join(address.chars().map(plain).collect::<String>());
+    }
+    let url = address.unwrap_or(PYPI).trim_end_matches('/').to_owned();
     let silent = cache.join("unreachable");
     let paused = std::fs::metadata(&silent).and_then(|data| data.modified());
     if paused.is_ok_and(|at| SystemTime::now().duration_since(at).is_ok_and(|age| age < PAUSE)) {
-        return Err(format!("{PYPI} did not answer some minutes ago"));
+        return Err(format!("{url} did not answer some minutes ago"));
     }
     let path = std::env::var_os("PATH");
     let python = setup::index::interpreter(path.as_deref()).ok_or("no Python is on PATH")?;
     let index = IndexClient {
-        url: PYPI.to_owned(),
+        url,
         cache,
         python,
         libraries: &libraries::read,
         timeout: TIMEOUT,
-        deadline: Some(Instant::now() + LIMIT),
+        deadline: Some(deadline),
     };
     ask(&index).map_err(|error| {
         if matches!(error, IndexError::Unreadable { .. }) {
             // Without this file the next run waits again, which is harmless.
+            let _ = silent.parent().map(std::fs::create_dir_all);
             let _ = std::fs::write(&silent, "");
         }
         error.to_string()
