@@ -37,6 +37,8 @@ pub struct Explanation {
     pub out_of_memory: Option<OutOfMemory>,
     /// The errors of the text, in its order.
     errors: Vec<ErrorLine>,
+    /// The lines of Python's warnings, as spans of the squeezed text.
+    warnings: Vec<(usize, usize)>,
 }
 
 /// The answer to show first.
@@ -73,7 +75,8 @@ enum AnswerLevel {
     Stated,
     /// About an error after the root error.
     Later(AnswerKind),
-    /// About a notice or a step that reports the failure of another one, or the files here refute it.
+    /// About a notice, a step that reports the failure of another one, or a thing that a warning names: the program
+    /// continued after it.
     Notice(AnswerKind),
     /// A rule about a remark or a consequence of an error, not its cause.
     Consequence,
@@ -105,6 +108,9 @@ impl Explanation {
             if earlier || chain.iter().any(|error| error.overlaps(span)) {
                 return AnswerLevel::Root(kind);
             }
+            if self.is_in_warning(span) {
+                return AnswerLevel::Notice(kind);
+            }
             // CMake prints the output of the program that it ran after its own line.
             let nested = root.kind == Kind::Build && root.message.starts_with("CMake Error");
             let traced = !root.frames.is_empty() || root.kind == Kind::Build;
@@ -119,6 +125,11 @@ impl Explanation {
         let of_match = |found: &Match| match (found.confirmed_here, found.rule.role) {
             (Some(false), _) => AnswerLevel::Refuted,
             (_, Role::Cause) if found.confirmed_here == Some(true) => AnswerLevel::Confirmed,
+            (_, Role::Cause)
+                if found.by_entity && root.is_some() && self.is_in_warning(found.span) =>
+            {
+                AnswerLevel::Notice(AnswerKind::Rule)
+            }
             (_, Role::Cause) => level(found.span, AnswerKind::Rule),
             _ => AnswerLevel::Consequence,
         };
@@ -131,6 +142,10 @@ impl Explanation {
         let answers = self.entities.iter().filter(|entity| entity.answers());
         let entities = answers.map(|entity| (of_entity(entity), Leader::Entity(entity)));
         matches.chain(entities).min_by_key(|(level, _)| *level).map(|(_, leader)| leader)
+    }
+
+    fn is_in_warning(&self, span: (usize, usize)) -> bool {
+        self.warnings.iter().any(|line| span.0 < line.1 && line.0 < span.1)
     }
 
     /// Whether the text is explained.
@@ -165,6 +180,8 @@ pub struct Match {
     pub causes: Vec<Cause>,
     /// The first byte in the squeezed text, and one past the last.
     span: (usize, usize),
+    /// Whether an entity led to the rule, and none of its own messages.
+    by_entity: bool,
 }
 
 impl Match {
@@ -204,8 +221,9 @@ pub fn explain_text(
     entities.retain(|entity| entity.rule.is_none());
     let out_of_memory = oom::first_in(&spaced);
     let similar = Vec::new();
+    let warnings = if errors.is_empty() { Vec::new() } else { error_lines::warnings(&pasted) };
     let mut explanation =
-        Explanation { matches, entities, findings, similar, out_of_memory, errors };
+        Explanation { matches, entities, findings, similar, out_of_memory, errors, warnings };
     if !explanation.answers() {
         explanation.similar = similar::rules(&spaced);
     }
@@ -365,8 +383,17 @@ fn known() -> &'static [(usize, &'static Text, Pattern)] {
 /// Applies one rule, requested by name, to this machine and its environments.
 pub fn explain_rule(rule: &'static Rule, machine: &Machine, envs: &[PyEnv]) -> Match {
     let words = Vec::new();
-    let hit =
-        RuleMatch { rule, pattern: "", first: 0, start: 0, end: 0, weight: 0, score: 0, words };
+    let hit = RuleMatch {
+        rule,
+        pattern: "",
+        first: 0,
+        start: 0,
+        end: 0,
+        weight: 0,
+        score: 0,
+        words,
+        by_entity: false,
+    };
     judge(hit, &Context { machine, envs }, "")
 }
 
@@ -386,6 +413,8 @@ struct RuleMatch {
     /// The sum of the weights of the rule's matches at different places: two messages are better evidence than one.
     score: usize,
     words: Vec<(String, String)>,
+    /// Whether an entity leads to the rule.
+    by_entity: bool,
 }
 
 impl Also {
@@ -408,6 +437,7 @@ impl RuleMatch {
             weight,
             score: weight,
             words: Vec::new(),
+            by_entity: true,
         }
     }
 
@@ -431,7 +461,8 @@ impl RuleMatch {
         let words = found.iter().flat_map(|(_, found)| found.words.clone()).collect();
         let (text, found) = found.into_iter().max_by_key(|(_, found)| found.weight)?;
         let (start, end, weight) = (found.start, found.end, found.weight);
-        Some(Self { rule, pattern: text.pattern, first, start, end, weight, score, words })
+        let (pattern, by_entity) = (text.pattern, false);
+        Some(Self { rule, pattern, first, start, end, weight, score, words, by_entity })
     }
 }
 
@@ -488,6 +519,7 @@ fn judge(hit: RuleMatch, context: &Context, text: &str) -> Match {
         fix_elsewhere,
         causes,
         span: (hit.first, hit.end),
+        by_entity: hit.by_entity,
     }
 }
 

@@ -249,6 +249,24 @@ pub(super) fn read(pasted: &Pasted) -> Vec<ErrorLine> {
     errors
 }
 
+/// The lines of Python's warnings, `/v/x.py:84: UserWarning: ..`.
+pub(super) fn warnings(pasted: &Pasted) -> Vec<(usize, usize)> {
+    let finder = Finder::new(b"warning:");
+    let warns = |(start, end): &(usize, usize)| {
+        finder.find(pasted.squeezed(*start, *end)).is_some()
+            && is_warning(&pasted.written_line(*start, *end))
+    };
+    pasted.lines().filter(warns).take(MAX_ERRORS).collect()
+}
+
+/// Whether a line has the class of a warning before its message.
+fn is_warning(line: &str) -> bool {
+    line.match_indices("Warning:").any(|(at, _)| {
+        let class = line[..at].rsplit(|c: char| !c.is_ascii_alphanumeric()).next();
+        class.is_some_and(|class| class.starts_with(|c: char| c.is_ascii_uppercase()))
+    })
+}
+
 /// Whether the last error is a line of CMake that names only the file: the next line is its message.
 fn after_cmake(errors: &[ErrorLine]) -> bool {
     errors.last().is_some_and(|last| last.message.starts_with("CMake Error at"))

@@ -9,6 +9,8 @@ pub(super) fn forms() -> Vec<Form> {
         form("No supported CUDA architectures found for major versions [*]", majors),
         form("Unknown CUDA arch ({arch})", unknown_arch),
         form("Unknown CUDA Architecture Name {arch}", unknown_arch),
+        form("invalid literal for int() with base 10: '{arch}'", lettered_arch),
+        form("could not convert string to float: '{arch}'", lettered_arch),
         form("Minimum capability: {least}. Current capability: {here}", minimum),
         form("requires compute capability {least}", least),
         form("compute capability >= {least}", least),
@@ -78,6 +80,42 @@ fn unknown_arch(seen: &PastedError, _: &'static str) -> Option<Entity> {
         .package("torch")
         .rank(3);
     Some(with_gpus(entity, seen).0)
+}
+
+/// An architecture with its letter, such as `90a`, where code reads a number.
+fn lettered_arch(seen: &PastedError, _: &'static str) -> Option<Entity> {
+    let arch = seen.word("arch")?.trim_matches('\'');
+    let number = arch.strip_suffix(['a', 'f'])?;
+    let about_gpus =
+        || ["arch", "capability", "sm_", "cuda"].iter().any(|word| seen.text.contains(word));
+    // `10.0a` may be split at its dot: `0a`.
+    let is_arch = match number.split_once('.') {
+        Some((major, minor)) => is_digits(major, 2) && is_digits(minor, 1),
+        None => is_digits(number, 3) && (number.len() > 1 || about_gpus()),
+    };
+    is_arch.then_some(())?;
+    let mut entity = Entity::new("compute-capability", format!("architecture {arch}"))
+        .meaning(format!(
+            "The code that raised it reads the GPU architecture {arch} as a number and does not know its letter: `a` is code for that generation \
+             alone, `f` for its family. It is older than architectures with letters. The name is from TORCH_CUDA_ARCH_LIST or a variable like it; \
+             if none is set, from the architectures that the installed torch was built for."
+        ))
+        .fix([
+            "env | grep -E 'CUDA_?ARCH'; {python} -c 'import torch; print(torch.cuda.get_arch_list())'"
+                .replace("{python}", &seen.installer().python()),
+            "export TORCH_CUDA_ARCH_LIST=9.0  # the GPU's compute capability, without a letter".to_owned(),
+            ASK.to_owned(),
+            "# or a newer release of the package of the traceback's last frame".to_owned(),
+        ])
+        .rank(4);
+    if seen.text.contains("cpp_extension") {
+        entity = entity.package("torch");
+    }
+    Some(with_gpus(entity, seen).0)
+}
+
+fn is_digits(text: &str, most: usize) -> bool {
+    (1..=most).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 /// `80`, `8.0` and `sm_80` as major and minor number.

@@ -19,6 +19,9 @@ pub(in crate::explain) fn of_root(
     root: &ErrorLine,
     chain: &[&ErrorLine],
 ) -> Option<Entity> {
+    if is_setup(root) {
+        return Some(of_setup(seen, root));
+    }
     let Some(place) = RaiseSite::of(seen, root) else { return without_frames(seen, root) };
     let shown = shortened(&root.message);
     let name =
@@ -60,6 +63,53 @@ pub(in crate::explain) fn of_root(
         entity = entity.fix(upgrade(seen, &place));
     }
     Some(entity)
+}
+
+/// Whether a package's setup code raised an exception, called by tools that build packages alone. Setuptools runs
+/// setup.py as `<string>`, and so does `python -c` with a few lines.
+fn is_setup(root: &ErrorLine) -> bool {
+    let mut packages = root.frames.iter().filter_map(Frame::package);
+    packages.all(|package| BUILD_TOOLS.contains(&package))
+        && root.frames.last().is_some_and(|last| {
+            let line: u32 = last.line.parse().unwrap_or_default();
+            let name = last.file.rsplit(['/', '\\']).next();
+            name == Some("setup.py") || last.file == "<string>" && line >= LONG_SCRIPT
+        })
+}
+
+/// The import packages of tools that build packages.
+const BUILD_TOOLS: [&str; 7] =
+    ["pip", "setuptools", "_distutils_hack", "wheel", "pyproject_hooks", "build", "hatchling"];
+
+/// A script of at least so many lines is not from a command line.
+const LONG_SCRIPT: u32 = 20;
+
+/// An exception of a package's setup code, which asks the build's environment for its torch, compiler and toolkit.
+fn of_setup(seen: &PastedError, root: &ErrorLine) -> Entity {
+    let shown = shortened(&root.message);
+    let built = super::build_error::built_package(seen.text);
+    let of = built.as_deref().map_or_else(|| "a package".to_owned(), str::to_owned);
+    let words = format!(
+        "The setup code of {of} raised {}: {}, before anything was compiled.",
+        root.class,
+        shown.trim_end_matches('.')
+    );
+    let setup = built.clone().unwrap_or_else(|| "./".to_owned());
+    let facts = named(vec![("python", seen.installer().python()), ("setup", setup)]);
+    let known: Vec<&str> = facts.iter().map(|(name, _)| name.as_str()).collect();
+    let rows = knowledge::causes::of_exception(&root.class, &root.message, &known);
+    let filled = PastedError { context: seen.context, text: seen.text, words: facts.clone() };
+    let wheel = built
+        .as_ref()
+        .map(|name| format!("firstlight plan {name}  # a combination that has a prebuilt wheel"));
+    let mut entity = Entity::new(super::STATED, format!("{}: {shown}", root.class))
+        .meaning(words)
+        .causes(super::message::causes(&filled, rows))
+        .fix(wheel);
+    if let Some(package) = built {
+        entity = entity.package(package);
+    }
+    entity
 }
 
 /// An exception without frames of a package: the library whose class its message names, and the causes of the

@@ -162,3 +162,47 @@ fn only_files_confirm_a_cause() {
         assert_eq!(Certainty::of(confirmed_here, causes), expect, "{confirmed_here:?}");
     }
 }
+
+#[test]
+fn a_module_that_a_warning_names_does_not_outrank_the_exception() {
+    let warning = "/v/torch/_subclasses/functional_tensor.py:275: UserWarning: Failed to initialize NumPy: No module named 'numpy' \
+                   (Triggered internally at /pytorch/torch/csrc/utils/tensor_numpy.cpp:84.)\n";
+    let error = "  File \"/v/lib/python3.12/site-packages/vllm/engine.py\", line 247, in f\nAttributeError: frobnicate";
+    assert_eq!(leading(&format!("{warning}{error}")).0, "AttributeError: frobnicate");
+    // Without another error it is the answer.
+    assert!(leading(warning).0.contains("numpy"));
+    // A rule knows its message wherever it is printed.
+    let driver = "UserWarning: CUDA initialization: The NVIDIA driver on your system is too old (found version 11040).\n";
+    assert_eq!(leading(&format!("{driver}{error}")).0, "driver-too-old");
+}
+
+#[test]
+fn exceptions_of_setup_code_have_the_causes_of_builds() {
+    for (frame, error, package) in [
+        (
+            "File \"<string>\", line 504, in get_vllm_version",
+            "RuntimeError: Unknown runtime environment",
+            "a package",
+        ),
+        (
+            "File \"/tmp/pip-install-x1/mamba-ssm_0123456789abcdef0123/setup.py\", line 173, in <module>",
+            "TypeError: expected string or bytes-like object, got 'NoneType'",
+            "mamba-ssm",
+        ),
+    ] {
+        let found = explain_text(&format!("  {frame}\n{error}"), &machines::x86(), &[], &[]);
+        let Some(Leader::Entity(entity)) = found.leader() else { panic!("{:?}", found.leader()) };
+        let begins = format!("The setup code of {package} raised");
+        assert!(entity.meaning.starts_with(&begins), "{}", entity.meaning);
+        assert!(entity.causes.iter().any(|it| it.fix.concat().contains("--no-build-isolation")));
+        assert!(entity.causes.iter().any(|it| it.check.concat().contains("CUDA_HOME")));
+    }
+    // A few lines from a command line.
+    let found = explain_text(
+        "  File \"<string>\", line 1, in <module>\nRuntimeError: x",
+        &machines::x86(),
+        &[],
+        &[],
+    );
+    assert!(!found.answers(), "{:?}", found.leader());
+}

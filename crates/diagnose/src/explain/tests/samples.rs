@@ -407,6 +407,18 @@ pub(super) const SAMPLES: &[(&str, &[Sample])] = &[
                 &["9, 10", "backend"],
             ),
             sample(
+                "File \"/v/lib/python3.9/site-packages/torch/utils/cpp_extension.py\", line 1972, in <listcomp>\nValueError: invalid literal for int() with base 10: '90a'",
+                &["architecture 90a", "letter", "TORCH_CUDA_ARCH_LIST"],
+            ),
+            sample(
+                "File \"/v/lib/python3.12/site-packages/flashinfer/compilation_context.py\", line 40, in __init__\n    major, minor = arch.split('.')\nValueError: invalid literal for int() with base 10: '0a'",
+                &["architecture 0a", "letter"],
+            ),
+            sample(
+                "    capability = float(arch)\nValueError: could not convert string to float: '12.0f'",
+                &["architecture 12.0f", "family"],
+            ),
+            sample(
                 "ValueError: Unknown CUDA arch (12.1) or GPU not supported",
                 &["12.1", "TORCH_CUDA_ARCH_LIST"],
             ),
