@@ -1,7 +1,7 @@
 """``python -m firstlight``: runs scripts that import firstlight under other packages' names, and the commands of the program.
 
-``run script.py`` and ``shim DIR`` are implemented here. All other commands (``doctor``, ``check``, ``serve``, ``--version``) run the
-program that the wheel installs. To run a model, use ``firstlight run MODEL``, without ``python -m``.
+``run script.py`` and ``shim DIR`` are implemented here. All other commands (``doctor``, ``check``, ``serve``, ``run MODEL``, ``--version``)
+run the program that the wheel installs.
 """
 
 from __future__ import annotations
@@ -45,6 +45,29 @@ def _run_program(arguments: Sequence[str]) -> NoReturn:
     sys.stdout.flush()
     sys.stderr.flush()
     os.execv(path, command)
+
+
+def _target(words: Sequence[str]) -> Optional[str]:
+    """The first argument after ``run`` that is no option of this module: a script, a model, or an option of the program."""
+    rest = iter(words)
+    for word in rest:
+        if word == "--only":
+            next(rest, None)
+        elif word not in ("--force", "--report") and not word.startswith("--only="):
+            return word
+    return None
+
+
+def _is_script(path: str) -> bool:
+    """Whether ``run`` runs this as Python: by its name, as a folder with a ``__main__.py``, or as a file that is no GGUF model."""
+    if path.endswith((".py", ".pyc", ".pyw", ".pyz")):
+        return True
+    if os.path.isdir(path):
+        return os.path.isfile(os.path.join(path, "__main__.py"))
+    if not os.path.isfile(path):
+        return False
+    with open(path, "rb") as file:
+        return file.read(4) != b"GGUF"
 
 
 def _run(arguments: argparse.Namespace) -> None:
@@ -96,7 +119,7 @@ def _parser() -> argparse.ArgumentParser:
     about = "firstlight under the names of other packages; any other command is that of the program: doctor, check, plan, serve, ..."
     parser = argparse.ArgumentParser(prog="python -m firstlight", description=about)
     commands = parser.add_subparsers(required=True, metavar="run | shim | COMMAND")
-    run = commands.add_parser("run", help="run a script with firstlight.patch()")
+    run = commands.add_parser("run", help="run a script with firstlight.patch(); what is no Python file is a model for the program")
     shim = commands.add_parser("shim", help="write packages for PYTHONPATH")
     for command in (run, shim):
         command.add_argument("--force", action="store_true", help="also replace packages that are installed")
@@ -116,6 +139,10 @@ def main(arguments: Optional[Sequence[str]] = None) -> None:
     words = list(sys.argv[1:] if arguments is None else arguments)
     if words and words[0] not in ("run", "shim", "-h", "--help"):
         _run_program(words)
+    if words and words[0] == "run":
+        target = _target(words[1:])
+        if target is not None and target not in ("-h", "--help") and not _is_script(target):
+            _run_program(words)
     given = _parser().parse_args(words)
     given.work(given)
 

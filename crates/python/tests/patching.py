@@ -256,6 +256,7 @@ def commands(folder):
     words = ["flash 2.8.3+firstlight 70", "'causal_conv1d_fn': 2", "as before: nothing"]
     case("run", "", words, ("-m", "firstlight", "run", "--report", script, "--flag", "value"))
     case("run without a script", "", ["there is no nothing.py"], ("-m", "firstlight", "run", "nothing.py"), wrong=True)
+    run_models(folder)
     shim = os.path.join(folder, "shim")
     case("shim", shim, ["for flash_attn, causal_conv1d, mamba_ssm, fla"], ("-m", "firstlight", "shim"))
     case("shim again, over itself", shim, ["for flash_attn, causal_conv1d, mamba_ssm, fla"], ("-m", "firstlight", "shim"), [shim])
@@ -285,6 +286,24 @@ def commands(folder):
         assert near(torch.load({os.path.join(folder, "found.pt")!r}), logits(model()))
         """),
     )
+
+
+def run_models(folder):
+    """``run`` with a model is a command of the program."""
+    from firstlight.__main__ import _is_script, _target
+
+    model, package = os.path.join(folder, "my-model"), os.path.join(folder, "package")
+    for path in (model, package):
+        os.mkdir(path)
+    gguf, main = os.path.join(folder, "model.gguf"), os.path.join(package, "__main__.py")
+    for path, content in ((gguf, b"GGUF\x03"), (main, b""), (os.path.join(folder, "tool"), b"#!/usr/bin/env python\n")):
+        with open(path, "wb") as file:
+            file.write(content)
+    scripts = {model: False, gguf: False, "org/name": False, "-p": False, package: True, os.path.join(folder, "tool"): True, "nothing.py": True}
+    found = {path: _is_script(path) for path in scripts}
+    cases.check("what run takes for a script", found == scripts, found)
+    lines = (["--only", "fla", "--report", "x.py"], ["--only=fla", "--force", "m", "-p", "hi"], ["-p", "hi", "m"], ["--report"])
+    cases.check("the target of run", [_target(line) for line in lines] == ["x.py", "m", "-p", None])
 
 
 def main():
