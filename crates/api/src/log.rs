@@ -16,6 +16,8 @@ pub enum Record {
     Draining {
         /// Open sequences.
         open: usize,
+        /// Seconds that they have.
+        seconds: u64,
     },
     /// The time limit for draining is over.
     Aborted {

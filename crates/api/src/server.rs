@@ -111,7 +111,8 @@ async fn drain(app: Arc<App>, stop: Arc<AtomicBool>) {
     while !stop.load(Ordering::Relaxed) {
         sleep(TICK).await;
     }
-    (app.settings.log)(Record::Draining { open: app.service.open() });
+    let seconds = app.settings.drain.as_secs();
+    (app.settings.log)(Record::Draining { open: app.service.open(), seconds });
     app.service.drain();
     sleep(app.settings.drain).await;
     let open = app.service.open();

@@ -112,7 +112,10 @@ fn a_server_that_loads_says_so_and_may_be_stopped() {
     stop.store(true, Ordering::Relaxed);
     assert_eq!(server.join().unwrap().unwrap(), ServerExit::WhileLoading);
     let said = records.lock().unwrap();
-    assert!(said.iter().any(|record| matches!(record, Record::Draining { open: 0 })), "{said:?}");
+    assert!(
+        said.iter().any(|record| matches!(record, Record::Draining { open: 0, .. })),
+        "{said:?}"
+    );
     assert!(!said.iter().any(|record| matches!(record, Record::Ready { .. })), "{said:?}");
     drop(go);
     assert!(engine.join().unwrap().is_err());

@@ -1,102 +1,49 @@
-//! Handles Ctrl-C: incomplete files are removed before the command exits. In a chat it stops an answer.
+//! Signals that ask a command to stop: Ctrl-C (SIGINT), SIGTERM and SIGHUP. One thread receives all of them, and does what
+//! the command chose.
 
 use std::io;
 use std::path::PathBuf;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
 #[cfg(unix)]
-use std::sync::atomic::{AtomicI32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-#[cfg(unix)]
-use std::time::Duration;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 /// Sets a flag on Ctrl-C, which then does not end the process.
 pub(crate) fn on_interrupt(stop: &Arc<AtomicBool>) -> io::Result<()> {
     #[cfg(unix)]
-    handles(&[signal_hook::consts::SIGINT]);
-    #[cfg(unix)]
-    signal_hook::flag::register(signal_hook::consts::SIGINT, Arc::clone(stop))?;
+    watch(SignalAction::Interrupt(Arc::clone(stop)), &[SIGINT])?;
     #[cfg(not(unix))]
     let _ = stop;
     Ok(())
 }
 
-/// Signals within this time count as one: timeout(1) signals the process and the process group.
-#[cfg(unix)]
-const ONE_SIGNAL: Duration = Duration::from_secs(1);
-#[cfg(unix)]
-const LOOK: Duration = Duration::from_millis(20);
-
-/// Sets a flag on the first signal to stop; a later second signal ends the process at once.
+/// Sets a flag on the first signal to stop; a second signal ends the process at once.
 pub(crate) fn on_signals(stop: &Arc<AtomicBool>) -> io::Result<()> {
     #[cfg(unix)]
-    {
-        use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-        use signal_hook::flag::{register, register_conditional_shutdown};
-        let again = Arc::new(AtomicBool::new(false));
-        handles(&[SIGHUP, SIGINT, SIGTERM]);
-        for signal in [SIGHUP, SIGINT, SIGTERM] {
-            register_conditional_shutdown(signal, 128 + signal, Arc::clone(&again))?;
-            register(signal, Arc::clone(stop))?;
-        }
-        let stop = Arc::clone(stop);
-        std::thread::spawn(move || {
-            while !stop.load(Ordering::Relaxed) {
-                std::thread::sleep(LOOK);
-            }
-            std::thread::sleep(ONE_SIGNAL);
-            again.store(true, Ordering::Relaxed);
-        });
-    }
+    watch(SignalAction::Stop { flag: Arc::clone(stop), first: None }, &STOPS)?;
     #[cfg(not(unix))]
     let _ = stop;
     Ok(())
 }
 
-/// Prints a sentence and ends the process on a signal to stop.
+/// Prints a sentence and ends the process on a signal to stop. A second signal does not wait for the sentence.
 pub(crate) fn print_on_signals(
     sentence: impl FnOnce() -> String + Send + 'static,
 ) -> io::Result<()> {
     #[cfg(unix)]
-    {
-        use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-        handles(&[SIGHUP, SIGINT, SIGTERM]);
-        let flags = [SIGHUP, SIGINT, SIGTERM].map(|signal| (signal, Arc::<AtomicBool>::default()));
-        for (signal, flag) in &flags {
-            signal_hook::flag::register_conditional_shutdown(
-                *signal,
-                128 + signal,
-                Arc::clone(flag),
-            )?;
-            signal_hook::flag::register(*signal, Arc::clone(flag))?;
-        }
-        std::thread::spawn(move || {
-            let came = |(_, flag): &&(i32, Arc<AtomicBool>)| flag.load(Ordering::Relaxed);
-            let signal = loop {
-                if let Some((signal, _)) = flags.iter().find(came) {
-                    break *signal;
-                }
-                std::thread::sleep(LOOK);
-            };
-            // A progress bar's line ends first.
-            eprintln!("\n{}", sentence());
-            end_at_once(128 + signal);
-        });
-    }
+    watch(SignalAction::Print(Box::new(sentence)), &STOPS)?;
     #[cfg(not(unix))]
     let _ = sentence;
     Ok(())
 }
 
-/// The sentence that a signal to stop prints now, and a file that it removes.
-static SENTENCE: Mutex<Option<(String, Option<PathBuf>)>> = Mutex::new(None);
-/// A bit for each signal that the command handles itself.
-#[cfg(unix)]
-static HANDLED: AtomicI32 = AtomicI32::new(0);
-
-#[cfg(unix)]
-fn handles(signals: &[i32]) {
-    let bits = signals.iter().fold(0, |bits, signal| bits | 1 << signal);
-    HANDLED.fetch_or(bits, Ordering::Relaxed);
+/// Ignores the signals that ask a process to stop.
+pub(crate) fn not_by_signals() -> io::Result<()> {
+    #[cfg(unix)]
+    watch(SignalAction::Ignore, &STOPS)?;
+    Ok(())
 }
 
 /// Until it is dropped, a signal to stop prints a sentence and ends the process. Afterwards signals have the effect that
@@ -106,70 +53,153 @@ pub(crate) struct PrintOnSignals(());
 impl PrintOnSignals {
     /// Also removes the file `leftover` on a signal.
     pub(crate) fn start(sentence: String, leftover: Option<PathBuf>) -> io::Result<Self> {
-        *SENTENCE.lock().unwrap_or_else(PoisonError::into_inner) = Some((sentence, leftover));
         #[cfg(unix)]
-        {
-            use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-            let flags =
-                [SIGHUP, SIGINT, SIGTERM].map(|signal| (signal, Arc::<AtomicBool>::default()));
-            for (signal, flag) in &flags {
-                signal_hook::flag::register(*signal, Arc::clone(flag))?;
-            }
-            std::thread::spawn(move || {
-                loop {
-                    for (signal, flag) in &flags {
-                        if flag.swap(false, Ordering::Relaxed) {
-                            receive(*signal);
-                        }
-                    }
-                    std::thread::sleep(LOOK);
-                }
-            });
-        }
+        register(&STOPS)?;
+        state().sentence = Some((sentence, leftover));
         Ok(Self(()))
     }
 }
 
 impl Drop for PrintOnSignals {
     fn drop(&mut self) {
-        *SENTENCE.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        state().sentence = None;
     }
 }
 
-/// Prints the current sentence and ends the process. Without one, the signal's default action follows, unless the command
-/// handles it: signal-hook does not restore the default action.
+/// What a command does on a signal.
+#[cfg_attr(not(unix), allow(dead_code))]
+enum SignalAction {
+    /// Sets a flag; a second signal ends the process. `first` is the time of the first one.
+    Stop {
+        flag: Arc<AtomicBool>,
+        first: Option<Instant>,
+    },
+    /// Sets a flag on every Ctrl-C.
+    Interrupt(Arc<AtomicBool>),
+    /// Prints a sentence and ends the process.
+    Print(Box<dyn FnOnce() -> String + Send>),
+    Ignore,
+}
+
+struct SignalState {
+    action: Option<SignalAction>,
+    /// The sentence of [`PrintOnSignals`], which precedes the action, and a file that is removed.
+    sentence: Option<(String, Option<PathBuf>)>,
+    /// The watched signals. A handler sets the flag of its signal and then wakes the thread through the socket.
+    #[cfg(unix)]
+    watched: Vec<(i32, Arc<AtomicBool>)>,
+    #[cfg(unix)]
+    wake: Option<std::os::unix::net::UnixStream>,
+}
+
+static STATE: Mutex<SignalState> = Mutex::new(SignalState {
+    action: None,
+    sentence: None,
+    #[cfg(unix)]
+    watched: Vec::new(),
+    #[cfg(unix)]
+    wake: None,
+});
+
+fn state() -> MutexGuard<'static, SignalState> {
+    STATE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 #[cfg(unix)]
-fn receive(signal: i32) {
-    let sentence = SENTENCE.lock().unwrap_or_else(PoisonError::into_inner).take();
-    match sentence {
-        Some((sentence, leftover)) => {
-            // It may not exist yet.
-            let _ = leftover.map(std::fs::remove_file);
-            // A progress bar's line ends first.
-            let bar = if io::IsTerminal::is_terminal(&io::stderr()) { "\n" } else { "" };
-            eprintln!("{bar}{sentence}");
-            end_at_once(128 + signal);
-        }
-        None if HANDLED.load(Ordering::Relaxed) & (1 << signal) != 0 => {}
-        None => drop(signal_hook::low_level::emulate_default_handler(signal)),
-    }
+const STOPS: [i32; 3] = [SIGHUP, SIGINT, SIGTERM];
+
+/// Signals within this time count as one: timeout(1) signals the process and then its process group.
+#[cfg_attr(not(unix), allow(dead_code))]
+const ONE_SIGNAL: Duration = Duration::from_millis(100);
+
+#[cfg(unix)]
+fn watch(action: SignalAction, signals: &[i32]) -> io::Result<()> {
+    state().action = Some(action);
+    register(signals)
 }
 
-/// Ignores the signals that ask a process to stop.
-pub(crate) fn not_by_signals() -> io::Result<()> {
-    #[cfg(unix)]
-    handles(&[
-        signal_hook::consts::SIGHUP,
-        signal_hook::consts::SIGINT,
-        signal_hook::consts::SIGTERM,
-    ]);
-    #[cfg(unix)]
-    for signal in
-        [signal_hook::consts::SIGHUP, signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM]
-    {
-        signal_hook::flag::register(signal, Arc::default())?;
+/// Lets the thread receive these signals; the first call starts it.
+#[cfg(unix)]
+fn register(signals: &[i32]) -> io::Result<()> {
+    let mut state = state();
+    if state.wake.is_none() {
+        let (wake, woken) = std::os::unix::net::UnixStream::pair()?;
+        std::thread::Builder::new().name("signals".to_owned()).spawn(move || receive_all(woken))?;
+        state.wake = Some(wake);
+    }
+    let SignalState { watched, wake: Some(wake), .. } = &mut *state else { return Ok(()) };
+    for signal in signals {
+        if watched.iter().any(|(known, _)| known == signal) {
+            continue;
+        }
+        let flag = Arc::<AtomicBool>::default();
+        // Handlers of a signal run in this order.
+        signal_hook::flag::register(*signal, Arc::clone(&flag))?;
+        signal_hook::low_level::pipe::register(*signal, wake.try_clone()?)?;
+        watched.push((*signal, flag));
     }
     Ok(())
+}
+
+#[cfg(unix)]
+fn receive_all(mut woken: std::os::unix::net::UnixStream) {
+    use std::io::Read;
+    let mut bytes = [0; 64];
+    loop {
+        match woken.read(&mut bytes) {
+            Ok(0) => return,
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(_) => return,
+        }
+        let came = |(signal, flag): &(i32, Arc<AtomicBool>)| {
+            flag.swap(false, Ordering::Relaxed).then_some(*signal)
+        };
+        let signals: Vec<i32> = state().watched.iter().filter_map(came).collect();
+        signals.into_iter().for_each(receive);
+    }
+}
+
+#[cfg(unix)]
+fn receive(signal: i32) {
+    let mut state = state();
+    if let Some((sentence, leftover)) = state.sentence.take() {
+        // It may not exist yet.
+        let _ = leftover.map(std::fs::remove_file);
+        // A progress bar's line ends first.
+        let bar = if io::IsTerminal::is_terminal(&io::stderr()) { "\n" } else { "" };
+        eprintln!("{bar}{sentence}");
+        end_at_once(128 + signal);
+    }
+    match state.action.take() {
+        Some(SignalAction::Stop { flag, first }) => {
+            if first.is_some_and(|first| first.elapsed() >= ONE_SIGNAL) {
+                end_at_once(128 + signal);
+            }
+            flag.store(true, Ordering::Relaxed);
+            let first = Some(first.unwrap_or_else(Instant::now));
+            state.action = Some(SignalAction::Stop { flag, first });
+        }
+        Some(SignalAction::Print(sentence)) => {
+            let first = Some(Instant::now());
+            state.action = Some(SignalAction::Stop { flag: Arc::default(), first });
+            std::thread::spawn(move || {
+                // A progress bar's line ends first.
+                eprintln!("\n{}", sentence());
+                end_at_once(128 + signal);
+            });
+        }
+        Some(SignalAction::Interrupt(flag)) if signal == SIGINT => {
+            flag.store(true, Ordering::Relaxed);
+            state.action = Some(SignalAction::Interrupt(flag));
+        }
+        Some(SignalAction::Ignore) => state.action = Some(SignalAction::Ignore),
+        // signal-hook does not restore the default action.
+        other => {
+            state.action = other;
+            drop(signal_hook::low_level::emulate_default_handler(signal));
+        }
+    }
 }
 
 /// Ends this process immediately. An orderly exit would make the driver wait for its GPU, which may wait for a lost

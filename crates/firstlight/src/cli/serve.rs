@@ -39,7 +39,7 @@ pub(crate) struct Serve {
     pub(crate) gpus: Gpus,
     #[command(flatten)]
     pub(crate) split: Split,
-    /// How long open requests may continue after Ctrl-C or SIGTERM.
+    /// How long open requests may continue after Ctrl-C or SIGTERM; a second signal ends them at once.
     #[arg(long, value_name = "SECONDS", value_parser = whole, default_value_t = 30)]
     pub(crate) shutdown_timeout: u64,
     #[command(flatten)]

@@ -145,9 +145,14 @@ impl Server {
 
     #[cfg(unix)]
     pub(crate) fn signal(&self, name: &str) {
-        let sent = std::process::Command::new("kill")
-            .args(["-s", name, &self.child.id().to_string()])
-            .status();
+        self.signals(name, 1);
+    }
+
+    /// Sends a signal several times, one directly after the other.
+    #[cfg(unix)]
+    pub(crate) fn signals(&self, name: &str, times: usize) {
+        let ids = vec![self.child.id().to_string(); times];
+        let sent = std::process::Command::new("kill").args(["-s", name]).args(ids).status();
         assert!(sent.unwrap().success());
     }
 

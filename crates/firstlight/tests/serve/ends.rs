@@ -5,6 +5,8 @@ use crate::client::{Answer, Server, wait};
 use crate::model::model;
 use crate::support::command;
 use serde_json::{Value, json};
+use std::io::Read;
+use std::time::Duration;
 
 fn long() -> Value {
     json!({ "prompt": "hello", "max_tokens": 3000, "ignore_eos": true, "stream": true, "temperature": 0 })
@@ -56,11 +58,30 @@ fn two_sigterms_at_once_count_as_one() {
     let mut open = server.begin_stream(&long());
     wait(|| server.health()["running"] == 1);
     // timeout(1) sends its signal to the process and to its group.
-    server.signal("TERM");
-    server.signal("TERM");
+    server.signals("TERM", 2);
     let whole = Answer::read(&mut open);
     assert_eq!(whole.events().pop().unwrap()["choices"][0]["finish_reason"], "length");
     assert_eq!(server.end().0, Some(0));
+}
+
+#[test]
+fn second_ctrl_c_ends_the_server_at_once() {
+    let folder = model("kimi-linear-mini");
+    let server = Server::start(folder.path(), &["--shutdown-timeout", "600"]);
+    let mut open = server.begin_stream(&long());
+    wait(|| server.health()["running"] == 1);
+    server.signal("INT");
+    wait(|| server.health()["status"] == "draining");
+    std::thread::sleep(Duration::from_millis(150));
+    server.signal("INT");
+    let (status, lines, _) = server.end();
+    assert_eq!(status, Some(128 + 2));
+    let draining = lines.iter().find(|line| line["event"] == "draining").unwrap();
+    assert_eq!((&draining["open"], &draining["seconds"]), (&json!(1), &json!(600)));
+    assert_eq!(events(&lines).last(), Some(&"draining"), "the request is not waited for");
+    let mut answer = Vec::new();
+    let _ = open.read_to_end(&mut answer);
+    assert!(!String::from_utf8_lossy(&answer).contains("[DONE]"));
 }
 
 #[test]

@@ -163,11 +163,11 @@ fn line_of_json(record: &Record) -> String {
 fn line(record: &Record) -> String {
     let what = match record {
         Record::Ready { seconds } => format!("ready after {seconds:.1} s"),
-        Record::Draining { open: 0 } => "stopping".to_owned(),
-        Record::Draining { open } => {
-            let are = if *open == 1 { "is" } else { "are" };
+        Record::Draining { open: 0, .. } => "stopping".to_owned(),
+        Record::Draining { open, seconds } => {
+            let (are, have) = if *open == 1 { ("is", "has") } else { ("are", "have") };
             format!(
-                "stopping: {} {are} open; signal again to stop immediately",
+                "stopping: {} {are} open and {have} {seconds} s (--shutdown-timeout); signal again to stop immediately",
                 count(*open, "answer")
             )
         }
