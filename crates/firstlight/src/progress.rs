@@ -10,6 +10,10 @@ pub(crate) struct Progress {
     bar: ProgressBar,
     /// Set if standard error is not a terminal; a log gets no line for each step.
     plain: Option<Mutex<LogProgress>>,
+    /// The notice that may be printed, with the steps done so far.
+    slow: Mutex<Option<(SlowNotice, u64)>>,
+    steps: Option<u64>,
+    began: Instant,
 }
 
 struct LogProgress {
@@ -18,6 +22,29 @@ struct LogProgress {
     done: u64,
     began: Instant,
     said: Instant,
+}
+
+/// Printed once if a stage takes more than twice as long as expected at its present rate.
+#[derive(Debug)]
+pub(crate) struct SlowNotice {
+    pub(crate) expected: Duration,
+    /// How to do less.
+    pub(crate) hint: &'static str,
+}
+
+impl SlowNotice {
+    fn text(&self, (done, steps): (u64, u64), took: Duration) -> Option<String> {
+        // The first steps load libraries and compile kernels.
+        if done == 0 || took < 2 * APART {
+            return None;
+        }
+        let whole = took.as_secs_f64() * steps as f64 / done as f64;
+        let expected = self.expected.as_secs_f64();
+        (whole > 2.0 * expected).then(|| {
+            let (whole, expected) = (rounded(whole), rounded(expected));
+            format!("note: this takes about {whole} instead of {expected}: {}", self.hint)
+        })
+    }
 }
 
 /// Minimum duration of a step that is reported, and minimum interval between lines of a log.
@@ -39,7 +66,14 @@ impl Progress {
         if !std::io::stderr().is_terminal() || dumb {
             let (stage, now) = (stage.to_owned(), Instant::now());
             let plain = LogProgress { stage, steps, done: 0, began: now, said: now };
-            return Self { bar: ProgressBar::hidden(), plain: Some(Mutex::new(plain)) };
+            let plain = Some(Mutex::new(plain));
+            return Self {
+                bar: ProgressBar::hidden(),
+                plain,
+                steps,
+                slow: Mutex::default(),
+                began: now,
+            };
         }
         let (bar, template) = match steps {
             Some(steps) => (
@@ -55,7 +89,13 @@ impl Progress {
         };
         let style = ProgressStyle::with_template(template);
         style.map(|style| bar.set_style(style.with_key("rate", rate))).ok();
-        Self { bar, plain: None }
+        Self { bar, plain: None, steps, slow: Mutex::default(), began: Instant::now() }
+    }
+
+    /// Also prints a notice, once, if the stage takes much longer than expected.
+    pub(crate) fn with_notice(mut self, notice: Option<SlowNotice>) -> Self {
+        self.slow = Mutex::new(notice.map(|notice| (notice, 0)));
+        self
     }
 
     /// Starts the next step.
@@ -70,6 +110,7 @@ impl Progress {
     }
 
     fn advance(&self, steps: u64, what: String) {
+        self.notice_if_slow(steps);
         if let Some(plain) = &self.plain {
             let mut plain = plain.lock().unwrap_or_else(PoisonError::into_inner);
             plain.done += steps;
@@ -79,6 +120,17 @@ impl Progress {
             }
         }
         self.bar.set_message(what);
+    }
+
+    fn notice_if_slow(&self, steps: u64) {
+        let mut slow = self.slow.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some((notice, done)) = &mut *slow else { return };
+        *done += steps;
+        let steps = self.steps.unwrap_or_default();
+        if let Some(text) = notice.text((*done, steps), self.began.elapsed()) {
+            self.bar.suspend(|| eprintln!("{text}"));
+            *slow = None;
+        }
     }
 }
 
@@ -94,6 +146,22 @@ impl LogProgress {
             }
             _ => format!("{stage}, {:.0} s: {what}", took.as_secs_f64()),
         }
+    }
+}
+
+/// Rounds seconds: to 5 s below a minute and a half, to 10 s below ten minutes, and then to minutes.
+pub(crate) fn rounded(seconds: f64) -> String {
+    if seconds < 90.0 {
+        return format!("{:.0} s", (seconds / 5.0).ceil() * 5.0);
+    }
+    let whole = match seconds {
+        seconds if seconds < 600.0 => (seconds / 10.0).round() as u64 * 10,
+        seconds => (seconds / 60.0).round() as u64 * 60,
+    };
+    let plural = |count: u64| if count == 1 { "" } else { "s" };
+    match (whole / 60, whole % 60) {
+        (minutes, 0) => format!("{minutes} minute{}", plural(minutes)),
+        (minutes, seconds) => format!("{minutes} minute{} {seconds} s", plural(minutes)),
     }
 }
 
@@ -119,5 +187,31 @@ mod tests {
         check(None, 7, "verify, 10 s: kda x");
         // With more rows than cases, the remainder is zero.
         check(Some(10), 12, "verify 12 of 10, 1.2/s, 0 s left: kda x");
+    }
+
+    #[test]
+    fn slow_stage_is_noticed_after_ten_seconds() {
+        let notice = SlowNotice { expected: Duration::from_secs(60), hint: "do less" };
+        let text = |done, seconds| notice.text((done, 1000), Duration::from_secs(seconds));
+        // 100 s in total are less than twice the expectation.
+        assert_eq!((text(100, 10), text(0, 60), text(10, 9)), (None, None, None));
+        let expect = "note: this takes about 9 minutes 10 s instead of 60 s: do less";
+        assert_eq!(text(20, 11).as_deref(), Some(expect));
+    }
+
+    #[test]
+    fn rounds_within_a_tenth() {
+        for (seconds, expect) in [
+            (3.0, "5 s"),
+            (41.0, "45 s"),
+            (89.0, "90 s"),
+            (91.0, "1 minute 30 s"),
+            (118.0, "2 minutes"),
+            (193.0, "3 minutes 10 s"),
+            (240.0, "4 minutes"),
+            (640.0, "11 minutes"),
+        ] {
+            assert_eq!(rounded(seconds), expect);
+        }
     }
 }

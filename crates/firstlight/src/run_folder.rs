@@ -80,6 +80,10 @@ impl RunFolder {
         &self.path
     }
 
+    pub(crate) fn redaction(&self) -> &Redaction {
+        &self.redaction
+    }
+
     /// Adds a line to the log.
     pub(crate) fn note(&mut self, line: &str) {
         let seconds = self.began.elapsed().as_secs_f64();
@@ -104,6 +108,12 @@ impl RunFolder {
     /// Writes the log so far, so that an interrupted run shows its timings.
     pub(crate) fn save_log(&self) -> anyhow::Result<()> {
         write_atomically(&self.path.join(LOG), self.redaction.of(&self.log).as_bytes())
+    }
+
+    /// Writes an unfinished artefact, so that an interrupted run has what was measured; [`RunFolder::artefact`] replaces
+    /// it.
+    pub(crate) fn unfinished(&self, name: &str, content: &str) -> anyhow::Result<()> {
+        write_atomically(&self.path.join(name), self.redaction.of(content).as_bytes())
     }
 
     /// Records omitted work.

@@ -4,6 +4,7 @@
 
 mod support;
 
+use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -48,6 +49,32 @@ fn interrupted_check_names_its_folder_and_the_next_one_explains_it() {
     // The terminal shows a short report of the incomplete run.
     let (out, _) = expect(here, &["check", "--report", "run"], 1);
     assert!(out.lines().count() < 12 && out.contains("wrote run/report.html"), "{out}");
+}
+
+#[test]
+fn interrupted_check_reports_its_finished_rows() {
+    let folder = tempdir().unwrap();
+    let here = folder.path();
+    for (run, stop) in [("by-term", "TERM"), ("by-int", "INT")] {
+        let arguments = ["check", "--full", "-o", run];
+        let mut child = begun(here, &arguments, &format!("{run}/facts.json"));
+        let told = BufReader::new(child.stderr.take().unwrap());
+        // The progress shows that rows are finished.
+        let verifies = |line: &String| line.starts_with("verify ") && line.contains(" of ");
+        let mut lines = told.lines().map_while(Result::ok);
+        let line = lines.find(verifies).unwrap();
+        signal(&child, stop);
+        let told: Vec<String> = lines.collect();
+        assert!(told.iter().any(|line| line.starts_with("interrupted: ")), "{told:?}");
+        assert!(!child.wait().unwrap().success());
+        let done: usize = line.split(' ').nth(1).unwrap().parse().unwrap();
+        let table = std::fs::read_to_string(here.join(run).join("parity.csv")).unwrap();
+        assert!(table.lines().count() > done, "{line}: {} lines", table.lines().count());
+        let (out, _) = expect(here, &["check", "--report", run], 1);
+        assert!(out.starts_with("verdict: incomplete"), "{out}");
+        let report = std::fs::read_to_string(here.join(run).join("report.md")).unwrap();
+        assert!(report.contains("Incomplete run") && report.contains("| rmsnorm"), "{report}");
+    }
 }
 
 #[test]

@@ -4,6 +4,7 @@ mod certify;
 mod cut_short;
 mod emit;
 mod estimate;
+mod finished_rows;
 mod fleet;
 mod group;
 mod left_out;
@@ -32,11 +33,13 @@ use ::bench::PrecompiledPeers;
 use ::verify::{Peers, Session};
 use anyhow::Context;
 use certify::Signer;
+use estimate::{Estimate, OtherPrograms};
 use facts::CompactSort;
 use facts::{
     BackendKind, BenchReport, DoctorReport, GpusReport, ParityReport, ParityRow, PyEnv,
     RunManifest, SCHEMA, Status,
 };
+use finished_rows::FinishedRows;
 use probe::Source;
 use report::{
     BENCH_FILE, CONDITIONS_FILE, PARITY_FILE, Run, SAMPLES_FILE, Verdict, bench_csv, parity_csv,
@@ -99,10 +102,10 @@ fn whole(arguments: &Check, output: &Output) -> anyhow::Result<Outcome> {
     let reading = Progress::start("reading the machine and its environments");
     let mut python = Installed::start(arguments)?;
     let choice = backend::begin(BackendArg::Auto);
-    let (load, examined) = (probe::moment(&Source::live(), false).1, Instant::now());
+    let ((before, ticks), examined) = (probe::moment(&Source::live(), false), Instant::now());
     let mut doctor = doctor::examine(&patient(&arguments.environment, until))?;
     let now = probe::moment(&Source::live(), false).1;
-    let others = probe::meanwhile(load, now, examined.elapsed().as_secs_f64()).others_cores;
+    let others = probe::meanwhile(ticks, now, examined.elapsed().as_secs_f64()).others_cores;
     drop(reading);
     if let Some(wanted) = wanted {
         doctor::model::judge(&wanted, &arguments.wanted, &mut doctor)?;
@@ -116,14 +119,14 @@ fn whole(arguments: &Check, output: &Output) -> anyhow::Result<Outcome> {
     }
     let devices = backend::every_of(choice)?;
     let backends: Vec<BackendKind> = devices.iter().map(DeviceNotice::backend).collect();
+    let busy = OtherPrograms {
+        cores: others.map(|others| others.value),
+        load: before.load.map(|load| load.value),
+    };
+    let estimate = Estimate::of(arguments, &backends, python.peers().is_some(), busy);
     if let Some(found) = &found {
-        let estimate = estimate::words(
-            arguments,
-            &backends,
-            python.peers().is_some(),
-            others.map(|others| others.value),
-        );
-        output.text(&format!("{}: {estimate}", report::headline(&doctor.machine)))?;
+        let words = format!("{}: {}", report::headline(&doctor.machine), estimate.words(&backends));
+        output.text(&terminal::paragraph(output.style(), &words))?;
         output.text(&(backend::lines(&devices, output) + "\n"))?;
         if !silent {
             output.text(found)?;
@@ -136,19 +139,25 @@ fn whole(arguments: &Check, output: &Output) -> anyhow::Result<Outcome> {
     let shares = cores::shares(&all_cores, gpus.len());
     let redaction = redaction(arguments, &doctor)?;
     let mut doctor = redaction.of_doctor(&doctor);
-    let begun: Arc<OnceLock<String>> = Arc::default();
+    let begun: Arc<OnceLock<(String, Arc<FinishedRows>)>> = Arc::default();
     if arguments.fleet.part.is_none() {
         let begun = Arc::clone(&begun);
         stopping::print_on_signals(move || match begun.get() {
-            Some(path) => format!(
-                "interrupted: {path} is incomplete; `firstlight check --report {path}` writes a report of the finished part"
-            ),
+            Some((path, rows)) => {
+                let lost = rows.save().err();
+                let lost = lost.map(|why| format!("\nthe last rows are not saved: {why:#}"));
+                format!(
+                    "interrupted: {path} is incomplete; `firstlight check --report {path}` writes a report of the finished part{}",
+                    lost.unwrap_or_default()
+                )
+            }
             None => "interrupted: nothing was written yet".to_owned(),
         })?;
     }
     let mut folder = doctor::begin(wanted_folder, &doctor, since, redaction)?;
     // An interrupt after this point names the folder.
-    let _ = begun.set(folder.path().display().to_string());
+    let finished = Arc::new(FinishedRows::of(&folder));
+    let _ = begun.set((folder.path().display().to_string(), Arc::clone(&finished)));
     if arguments.fleet.part.is_some() {
         stack::write(&doctor, until, &mut folder)?;
     }
@@ -176,13 +185,15 @@ fn whole(arguments: &Check, output: &Output) -> anyhow::Result<Outcome> {
         all_variants: arguments.full,
         until,
     };
+    let slow = estimate.slow_notice(arguments);
     // Time of the last row of each op and backend, and of each installed kernel: it shows what the others waited for.
     let mut ends: BTreeMap<String, Instant> = BTreeMap::new();
     let mut kernels_end = Duration::ZERO;
     let (parity, timing, of_models) = std::thread::scope(|scope| {
         let ahead = ahead.map(|ahead| scope.spawn(|| ahead.run()));
-        let models = models::start(scope, &backends, arguments, until);
-        let parity = verify::measure(&plan, python.peers(), |row| {
+        let models = models::start(scope, &backends, (arguments, until), &finished);
+        let parity = verify::measure(&plan, python.peers(), slow, |row| {
+            finished.add(row);
             let by = row.peer.as_ref().map_or("firstlight", |_| &row.variant);
             ends.insert(format!("{} on {} by {by}", row.op, row.backend), Instant::now());
         });
@@ -206,6 +217,7 @@ fn whole(arguments: &Check, output: &Output) -> anyhow::Result<Outcome> {
     }
     parity.rows.extend(python.unmet(&arguments.op, &doctor, &parity));
     siblings.iter_mut().for_each(|sibling| sibling.verified(since.elapsed()));
+    finished.close();
     folder.artefact(
         PARITY_FILE,
         "every kernel compared with the float64 reference, and reduced models with float32",
@@ -228,10 +240,14 @@ fn whole(arguments: &Check, output: &Output) -> anyhow::Result<Outcome> {
     for backend in backends {
         let mut saved = Ok(());
         let plan = plan_of_bench(backend);
-        let report = bench::measure(&plan, &standing, python.peers_to_time(), |_, done| {
+        let report = bench::measure(&plan, &standing, python.peers_to_time(), |report, done| {
             folder.note(&format!("timed {done} on {backend}"));
             if saved.is_ok() {
-                saved = folder.save_log();
+                saved = folder.save_log().and_then(|()| {
+                    let report = joined(bench.clone(), report.clone());
+                    folder.unfinished(BENCH_FILE, &bench_csv(&report))?;
+                    folder.unfinished(SAMPLES_FILE, &samples_csv(&report))
+                });
             }
         })?;
         saved?;
@@ -245,10 +261,7 @@ fn whole(arguments: &Check, output: &Output) -> anyhow::Result<Outcome> {
             siblings.iter_mut().for_each(Sibling::end);
             group::notes(&together, since.elapsed()).iter().for_each(|line| folder.note(line));
         }
-        bench = Some(match bench {
-            Some(earlier) => earlier.joined(report),
-            None => report,
-        });
+        bench = Some(joined(bench, report));
     }
     let bench = bench.context("no backend for timing")?;
     folder.artefact(BENCH_FILE, "ceilings and timed kernels", &bench_csv(&bench))?;
@@ -320,6 +333,14 @@ fn whole(arguments: &Check, output: &Output) -> anyhow::Result<Outcome> {
         signer.sign(run, arguments, (outcome, cut), output)?;
     }
     Ok(outcome)
+}
+
+/// A report together with that of an earlier backend.
+fn joined(earlier: Option<BenchReport>, report: BenchReport) -> BenchReport {
+    match earlier {
+        Some(earlier) => earlier.joined(report),
+        None => report,
+    }
 }
 
 /// The redaction of the run folder. The machine facts list the home folders.

@@ -37,7 +37,7 @@ pub(super) fn run(arguments: &CheckGpu) -> anyhow::Result<Outcome> {
         all_variants: arguments.full,
         until,
     };
-    let (mut parity, standing) = verify::measure(&plan, None, |_| ())?;
+    let (mut parity, standing) = verify::measure(&plan, None, None, |_| ())?;
     parity.rows.extend(families(BackendKind::Cuda, named, until, |_, _, _| ()));
     send_message(&GpuMessage::Verified(parity))?;
     let mut line = String::new();

@@ -7,7 +7,7 @@ use crate::backend::{self, DeviceNotice};
 use crate::cli::{Extent, Verify};
 use crate::failure::Failure;
 use crate::output::Output;
-use crate::progress::Progress;
+use crate::progress::{Progress, SlowNotice};
 use crate::python;
 use facts::{ParityReport, ParityRow, Status};
 use report::terminal;
@@ -44,7 +44,7 @@ pub(super) fn run(arguments: &Verify, output: &Output) -> anyhow::Result<Outcome
         output.text(&backend::lines(&devices, output))?;
     }
     let peers = python.as_mut().map(python::Environment::peers);
-    let (mut report, _) = measure(&plan, peers, |_| ())?;
+    let (mut report, _) = measure(&plan, peers, None, |_| ())?;
     if let Some(python) = &python {
         report.rows.extend(unmet(python, &plan.ops, &report));
     }
@@ -94,9 +94,10 @@ struct JsonReport<'a> {
 pub(super) fn measure(
     plan: &MatrixPlan,
     peers: Option<Peers<'_>>,
+    slow: Option<SlowNotice>,
     mut each: impl FnMut(&ParityRow),
 ) -> anyhow::Result<(ParityReport, MatrixResults)> {
-    let progress = Progress::counted("verify", ::verify::count(plan));
+    let progress = Progress::counted("verify", ::verify::count(plan)).with_notice(slow);
     // A case has a row for each backend and variant, and is one step.
     let mut seen: HashSet<(String, String, String)> = HashSet::new();
     let wanted = plan.ops.is_empty() || plan.ops.iter().any(|op| op == MODEL);

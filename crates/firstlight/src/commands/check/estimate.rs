@@ -2,6 +2,7 @@
 
 use super::group;
 use crate::cli::Check;
+use crate::progress::{SlowNotice, rounded};
 use ::bench::Size;
 use ::verify::MODEL;
 use facts::BackendKind;
@@ -24,40 +25,90 @@ const OF_GPU_WORKLOAD: f64 = 0.17;
 /// Seconds to start a matrix product on all GPUs, and for the test of free memory.
 const AROUND_LOAD: f64 = 4.0;
 
-/// `the kernels of cuda and cpu are verified and timed in about 4 minutes`.
-///
-/// `others` are the cores that other programs keep busy; unknown on some systems.
-pub(super) fn words(
-    arguments: &Check,
-    backends: &[BackendKind],
-    peers: bool,
-    others: Option<f64>,
-) -> String {
-    let names: Vec<&str> = backends
-        .iter()
-        .map(|backend| match backend {
-            BackendKind::Cpu => "the processor",
-            BackendKind::Cuda | BackendKind::Metal => "the GPU",
-        })
-        .collect();
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let parts = Parts::of(arguments, backends, cores, peers);
-    format!(
-        "kernels on {} will be verified and timed, in about {}",
-        names.join(" and "),
-        on_busy_cores(parts.seconds(), others, cores)
-    )
+/// Other programs on the machine before the check starts; unknown on some systems.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct OtherPrograms {
+    /// Cores that they keep busy.
+    pub(super) cores: Option<f64>,
+    /// The load average of the last minute: threads that run or wait for a core.
+    pub(super) load: Option<f64>,
 }
 
-/// The duration, on cores that are shared with other programs; load below a tenth of the cores is noise.
-fn on_busy_cores(seconds: f64, others: Option<f64>, cores: usize) -> String {
-    let cores = cores as f64;
-    match others.map(|others| others.min(cores)).filter(|others| *others >= 0.1 * cores) {
-        None => rounded(seconds),
-        Some(others) => format!(
-            "{}: other programs use {others:.1} of {cores} cores",
-            rounded(seconds * (1.0 + others / cores))
-        ),
+impl OtherPrograms {
+    /// The busy cores, and how many times longer a check takes next to these programs. Load below a tenth of the cores is
+    /// noise.
+    fn slowdown(self, cores: f64) -> Option<(f64, f64)> {
+        let busy = self.cores.map(|busy| busy.min(cores)).filter(|busy| *busy >= 0.1 * cores)?;
+        // Each thread gets an equal share. On cores that are all busy, other threads are waiting too, which only the load
+        // average counts; with free cores, nothing waits.
+        let threads = match self.load {
+            Some(load) if busy >= 0.8 * cores => load.max(busy),
+            _ => busy,
+        };
+        Some((busy, 1.0 + threads / cores))
+    }
+}
+
+/// The expected duration of a check.
+pub(super) struct Estimate {
+    cores: usize,
+    parts: Parts,
+    /// Cores that other programs keep busy, and how many times longer everything takes.
+    slowdown: Option<(f64, f64)>,
+}
+
+impl Estimate {
+    pub(super) fn of(
+        arguments: &Check,
+        backends: &[BackendKind],
+        peers: bool,
+        others: OtherPrograms,
+    ) -> Self {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        Self {
+            cores,
+            parts: Parts::of(arguments, backends, cores, peers),
+            slowdown: others.slowdown(cores as f64),
+        }
+    }
+
+    /// `kernels on the GPU and the processor will be verified and timed, in about 4 minutes`.
+    pub(super) fn words(&self, backends: &[BackendKind]) -> String {
+        let names: Vec<&str> = backends
+            .iter()
+            .map(|backend| match backend {
+                BackendKind::Cpu => "the processor",
+                BackendKind::Cuda | BackendKind::Metal => "the GPU",
+            })
+            .collect();
+        let names = names.join(" and ");
+        format!("kernels on {names} will be verified and timed, in about {}", self.duration())
+    }
+
+    fn duration(&self) -> String {
+        let seconds = self.parts.seconds();
+        match self.slowdown {
+            None => rounded(seconds),
+            Some((busy, times)) => format!(
+                "{}: other programs use {busy:.1} of {} cores",
+                rounded(seconds * times),
+                self.cores
+            ),
+        }
+    }
+
+    /// The notice for a verification that takes much longer than expected; none for a check with a time limit.
+    pub(super) fn slow_notice(&self, arguments: &Check) -> Option<SlowNotice> {
+        if arguments.budget.is_some() || arguments.fleet.until.is_some() {
+            return None;
+        }
+        let times = self.slowdown.map_or(1.0, |(_, times)| times);
+        let hint = match arguments.quick {
+            true => "`--budget 60` ends after a minute",
+            false => "`--quick` verifies less, `--budget 60` ends after a minute",
+        };
+        let expected = Duration::from_secs_f64((MODELS + self.parts.verified) * times);
+        Some(SlowNotice { expected, hint })
     }
 }
 
@@ -112,22 +163,6 @@ fn of_bench(backend: BackendKind, size: Size, cores: usize, ops: &[String]) -> f
     5.0 + each.as_secs_f64() * ::bench::count(&plan) as f64
 }
 
-/// Rounds seconds: to 5 s below a minute and a half, to 10 s below ten minutes, and then to minutes.
-fn rounded(seconds: f64) -> String {
-    if seconds < 90.0 {
-        return format!("{:.0} s", (seconds / 5.0).ceil() * 5.0);
-    }
-    let whole = match seconds {
-        seconds if seconds < 600.0 => (seconds / 10.0).round() as u64 * 10,
-        seconds => (seconds / 60.0).round() as u64 * 60,
-    };
-    let plural = |count: u64| if count == 1 { "" } else { "s" };
-    match (whole / 60, whole % 60) {
-        (minutes, 0) => format!("{minutes} minute{}", plural(minutes)),
-        (minutes, seconds) => format!("{minutes} minute{} {seconds} s", plural(minutes)),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -162,29 +197,43 @@ mod tests {
 
     #[test]
     fn estimate_grows_with_the_load_of_other_programs() {
-        for (others, expect) in [
-            (None, "2 minutes"),
-            (Some(0.19), "2 minutes"),
-            (Some(1.0), "3 minutes: other programs use 1.0 of 2 cores"),
-            (Some(2.3), "4 minutes: other programs use 2.0 of 2 cores"),
+        let estimate = |cores, load| {
+            let parts =
+                Parts { verified: 0.0, timed: vec![120.0 - MODELS], installed: 0.0, load: 0.0 };
+            let slowdown = OtherPrograms { cores, load }.slowdown(2.0);
+            Estimate { cores: 2, parts, slowdown }.duration()
+        };
+        for (others, load, expect) in [
+            (None, None, "2 minutes"),
+            (None, Some(9.0), "2 minutes"),
+            (Some(0.19), Some(0.2), "2 minutes"),
+            (Some(1.0), None, "3 minutes: other programs use 1.0 of 2 cores"),
+            // A core is free, so the load average is that of an earlier minute.
+            (Some(1.0), Some(8.0), "3 minutes: other programs use 1.0 of 2 cores"),
+            (Some(2.3), None, "4 minutes: other programs use 2.0 of 2 cores"),
+            // Eight threads share two cores with the two of the check.
+            (Some(1.9), Some(8.0), "10 minutes: other programs use 1.9 of 2 cores"),
+            (Some(1.9), Some(1.2), "3 minutes 50 s: other programs use 1.9 of 2 cores"),
         ] {
-            assert_eq!(on_busy_cores(120.0, others, 2), expect);
+            assert_eq!(estimate(others, load), expect);
         }
     }
 
     #[test]
-    fn rounds_within_a_tenth() {
-        for (seconds, expect) in [
-            (3.0, "5 s"),
-            (41.0, "45 s"),
-            (89.0, "90 s"),
-            (91.0, "1 minute 30 s"),
-            (118.0, "2 minutes"),
-            (193.0, "3 minutes 10 s"),
-            (240.0, "4 minutes"),
-            (640.0, "11 minutes"),
-        ] {
-            assert_eq!(rounded(seconds), expect);
-        }
+    fn slow_notice_names_shorter_checks() {
+        let notice = |line: &[&str]| {
+            let line = [&["firstlight", "check"], line].concat();
+            let Command::Check(arguments) = Cli::try_parse_from(line).unwrap().command else {
+                panic!("`check` is no check");
+            };
+            let quiet = OtherPrograms { cores: None, load: None };
+            Estimate::of(&arguments, &[BackendKind::Cpu], false, quiet).slow_notice(&arguments)
+        };
+        let standard = notice(&[]).unwrap();
+        assert!(standard.hint.contains("--quick") && standard.hint.contains("--budget 60"));
+        let quick = notice(&["--quick"]).unwrap();
+        assert!(!quick.hint.contains("--quick") && quick.hint.contains("--budget 60"));
+        assert!(quick.expected < standard.expected);
+        assert!(notice(&["--budget", "60"]).is_none());
     }
 }

@@ -1,5 +1,6 @@
 //! The reduced models of each backend.
 
+use super::finished_rows::FinishedRows;
 use crate::cli::Check;
 use crate::commands::check_gpu::families;
 use crate::progress::Progress;
@@ -18,13 +19,14 @@ pub(super) struct Running<'scope>(Vec<ScopedJoinHandle<'scope, Verified>>);
 pub(super) fn start<'scope, 'env>(
     scope: &'scope Scope<'scope, 'env>,
     backends: &[BackendKind],
-    arguments: &'env Check,
-    until: Option<Instant>,
+    (arguments, until): (&'env Check, Option<Instant>),
+    finished: &'env FinishedRows,
 ) -> Running<'scope> {
     let on = |backend: BackendKind| {
         scope.spawn(move || {
             let since = Instant::now();
             let rows = families(backend, &arguments.op, until, |_, _, _| ());
+            rows.iter().for_each(|row| finished.add(row));
             (backend, rows, since.elapsed())
         })
     };
