@@ -153,6 +153,7 @@ fn applies_chat_template_and_reports_invalid_arguments() {
         let (_, err) = expect(here, arguments, 2);
         assert!(err.lines().nth(1).unwrap().contains(hint), "no `{hint}` in {err}");
     };
+    std::fs::remove_file(here.join("m/chat_template.jinja")).unwrap();
     hints(&["run", "m", "--chat", "hi"], "there is no chat template", "use -p instead of --chat");
     let nan = ["run", "m", "-p", "x", "--temperature", "nan"];
     hints(&nan, "the temperature is NaN, expected 0 or more", "0.7 is a usual value");

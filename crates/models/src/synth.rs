@@ -40,8 +40,12 @@ impl Default for SynthOptions {
     }
 }
 
-/// Generates random weights for a config and writes a model's folder with a tokenizer of single bytes. Tensors are
-/// written piece by piece, and config.json last, so that an incomplete folder is not a model. Returns the number of
+/// A chat template for a tokenizer of single bytes, which has no control tokens.
+const CHAT_TEMPLATE: &str = "{% for message in messages %}[{{ message.role }}]{{ message.content }}{% endfor %}\
+    {% if add_generation_prompt %}[assistant]{% endif %}\n";
+
+/// Generates random weights for a config and writes a model's folder with a tokenizer of single bytes and a chat
+/// template. Tensors are written piece by piece, and config.json last, so that an incomplete folder is not a model. Returns the number of
 /// parameters.
 ///
 /// # Errors
@@ -85,6 +89,7 @@ pub fn synth_watched(
         text(INDEX, &format!("{index:#}\n"))?;
     }
     text("tiktoken.model", &tiktoken::bytes_alone())?;
+    text("chat_template.jinja", CHAT_TEMPLATE)?;
     text("config.json", &config.to_text())?;
     made.keep();
     Ok(architecture.params.count())

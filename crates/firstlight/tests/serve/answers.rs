@@ -2,7 +2,7 @@
 
 use crate::client::Server;
 use crate::model::model;
-use crate::support::json as run;
+use crate::support::{expect, json as run};
 use serde_json::{Value, json};
 use std::path::Path;
 
@@ -370,4 +370,30 @@ fn shared_prefix_is_prefilled_once() {
     assert_eq!(metric("vllm:kv_cache_usage_perc"), 0.0);
     assert_eq!(without.health()["most_snapshots"], 0);
     server.wait_until_free();
+}
+
+/// As in README.md: the model is used as `model synth` wrote it.
+#[test]
+fn synthesized_model_answers_chats() {
+    let folder = tempfile::tempdir().unwrap();
+    expect(folder.path(), &["model", "synth", "granite-hybrid-mini", "m"], 0);
+    let server = Server::start(folder.path(), &[]);
+    let messages =
+        json!([{ "role": "system", "content": "Be brief." }, { "role": "user", "content": "hi" }]);
+    let chat = json!({ "messages": messages, "max_tokens": 4, "temperature": 0 });
+    let answer = server.ask("/v1/chat/completions", &chat);
+    let prompt = "[system]Be brief.[user]hi[assistant]".len();
+    assert_eq!(answer["usage"]["prompt_tokens"], prompt, "{answer}");
+    let parts = json!([{ "role": "user", "content": [{ "type": "input_text", "text": "hi" }] }]);
+    for input in [json!("hi"), parts] {
+        let body = json!({ "input": input, "max_output_tokens": 4, "temperature": 0 });
+        let answer = server.ask("/v1/responses", &body);
+        assert_eq!(answer["usage"]["input_tokens"], "[user]hi[assistant]".len(), "{answer}");
+    }
+    let parts = json!([{ "role": "user", "content": [{ "type": "text", "text": "hi" }] }]);
+    for messages in [json!([{ "role": "user", "content": "hi" }]), parts] {
+        let body = json!({ "model": "m", "messages": messages, "max_tokens": 4, "temperature": 0 });
+        let answer = server.ask("/v1/messages", &body);
+        assert_eq!(answer["usage"]["input_tokens"], "[user]hi[assistant]".len(), "{answer}");
+    }
 }
