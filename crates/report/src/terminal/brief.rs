@@ -3,7 +3,7 @@ use super::layout::{fields, paint, paragraph};
 use super::model::model;
 use crate::escape;
 use crate::sections::{describe, finding_tone, findings_sentence, version};
-use facts::{Confidence, DoctorReport, Finding, RemedyStep, Severity};
+use facts::{Confidence, DoctorReport, Finding, Platform, RemedyStep, Severity};
 
 /// Only what the user has to act on: problems, worst first, with causes and commands. A flag shows the rest.
 pub fn doctor_brief(report: &DoctorReport, style: Style) -> String {
@@ -70,6 +70,9 @@ pub(super) fn unresolved(report: &DoctorReport, style: Style, index: IndexCheck<
     paragraph(style, &words)
 }
 
+/// A machine without a GPU may have lost it: an instance of the wrong type, a container without `--gpus`, no driver.
+const NO_DRIVER: &str = "no GPU and no trace of an NVIDIA driver (if it should have one: `firstlight explain no-driver`)";
+
 /// The machine in one or two lines, and each environment in one.
 fn where_we_are(report: &DoctorReport) -> Vec<(String, String)> {
     let machine = &report.machine;
@@ -78,15 +81,19 @@ fn where_we_are(report: &DoctorReport) -> Vec<(String, String)> {
         let sm = gpu.compute_capability.as_ref().map(|fact| format!(" ({})", version(fact.value)));
         format!("{}{}", gpu.name.value, sm.unwrap_or_default())
     }));
-    if machine.gpus.is_empty() {
-        words.push("no GPU".to_owned());
-    }
+    let linux = matches!(machine.platform, Platform::LinuxX86_64 | Platform::LinuxAarch64);
+    words.extend(match (machine.gpus.is_empty(), &machine.driver) {
+        (true, None) if linux => Some(NO_DRIVER.to_owned()),
+        (true, _) => Some("no GPU".to_owned()),
+        (false, _) => None,
+    });
     let driver = machine.driver.as_ref().and_then(|driver| driver.version());
     words.extend(driver.map(|fact| format!("driver {}", fact.value)));
     let mut rows = vec![("machine".to_owned(), words.join(", "))];
     for env in &report.envs {
-        let torch = env.torch.as_ref().map(|torch| format!(", torch {}", torch.version));
-        let words = format!("{} ({}{})", env.root, describe(env), torch.unwrap_or_default());
+        let torch = env.torch.as_ref();
+        let torch = torch.map_or("no torch".to_owned(), |torch| format!("torch {}", torch.version));
+        let words = format!("{} ({}, {torch})", env.root, describe(env));
         rows.push(("env".to_owned(), words));
     }
     rows
@@ -105,5 +112,26 @@ fn finding(out: &mut String, finding: &Finding, style: Style) {
     out.push_str(&fields(style, &[("cause".to_owned(), cause)]));
     for command in &finding.fix {
         out.push_str(&format!("  fix         {}\n", escape::terminal(command)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use facts::{Driver, Machine};
+
+    #[test]
+    fn machine_without_gpu_names_the_missing_driver() {
+        let machine = |platform, driver| {
+            let machine = Machine { platform, driver, ..Machine::unknown() };
+            where_we_are(&DoctorReport::new(machine, Vec::new(), Vec::new())).remove(0).1
+        };
+        let none = machine(Platform::LinuxX86_64, None);
+        for words in ["no GPU and no trace of an NVIDIA driver", "`firstlight explain no-driver`"] {
+            assert!(none.contains(words), "{none}");
+        }
+        let driver = Some(Driver::default());
+        assert_eq!(machine(Platform::LinuxX86_64, driver), "linux-x86_64, no GPU");
+        assert_eq!(machine(Platform::MacosAarch64, None), "macos-aarch64, no GPU");
     }
 }
