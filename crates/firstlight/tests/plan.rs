@@ -178,7 +178,8 @@ fn plan_uses_an_installed_python() {
     let plan = json("python3.8", uv, &["torch", "--json"]);
     assert_eq!(plan.python, "3.12");
     let said = |fact: &facts::Fact<String>| {
-        fact.value.contains("`uv python install 3.12` gets cpython-3.12.16-linux")
+        // uv's whole path: it may be in firstlight's cache.
+        fact.value.contains("/uv python install 3.12` gets cpython-3.12.16-linux")
     };
     assert!(plan.warnings.iter().any(said), "{:?}", plan.warnings);
 
@@ -190,6 +191,15 @@ fn plan_uses_an_installed_python() {
     let words =
         "Python 3.12 is not on this machine, and uv cannot get it: here are cpython-3.8.1-linux";
     assert!(error.contains(words) && !error.contains("compiled"), "{error}");
+}
+
+#[test]
+fn refusal_has_the_schema() {
+    let output = plan(&["torch==99", "--machine", "a10", "--json"]);
+    assert_eq!(output.status.code(), Some(1));
+    let document: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(document["schema"], facts::SCHEMA);
+    assert!(document["conflict"].is_array());
 }
 
 #[test]
@@ -212,10 +222,11 @@ fn missing_package_is_named() {
               echo '  cause: dns error' >&2; exit 2 ;;\n";
     let output = plan_with(folder.path(), "python3.11", uv, &asked);
     let out = text(&output.stdout);
-    assert_eq!(output.status.code(), Some(0), "{out}");
+    assert_eq!(output.status.code(), Some(3), "{out}");
     let flat = out.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(
-        flat.contains("the tables have no package nopkg-xyz") && flat.contains("dns error"),
+        flat.contains("unchecked: the tables have no package nopkg-xyz")
+            && flat.contains("dns error"),
         "{out}"
     );
 }

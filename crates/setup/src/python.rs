@@ -7,29 +7,54 @@ use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Releases of Python whose interpreters are on `path` (the variable PATH) or among those that uv installed, from their
-/// file names only: starting each would take seconds if they are launcher scripts of another tool.
+/// Releases of Python whose interpreters are on `path` (the variable PATH), among pyenv's or among those that uv installed,
+/// from their file names only: starting each would take seconds if they are launcher scripts of another tool.
 pub fn installed(path: Option<&OsStr>, data: Option<&Path>) -> Vec<Minor> {
-    let on_path = path.into_iter().flat_map(std::env::split_paths).filter(|it| it.is_absolute());
-    let by_uv = data.map(|data| data.join("uv/python"));
-    let by_uv = by_uv.iter().filter_map(|folder| fs::read_dir(folder).ok()).flatten().flatten();
-    let folders = on_path.chain(by_uv.map(|entry| entry.path().join("bin")));
-    let mut found: Vec<Minor> = folders.flat_map(|folder| in_folder(&folder)).collect();
+    let mut found: Vec<Minor> =
+        interpreters(path, data).into_iter().map(|(release, _)| release).collect();
     found.compact_sort();
     found.dedup();
     found
 }
 
-fn in_folder(folder: &Path) -> Vec<Minor> {
+/// The interpreters of a release (`3.12`), as [`installed`] finds them. uv's own search ends at a launcher script that
+/// fails, such as pyenv's for a version that is not active.
+pub fn candidates(release: &str, path: Option<&OsStr>, data: Option<&Path>) -> Vec<PathBuf> {
+    let found = interpreters(path, data).into_iter();
+    found.filter(|(minor, _)| dotted(*minor) == release).map(|(_, file)| file).collect()
+}
+
+/// The folder of programs' data, in which uv keeps the interpreters that it installed.
+pub fn data_folder() -> Option<PathBuf> {
+    let variable = |name| std::env::var_os(name).map(PathBuf::from);
+    variable("XDG_DATA_HOME").or_else(|| Some(variable("HOME")?.join(".local/share")))
+}
+
+/// Interpreters that are binaries, with their releases.
+fn interpreters(path: Option<&OsStr>, data: Option<&Path>) -> Vec<(Minor, PathBuf)> {
+    let on_path = path.into_iter().flat_map(std::env::split_paths).filter(|it| it.is_absolute());
+    let on_path: Vec<PathBuf> = on_path.collect();
+    // pyenv puts its shims on PATH, next to the folder of its versions.
+    let shims = on_path.iter().filter(|folder| folder.ends_with("shims"));
+    let by_pyenv: Vec<PathBuf> =
+        shims.filter_map(|folder| Some(folder.parent()?.join("versions"))).collect();
+    let installations = by_pyenv.into_iter().chain(data.map(|data| data.join("uv/python")));
+    let each = installations.filter_map(|folder| fs::read_dir(folder).ok()).flatten().flatten();
+    let each: Vec<PathBuf> = each.map(|entry| entry.path().join("bin")).collect();
+    on_path.iter().chain(&each).flat_map(|folder| in_folder(folder)).collect()
+}
+
+fn in_folder(folder: &Path) -> Vec<(Minor, PathBuf)> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let programs = entries.map(|entry| entry.path()).filter_map(|file| {
         let name = file.file_name()?.to_str()?;
-        match name {
+        let release = match name {
             // Its name has no release, but the resolved one has.
             "python3" | "python" => release(fs::canonicalize(&file).ok()?.file_name()?.to_str()?),
             _ => release(name),
-        }
-        .filter(|_| file.is_file() && !is_script(&file))
+        };
+        let release = release.filter(|_| file.is_file() && !is_script(&file))?;
+        Some((release, file))
     });
     programs.collect()
 }
@@ -62,7 +87,13 @@ pub fn query_interpreter(uv: &Uv, python: &str) -> InterpreterSource {
         let names = text.lines().filter_map(|line| line.split_whitespace().next());
         names.map(str::to_owned).collect::<Vec<_>>()
     };
-    if let Some(found) = ask(&["python", "find", "--system", "--no-project", python]) {
+    let find = |python: &str| ask(&["python", "find", "--system", "--no-project", python]);
+    let by_path = || {
+        let path = std::env::var_os("PATH");
+        let files = candidates(python, path.as_deref(), data_folder().as_deref());
+        files.iter().find_map(|file| find(file.to_str()?))
+    };
+    if let Some(found) = find(python).or_else(by_path) {
         return InterpreterSource::Here(PathBuf::from(found.trim()));
     }
     let downloads = listed(&["python", "list", "--offline", "--only-downloads", python]);
@@ -77,9 +108,10 @@ pub fn query_interpreter(uv: &Uv, python: &str) -> InterpreterSource {
 /// The remedy where there is no Python, which runs the HTTP client and pip.
 pub const INSTALL: &str = "install Python 3: `sudo apt-get install --yes python3-pip` (Debian, Ubuntu) or `sudo dnf install --assumeyes python3-pip` (Red Hat, Fedora)";
 
-/// The command that installs a release with uv.
-pub fn install(python: &str) -> String {
-    format!("uv python install {python}")
+/// The command that installs a release with this uv, which may not be on PATH.
+pub fn install(uv: Option<&Path>, python: &str) -> String {
+    let uv = uv.map_or("uv".to_owned(), |uv| facts::quote(&uv.display().to_string()));
+    format!("{uv} python install {python}")
 }
 
 /// Releases as text: `3.10, 3.11`.
@@ -115,6 +147,13 @@ mod tests {
         assert_eq!(found(None), [(3, 11)]);
         assert_eq!(found(Some(&folder.path().join("data"))), [(3, 11), (3, 13)]);
         assert_eq!(installed(None, None), []);
+        // pyenv's versions, of which none is active.
+        let version = place("versions/3.12.4/bin");
+        fs::write(version.join("python3.12"), "\x7fELF").unwrap();
+        assert_eq!(found(None), [(3, 11), (3, 12)]);
+        assert_eq!(candidates("3.12", Some(&path), None), [version.join("python3.12")]);
+        let both = candidates("3.11", Some(&path), None);
+        assert!(both.contains(&bin.join("python3.11")) && both.contains(&bin.join("python3")));
         assert_eq!(words(&[(3, 9), (3, 12)]), "3.9, 3.12");
     }
 

@@ -12,17 +12,19 @@ use crate::failure::{Failure, hint_for_write};
 use crate::output::Output;
 use crate::progress::Progress;
 use crate::run_folder::write_atomically;
+use crate::stopping::PrintOnSignals;
 use anyhow::Context;
-use facts::{Fact, Machine, PlanRefusal, PlanTarget};
+use facts::{Fact, Machine, PlanRefusal, PlanTarget, SCHEMA};
 use probe::EnvOptions;
 use report::{count, terminal};
+use serde::Serialize;
 use setup::index::IndexClient;
 use setup::lock::LockError;
 use setup::profile_yaml::{ProfileFile, Purpose};
 use setup::python::{self, InterpreterSource};
 use setup::uv::Uv;
 use setup::{PlanRequest, RequestedPackage, emit};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 const OTHER_MACHINE: &str = "--machine NAME or --compute-capability 8.0 plans for another machine: firstlight plan vllm --machine a100";
 
@@ -54,9 +56,10 @@ pub(super) fn run(arguments: &Plan, output: &Output) -> anyhow::Result<Outcome> 
     match chosen(&request, &target)? {
         Ok(mut plan) => {
             plan.warnings.extend(around_conda(arguments)?);
-            plan.warnings.extend(before_locking(&plan, &request.pythons, arguments)?);
+            let (warnings, outcome) = before_locking(&plan, &request.pythons, arguments)?;
+            plan.warnings.extend(warnings);
             show(&plan, arguments, output)?;
-            Ok(Outcome::Good)
+            Ok(outcome)
         }
         Err(refusal) => {
             // The requested file is not written, and standard output must not look like it.
@@ -128,6 +131,14 @@ fn written(path: &Path, arguments: &Plan, output: &Output) -> anyhow::Result<Out
     }
 }
 
+/// The output of `plan --json` without a plan.
+#[derive(Serialize)]
+struct JsonRefusal<'a> {
+    schema: u32,
+    #[serde(flatten)]
+    refusal: &'a PlanRefusal,
+}
+
 fn refused(
     refusal: &PlanRefusal,
     next: Option<String>,
@@ -135,7 +146,9 @@ fn refused(
     output: &Output,
 ) -> anyhow::Result<Outcome> {
     let next: Vec<String> = next.into_iter().collect();
-    output.either(refusal, |style| terminal::refusal(refusal, arguments.explain, &next, style))?;
+    let document = JsonRefusal { schema: SCHEMA, refusal };
+    output
+        .either(&document, |style| terminal::refusal(refusal, arguments.explain, &next, style))?;
     Ok(Outcome::Bad)
 }
 
@@ -220,13 +233,14 @@ fn of_model(path: &Path) -> anyhow::Result<PlanRequest> {
 }
 
 /// Checks that need this machine, uv and the index: whether the plan's Python is installed, and whether packages that
-/// no table has exist.
+/// no table has exist; unclear if that could not be checked.
 fn before_locking(
     plan: &facts::InstallPlan,
     pythons: &[(u32, u32)],
     arguments: &Plan,
-) -> anyhow::Result<Vec<Fact<String>>> {
+) -> anyhow::Result<(Vec<Fact<String>>, Outcome)> {
     let mut said = Vec::new();
+    let mut outcome = Outcome::Good;
     let tools = cache_folder().map(|cache| cache.join("tools"));
     let uv = || {
         let tools = tools.as_ref().ok_or_else(|| vec!["HOME is not set".to_owned()])?;
@@ -235,8 +249,9 @@ fn before_locking(
     let here = || pythons.iter().any(|(major, minor)| plan.python == format!("{major}.{minor}"));
     if plan.target.name == "this" && !here() {
         let uv = if arguments.lock { Some(locker()?) } else { uv().ok() };
-        let supply = uv.map(|uv| python::query_interpreter(&uv, &plan.python));
-        said.extend(of_python(&plan.python, supply, pythons)?);
+        let supply = uv.as_ref().map(|uv| python::query_interpreter(uv, &plan.python));
+        let install = python::install(uv.as_ref().map(|uv| uv.program.as_path()), &plan.python);
+        said.extend(of_python(&plan.python, supply, pythons, &install)?);
     }
     let unlisted = setup::unlisted(plan);
     // Locking queries the index for every package.
@@ -246,17 +261,18 @@ fn before_locking(
         let asked = uv().map_err(|tried| format!("no uv: {}", tried.join("; ")));
         let asked = asked.map(|uv| setup::lock::exist(plan, unlisted, &uv));
         let reason = match asked {
-            Ok(Ok(())) => return Ok(said),
+            Ok(Ok(())) => return Ok((said, outcome)),
             Ok(Err(LockError::Unreachable { reason, .. })) => reason,
             Ok(Err(wrong)) => return Err(wrong.into()),
             Err(reason) => reason,
         };
         let text = format!(
-            "the tables have no package {names}, and the package index could not be queried: {reason}"
+            "unchecked: the tables have no package {names}, and the package index could not be queried: {reason}"
         );
         said.push(Fact::new(text, "uv"));
+        outcome = Outcome::Unclear;
     }
-    Ok(said)
+    Ok((said, outcome))
 }
 
 /// The message about a plan's Python that was not found on this machine.
@@ -264,8 +280,8 @@ fn of_python(
     python: &str,
     supply: Option<InterpreterSource>,
     pythons: &[(u32, u32)],
+    install: &str,
 ) -> anyhow::Result<Option<Fact<String>>> {
-    let install = python::install(python);
     let here = match pythons {
         [] => "none was found here".to_owned(),
         pythons => format!("here are {}", python::words(pythons)),
@@ -355,9 +371,8 @@ fn this(arguments: &Plan) -> anyhow::Result<(PlanTarget, Vec<(u32, u32)>)> {
             "plans are for Linux and macOS on x86_64 and 64-bit Arm; name one with --machine";
         Failure::hinted(format!("nothing is published for {}", machine.platform), hint)
     })?;
-    let variable = |name| std::env::var_os(name).map(PathBuf::from);
-    let data = variable("XDG_DATA_HOME").or_else(|| Some(variable("HOME")?.join(".local/share")));
-    let pythons = python::installed(std::env::var_os("PATH").as_deref(), data.as_deref());
+    let path = std::env::var_os("PATH");
+    let pythons = python::installed(path.as_deref(), python::data_folder().as_deref());
     Ok((target, pythons))
 }
 
@@ -409,6 +424,8 @@ fn wrote(path: &Path, plan: &facts::InstallPlan) -> String {
 fn locked(plan: &facts::InstallPlan) -> anyhow::Result<facts::InstallPlan> {
     let uv = locker()?;
     let _progress = Progress::start("uv resolves the packages");
+    let interrupted = "interrupted: nothing was written".to_owned();
+    let _until_then = PrintOnSignals::start(interrupted, None)?;
     Ok(setup::lock::lock(plan, &uv)?)
 }
 

@@ -5,6 +5,7 @@ use super::{ApplyError, places};
 use facts::CompactCollect;
 use facts::{AppliedPackage, Dist};
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -34,10 +35,22 @@ pub(super) fn make(
     prompt: &str,
     programs: &Programs,
 ) -> Result<PathBuf, ApplyError> {
-    // A killed apply may have left an incomplete environment.
-    places::remove(environment)?;
-    let mut command = programs.uv(&["venv", "--quiet", "--no-project", "--relocatable"])?;
-    output(command.args(["--prompt", prompt, "--python", release]).arg(environment))?;
+    let make = |python: &OsStr| {
+        // A killed apply may have left an incomplete environment.
+        places::remove(environment)?;
+        let mut command = programs.uv(&["venv", "--quiet", "--no-project", "--relocatable"])?;
+        command.args(["--prompt", prompt, "--python"]).args([python, environment.as_os_str()]);
+        output(&mut command).map(drop)
+    };
+    make(release.as_ref()).or_else(|error| {
+        let path = std::env::var_os("PATH");
+        let data = crate::python::data_folder();
+        let files = crate::python::candidates(release, path.as_deref(), data.as_deref());
+        match files.iter().any(|file| make(file.as_os_str()).is_ok()) {
+            true => Ok(()),
+            false => Err(error),
+        }
+    })?;
     let link = python(environment);
     fs::canonicalize(&link).map_err(ApplyError::io(link))
 }

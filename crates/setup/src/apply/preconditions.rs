@@ -120,7 +120,10 @@ fn python(
         let first = error.lines().next().unwrap_or_default();
         UnmetPrecondition::new(
             format!("uv finds no Python {} on this machine: {first}", plan.python),
-            format!("install it: uv python install {}", plan.python),
+            format!(
+                "install it: {}",
+                crate::python::install(Some(programs.uv_path()), &plan.python)
+            ),
         )
     })
 }

@@ -22,6 +22,11 @@ impl<'a> Programs<'a> {
         Self { uv, lock }
     }
 
+    /// The path of uv.
+    pub(super) fn uv_path(&self) -> &Path {
+        &self.uv.program
+    }
+
     /// uv with exactly these arguments, without the user's configuration.
     pub(crate) fn uv(&self, arguments: &[&str]) -> Result<Command, ApplyError> {
         let mut command = self.uv.command();

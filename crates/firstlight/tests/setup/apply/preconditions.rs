@@ -66,6 +66,35 @@ fn r3_03_failed_precondition_is_named_and_changes_nothing() {
 }
 
 #[test]
+fn failing_shim_does_not_end_the_search_for_a_python() {
+    use std::os::unix::fs::PermissionsExt;
+    let world = World::new();
+    let mut plan = world.plan(&[marker("1.0").build()]);
+    let shims = world.path("shims");
+    std::fs::create_dir(&shims).unwrap();
+    let shim = shims.join(format!("python{}", plan.python));
+    // As pyenv's for a version that is installed and not active.
+    std::fs::write(&shim, "#!/bin/sh\necho 'pyenv: command not found' >&2\nexit 127\n").unwrap();
+    std::fs::set_permissions(&shim, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let apply = |plan: &InstallPlan, status| {
+        world.write(plan);
+        let mut command = world.command(&[]);
+        let path = command.get_envs().find(|(name, _)| *name == "PATH").unwrap().1.unwrap();
+        let path =
+            [&[shims.clone()], &std::env::split_paths(path).collect::<Vec<_>>()[..]].concat();
+        command.env("PATH", std::env::join_paths(path).unwrap());
+        said(&command.output().unwrap(), status)
+    };
+    apply(&plan, 0);
+    assert_eq!(version(&world.venv()), "1.0");
+    // The hint names the uv that was asked.
+    plan.python = "3.99".to_owned();
+    let (_, err) = apply(&plan, 2);
+    let hint = format!("{} python install 3.99", crate::tools::uv().program.display());
+    assert!(err.contains("uv finds no Python 3.99") && err.contains(&hint), "{err}");
+}
+
+#[test]
 fn file_that_the_index_lacks_is_not_reported_as_a_network_problem() {
     use crate::server::Fault;
     let world = World::new();
