@@ -29,20 +29,24 @@ pub fn nearest_name<'a>(typed: &str, names: &[&'a str]) -> Option<&'a str> {
     (distance <= wanted.chars().count() / 3).then_some(name)
 }
 
-/// Levenshtein distance in characters.
+/// Levenshtein distance in characters, where two exchanged neighbours are one change (optimal string alignment).
 fn distance(a: &str, b: &str) -> usize {
+    let a: Vec<char> = a.chars().collect();
     let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, y) in b.iter().enumerate() {
-            let substituted = diagonal + usize::from(x != *y);
-            diagonal = row[j + 1];
-            row[j + 1] = substituted.min(row[j] + 1).min(diagonal + 1);
+    let mut before = vec![0; b.len() + 1];
+    let mut above: Vec<usize> = (0..=b.len()).collect();
+    for i in 0..a.len() {
+        let mut row = vec![i + 1; b.len() + 1];
+        for j in 0..b.len() {
+            let substituted = above[j] + usize::from(a[i] != b[j]);
+            row[j + 1] = substituted.min(row[j] + 1).min(above[j + 1] + 1);
+            if i > 0 && j > 0 && a[i] == b[j - 1] && a[i - 1] == b[j] {
+                row[j + 1] = row[j + 1].min(before[j - 1] + 1);
+            }
         }
+        before = std::mem::replace(&mut above, row);
     }
-    row[b.len()]
+    above[b.len()]
 }
 
 #[cfg(test)]
@@ -67,7 +71,13 @@ mod tests {
 
     #[test]
     fn distances() {
-        for (a, b, expect) in [("", "abc", 3), ("kitten", "sitting", 3), ("same", "same", 0)] {
+        for (a, b, expect) in [
+            ("", "abc", 3),
+            ("kitten", "sitting", 3),
+            ("same", "same", 0),
+            ("chekc", "check", 1),
+            ("ca", "abc", 3),
+        ] {
             assert_eq!(distance(a, b), expect);
             assert_eq!(distance(b, a), expect);
         }

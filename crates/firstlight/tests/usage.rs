@@ -31,6 +31,8 @@ fn foreign_options_get_the_equivalent_as_hint() {
         ("serve m --dtype half", "'half' for '--dtype <DTYPE>'", "leave it out"),
         ("gate", "--certificate <FILE>", "usage: firstlight gate "),
         ("chek", "'chek'", "did you mean 'check'"),
+        ("chekc", "'chekc'", "did you mean 'check'"),
+        ("verify --op rmsnorm", "'--op'", "firstlight verify rmsnorm"),
         ("bogus", "'bogus'", "`firstlight --help`"),
         ("check --quik", "'--quik'", "did you mean '--quick'"),
         ("verify --zzz", "'--zzz'", "`firstlight verify --help`"),
@@ -57,6 +59,24 @@ fn foreign_options_get_the_equivalent_as_hint() {
         let document = json(folder.path(), &words, 2);
         assert!(document["error"].as_str().unwrap().contains(sentence), "{line}: {document}");
         assert!(document["hint"].as_str().unwrap().contains(hint), "{line}: {document}");
+    }
+}
+
+#[test]
+fn explain_refuses_an_empty_file() {
+    let folder = tempdir().unwrap();
+    std::fs::write(folder.path().join("empty.log"), "\n").unwrap();
+    refuses(folder.path(), &["explain", "empty.log"], &["there is nothing to explain"]);
+}
+
+#[test]
+fn missing_command_lists_the_visible_ones() {
+    let folder = tempdir().unwrap();
+    let document = json(folder.path(), &["--json"], 2);
+    let error = document["error"].as_str().unwrap();
+    assert!(error.contains("doctor, ") && error.contains("check, "), "{error}");
+    for hidden in ["render-templates", "ask-nvml", "rank,"] {
+        assert!(!error.contains(hidden), "{error}");
     }
 }
 

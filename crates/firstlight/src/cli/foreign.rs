@@ -50,6 +50,7 @@ const OPTIONS: &[(&[&str], &str)] = &[
         &["--quantization", "--load-format", "--quant"],
         "weights run as they are stored; `firstlight model quantize MODEL OUT --to fp8` writes quantized ones",
     ),
+    (&["--op", "--ops"], "ops are arguments without an option: `firstlight verify rmsnorm`"),
     (&["--jinja"], "leave it out: the model's chat template is always rendered"),
     (&["--chat-template"], "the chat template is the model folder's chat_template.jinja"),
     (&["--trust-remote-code"], "leave it out: firstlight never runs code of a checkpoint"),

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 #[derive(Debug, Args)]
+#[command(override_usage = "firstlight gate [OPTIONS] --certificate <FILE>")]
 pub(crate) struct Gate {
     /// The former name of `compare BASE RUN --fail`: the run to check.
     #[arg(value_name = "RUN", hide = true, requires = "baseline", conflicts_with = "certificate")]

@@ -58,6 +58,13 @@ fn show(error: &Error, typed: &[OsString]) -> ExitCode {
             let _ = error.print();
             ExitCode::from(2)
         }
+        ErrorKind::MissingSubcommand => {
+            let (path, command) = typed_command(typed);
+            let commands = command.get_subcommands().filter(|command| !command.is_hide_set());
+            let names: Vec<&str> = commands.map(Command::get_name).collect();
+            let sentence = format!("no command was given: {path} has {}", names.join(", "));
+            refuse(&sentence, &hint(error, typed))
+        }
         _ => refuse(&sentence(error), &hint(error, typed)),
     }
 }
@@ -132,6 +139,10 @@ fn remote_command(path: &str, argument: &str, typed: &[OsString]) -> Option<Stri
 
 /// `firstlight run`: the typed command, as far as it is valid.
 fn command_path(typed: &[OsString]) -> String {
+    typed_command(typed).0
+}
+
+fn typed_command(typed: &[OsString]) -> (String, Command) {
     let mut path = "firstlight".to_owned();
     let mut at = command();
     for word in typed.iter().skip(1) {
@@ -139,7 +150,7 @@ fn command_path(typed: &[OsString]) -> String {
         path += &format!(" {}", next.get_name());
         at = next;
     }
-    path
+    (path, at)
 }
 
 /// The usage that clap prints with an error.

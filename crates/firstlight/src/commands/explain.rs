@@ -119,6 +119,7 @@ pub(super) fn run(arguments: &Explain, output: &Output) -> anyhow::Result<Outcom
             };
             output.either(&document, |style| text::by_name(&found, style))?;
         }
+        Query::Text(pasted) if pasted.trim().is_empty() => return Err(pasted::empty()),
         Query::Text(pasted) => {
             let report = examine(&arguments.environment)?;
             return by_text(&pasted, &report, output);

@@ -18,6 +18,12 @@ pub(super) enum Query {
     Unknown(String),
 }
 
+/// The error for a text, a file or a standard input without any words.
+pub(super) fn empty() -> anyhow::Error {
+    let hint = "give an error text, a file with it, `-` for standard input, or a rule";
+    Failure::hinted("there is nothing to explain: the text is empty", hint)
+}
+
 pub(super) fn read(asked: &str) -> anyhow::Result<Query> {
     if asked == "-" {
         let mut bytes = Vec::new();
@@ -37,8 +43,7 @@ pub(super) fn read(asked: &str) -> anyhow::Result<Query> {
         return Ok(Query::Text(String::from_utf8_lossy(&bytes).into_owned()));
     }
     if asked.trim().is_empty() {
-        let hint = "give an error text, a file with it, `-` for standard input, or a rule";
-        return Err(Failure::hinted("there is nothing to explain: the text is empty", hint));
+        return Err(empty());
     }
     if let Some(rule) = diagnose::rule(asked) {
         return Ok(Query::Rule(rule));
