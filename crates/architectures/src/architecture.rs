@@ -45,6 +45,8 @@ pub struct Architecture {
     pub head: Projection,
     /// Divisor of the logits.
     pub logits_divisor: f64,
+    /// Soft cap of the logits, `cap tanh(y / cap)`.
+    pub logits_softcap: Option<f64>,
     /// Substrings of the names of tensors that no layer reads.
     pub unused: &'static [&'static str],
     /// Why no engine runs it. Sizes are correct nevertheless; missing values of the arithmetic are NaN or a default.
@@ -109,6 +111,19 @@ impl Architecture {
         self.layers.iter().any(|layer| layer.experts.is_some())
     }
 
+    /// Something that it computes and for which GPUs have no kernel.
+    pub fn cpu_only(&self) -> Option<&'static str> {
+        let rotated = |of: &Layer| matches!(&of.mixer, Mixer::Latent(of) if of.rope.is_some());
+        let gelu = |of: &Layer| of.mlp.as_ref().is_some_and(|mlp| mlp.gelu);
+        let any = |is: fn(&Layer) -> bool| self.layers.iter().any(is);
+        let found = [
+            (any(gelu), "gates a feed-forward part by GELU"),
+            (any(rotated), "rotates some channels of latent attention"),
+            (self.logits_softcap.is_some(), "caps logits"),
+        ];
+        found.into_iter().find(|(is, _)| *is).map(|(_, what)| what)
+    }
+
     /// Whether the head is the embedding.
     pub fn is_tied(&self) -> bool {
         self.head.rows.iter().any(|rows| rows.param == self.embedding)
@@ -130,6 +145,9 @@ pub enum NormPosition {
     Pre,
     /// After each part: `x += rms(r part(x))`.
     Post,
+    /// Before and after each part: `x += rms'(r part(rms(x)))`, with these norms after the mixer and the feed-forward
+    /// part.
+    Both([ParamId; 2]),
 }
 
 /// With norms before its parts: `x += r mixer(rms(x)); h = rms(x); x += r (experts(h) + mlp(h))`.
@@ -253,7 +271,8 @@ impl Mixer {
             Self::Kda(of) => 2 * of.project.outputs() + 4 * of.heads * of.head_dim,
             Self::Latent(of) => {
                 let LatentShape { heads, rank, value, .. } = of.shape;
-                of.project.outputs() + heads * (of.shape.cached() + rank + 2 * value)
+                let queries = of.query_up.as_ref().map_or(0, |(_, up)| up.outputs());
+                of.project.outputs() + queries + heads * (of.shape.cached() + rank + 2 * value)
             }
             Self::Mamba1(of) => 2 * of.in_proj.outputs() + 3 * of.shape.inner,
             Self::GatedDelta(of) => 2 * of.project.outputs() + 3 * of.out.inputs,

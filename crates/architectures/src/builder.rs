@@ -98,7 +98,13 @@ impl ArchitectureBuilder {
             false => config.count_or(config.present_key(CONTEXT), UNLIMITED)?,
         };
         let norm = self.params.norm(outer.norm, hidden);
-        let head = match config.outer_flag_or("tie_word_embeddings", outer.tied)? {
+        const TIED: &str = "tie_word_embeddings";
+        // Many multimodal models do not say so, and have no head.
+        let tied = match config.outer_flag(TIED)? {
+            Some(tied) => tied,
+            None => self.params.lacks("lm_head.weight") || config.flag_or(TIED, outer.tied)?,
+        };
+        let head = match tied {
             true => embed,
             false => self.params.head(vocabulary, hidden),
         };
@@ -121,6 +127,7 @@ impl ArchitectureBuilder {
             norm,
             head,
             logits_divisor: 1.0,
+            logits_softcap: None,
             params: self.params,
             unused: self.unused,
             refused: self.refused,

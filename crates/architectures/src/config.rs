@@ -123,11 +123,10 @@ impl Config {
     }
 
     /// A flag of the whole model, which overrides that of its language model.
-    pub(crate) fn outer_flag_or(&self, key: &str, otherwise: bool) -> Result<bool, ConfigError> {
-        match self.keys.get(key).filter(|value| !value.is_null()) {
-            Some(value) => value.as_bool().ok_or_else(|| self.wrong(key, "true or false")),
-            None => self.flag_or(key, otherwise),
-        }
+    pub(crate) fn outer_flag(&self, key: &str) -> Result<Option<bool>, ConfigError> {
+        let value = self.keys.get(key).filter(|value| !value.is_null());
+        let read = |value: &Value| value.as_bool().ok_or_else(|| self.wrong(key, "true or false"));
+        value.map(read).transpose()
     }
 
     pub(crate) fn has(&self, key: &str) -> bool {
@@ -154,9 +153,10 @@ impl Config {
         ConfigError::Key { path: self.path.clone(), key, value, wanted: wanted.into() }
     }
 
-    /// The first of several names of a key that exists, or the first name.
+    /// The first of several names of a key that exists, in the file before class defaults, or the first name.
     pub(crate) fn present_key<'a>(&self, keys: &[&'a str]) -> &'a str {
-        let there = keys.iter().find(|key| self.get(key).is_some());
+        let written = keys.iter().find(|key| self.is_written(key));
+        let there = written.or_else(|| keys.iter().find(|key| self.has(key)));
         there.or(keys.first()).copied().unwrap_or_default()
     }
 

@@ -12,7 +12,7 @@ mod mlp;
 mod short_conv;
 
 pub use attention::Attention;
-pub(crate) use attention::AttentionShape;
+pub(crate) use attention::{AttentionShape, Gate};
 pub(crate) use expert_layout::{ExpertLayout, ExpertsShape};
 pub(crate) use experts::stacked;
 pub use experts::{ClampedExperts, Expert, Experts, RouterScore};

@@ -5,7 +5,7 @@ mod slice;
 
 use crate::tensor_names::TensorShapes;
 use crate::{Fp8, GroupQuantization, Packing, StorageFormat, UnexpandedWeights};
-pub use matrix_layout::MatrixLayout;
+pub use matrix_layout::{HeadPairs, MatrixLayout};
 pub use slice::TensorSlice;
 use std::ops::Range;
 
@@ -194,6 +194,11 @@ impl Params {
         self.shape_of(name).is_some()
     }
 
+    /// Whether there is a checkpoint without this tensor.
+    pub(crate) fn lacks(&self, name: &str) -> bool {
+        self.tensors.is_some() && !self.has(name)
+    }
+
     /// Drops the checkpoint's tensors after all parameters are declared.
     pub(crate) fn forget_tensors(&mut self) {
         self.tensors = None;
@@ -215,6 +220,10 @@ impl Params {
     /// Sets a parameter's layout in the checkpoint.
     pub(crate) fn set_layout(&mut self, id: ParamId, layout: MatrixLayout) {
         self.all[id.0].layout = layout;
+        // Kernels read quantized rows in the file's order.
+        if layout.pairs.is_some() {
+            self.expand(id, ExpandedBy::Everywhere);
+        }
     }
 
     /// The weight of a norm.

@@ -1,6 +1,7 @@
 //! Rotary embedding (RoPE), plain or scaled for contexts longer than those of training.
 
 use crate::{Config, ConfigError};
+use serde_json::Value;
 use std::f64::consts::{PI, TAU};
 
 /// Rotary embedding of the first channels of a head: pair `(i, i + width / 2)` by the angle `position *
@@ -25,6 +26,20 @@ pub(crate) enum RotaryFraction {
 }
 
 impl Rope {
+    /// DeepSeek's factor of queries and keys for a scaling with `mscale_all_dim`.
+    ///
+    /// # Errors
+    /// [`ConfigError`] naming the key.
+    pub(crate) fn growth(config: &Config) -> Result<f64, ConfigError> {
+        let key = config.present_key(&["rope_scaling", "rope_parameters"]);
+        let Some(scaling) = config.part(key)? else { return Ok(1.0) };
+        let by = scaling.number_or("mscale_all_dim", 0.0)?;
+        match scaling.text(scaling.present_key(&["rope_type", "type"]))? {
+            None | Some("default") => Ok(1.0),
+            Some(_) => Ok(grown(scaling.number("factor")?, by)),
+        }
+    }
+
     /// Reads a config in the format before or since transformers 5.
     ///
     /// Formulas are those of transformers' `modeling_rope_utils.py`. Other scalings are refused: dynamic and longrope
@@ -43,9 +58,8 @@ impl Rope {
         let key = written.into_iter().find(|key| config.is_written(key));
         let key = key.unwrap_or("rope_parameters");
         let part = config.part(key)?;
-        let of_layers = |part: &Config| {
-            part.keys().any(|key| part.get(key).is_some_and(serde_json::Value::is_object))
-        };
+        let of_layers =
+            |part: &Config| part.keys().any(|key| part.get(key).is_some_and(Value::is_object));
         if part.as_ref().is_some_and(of_layers) {
             return Err(config.wrong(key, "one rotation for all layers"));
         }
@@ -95,6 +109,36 @@ impl Rope {
     }
 }
 
+impl Config {
+    /// The config with the rotation of layers with a sliding window (`sliding`) or without one (`full`): separate
+    /// parameters of transformers 5, or in older files a scaling of the second alone.
+    pub(crate) fn with_rope_of(&self, layers: &str) -> Self {
+        const KEYS: [&str; 2] = ["rope_parameters", "rope_scaling"];
+        let part = |key| self.get(key).and_then(|part| part.get(format!("{layers}_attention")));
+        let own = KEYS.into_iter().find_map(part).and_then(Value::as_object).cloned();
+        if own.is_none() && layers == "full" {
+            return self.clone();
+        }
+        let mut own = own.unwrap_or_default();
+        if let Some(base) = self.get("rope_local_base_freq").filter(|_| layers == "sliding") {
+            own.entry("rope_theta").or_insert_with(|| base.clone());
+        }
+        let own = Value::Object(own);
+        KEYS.into_iter().fold(self.clone(), |config, key| config.with(key, own.clone()))
+    }
+
+    /// The config with another base of the rotation.
+    pub(crate) fn with_rope_base(&self, base: f64) -> Self {
+        const BASE: &str = "rope_theta";
+        let part = self.get("rope_parameters").and_then(Value::as_object).cloned();
+        let config = self.clone().with(BASE, base.into());
+        part.into_iter().fold(config, |config, mut part| {
+            part.insert(BASE.to_owned(), base.into());
+            config.with("rope_parameters", Value::Object(part))
+        })
+    }
+}
+
 /// Llama 3.1's scaling: wavelengths that are long relative to the training context are stretched, short ones stay, with
 /// interpolation between them.
 fn llama3(scaling: &Config) -> Result<impl Fn(f64) -> f64 + use<>, ConfigError> {
@@ -136,7 +180,7 @@ fn yarn(scaling: &Config, theta: f64, plain: Rope) -> Result<Rope, ConfigError> 
         interpolated * frequency / factor + (1.0 - interpolated) * frequency
     };
     let frequencies = plain.frequencies.iter().enumerate().map(mixed).collect();
-    let grown = |by: f64| if factor <= 1.0 { 1.0 } else { 0.1 * by * factor.ln() + 1.0 };
+    let grown = |by: f64| grown(factor, by);
     let has = |key: &str| scaling.get(key).is_some();
     let factor = match has("attention_factor") {
         true => scaling.number("attention_factor")?,
@@ -149,4 +193,9 @@ fn yarn(scaling: &Config, theta: f64, plain: Rope) -> Result<Rope, ConfigError> 
         }
     };
     Ok(Rope { frequencies, factor, ..plain })
+}
+
+/// YaRN's factor of cosines and sines.
+fn grown(factor: f64, by: f64) -> f64 {
+    if factor <= 1.0 { 1.0 } else { 0.1 * by * factor.ln() + 1.0 }
 }

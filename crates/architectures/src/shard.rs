@@ -142,7 +142,10 @@ fn rows_of(layer: &mut Layer) -> Vec<&mut crate::params::RowRange> {
             (vec![&mut of.project, &mut of.decay, &mut of.gate, &mut of.out], Vec::new())
         }
         Mixer::Latent(of) => (
-            vec![&mut of.project, &mut of.out],
+            {
+                let up = of.query_up.iter_mut().map(|(_, up)| up);
+                [&mut of.project, &mut of.out].into_iter().chain(up).collect()
+            },
             of.key_up.iter_mut().chain(&mut of.value_up).collect(),
         ),
         Mixer::Mamba1(of) => {
@@ -158,7 +161,7 @@ fn rows_of(layer: &mut Layer) -> Vec<&mut crate::params::RowRange> {
 }
 
 fn split(layer: &mut Layer, place: ShardRank, cutter: &mut Cutter) -> Result<(), String> {
-    if layer.norm_position == NormPosition::Post {
+    if layer.norm_position != NormPosition::Pre {
         return Err("norms follow the parts of a layer".to_owned());
     }
     match &mut layer.mixer {
@@ -344,8 +347,14 @@ fn latent(of: &mut LatentAttention, place: ShardRank, cutter: &mut Cutter) -> Re
     let shape @ LatentShape { heads, nope, shared, value, .. } = of.shape;
     let own = place.even(heads, "heads of latent attention")?;
     let queries = heads * (nope + shared);
-    let made = [wide(&own, nope + shared, 0), queries..of.project.outputs()];
-    of.project = cutter.outputs(&of.project, &made);
+    let own_queries = wide(&own, nope + shared, 0);
+    match &mut of.query_up {
+        Some((_, up)) => *up = cutter.outputs(up, std::slice::from_ref(&own_queries)),
+        None => {
+            let made = [own_queries, queries..of.project.outputs()];
+            of.project = cutter.outputs(&of.project, &made);
+        }
+    }
     for up in [&mut of.key_up, &mut of.value_up] {
         *up = up[own.clone()].to_vec();
         up.iter().for_each(|rows| cutter.keep(rows));

@@ -15,6 +15,7 @@ pub struct TensorShapes(Arc<BTreeMap<String, Vec<usize>>>);
 const PREFIXES: &[&[&str]] = &[
     &[
         "model.language_model.",
+        "model.text_model.",
         "language_model.model.",
         "model.",
         "backbone.",
@@ -27,7 +28,9 @@ const PREFIXES: &[&[&str]] = &[
 /// Equivalent parts of names: modules of feed-forward parts, routers, projections and embeddings.
 const PARTS: &[&[&str]] = &[
     &[".block_sparse_moe.", ".mlp.", ".feed_forward.", ".mixer."],
-    &[".router.layer.", ".router.", ".gate."],
+    &[".router.layer.", ".router.gate.", ".router.", ".gate."],
+    &[".gate.e_score_correction_bias", ".e_score_correction_bias", ".expert_bias"],
+    &[".shared_experts.", ".shared_mlp."],
     &[".self_attn.", ".self_attn.forget_gate."],
     &[".w1.", ".gate_proj."],
     &[".w3.", ".up_proj."],

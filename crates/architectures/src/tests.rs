@@ -316,13 +316,13 @@ fn mambas_states_are_of_each_channel_and_shared_by_none() {
 
 #[test]
 fn models_that_no_engine_runs_are_described() {
-    let gemma = describe(
-        r#"{"model_type": "gemma", "hidden_size": 8, "intermediate_size": 6, "num_hidden_layers": 2,
+    let unknown = describe(
+        r#"{"model_type": "stablelm", "hidden_size": 8, "intermediate_size": 6, "num_hidden_layers": 2,
             "num_attention_heads": 2, "vocab_size": 10}"#,
     );
-    assert_eq!(gemma.layers[0].mixer.kind(), "attention");
-    let reason = gemma.refused.unwrap().to_string();
-    assert_eq!(reason, "config.json: gemma is no model family that firstlight runs");
+    assert_eq!(unknown.layers[0].mixer.kind(), "attention");
+    let reason = unknown.refused.unwrap().to_string();
+    assert_eq!(reason, "config.json: stablelm is no model family that firstlight runs");
     // A config without some values of the arithmetic is described but not run.
     let config = crate::shape("granite-hybrid-mini").unwrap();
     let whole = Architecture::of(&config).unwrap();
@@ -417,5 +417,54 @@ fn every_shape_can_be_cut_to_its_first_layers() {
     for shape in crate::SHAPES {
         let cut = crate::shape(shape.name).unwrap().first_layers(2).unwrap();
         assert_eq!(Architecture::describe(&cut).unwrap().layers.len(), 2, "{}", shape.name);
+    }
+}
+
+/// Numbers of parameters as published.
+#[test]
+fn published_models_have_their_parameters() {
+    for (config, count) in [
+        // Gemma 3 1B.
+        (
+            r#"{"model_type": "gemma3_text", "hidden_size": 1152, "intermediate_size": 6912, "num_hidden_layers": 26,
+                "num_attention_heads": 4, "num_key_value_heads": 1, "vocab_size": 262144, "sliding_window": 512,
+                "max_position_embeddings": 32768, "rms_norm_eps": 1e-6}"#,
+            999_885_952,
+        ),
+        // SmolLM3 3B.
+        (
+            r#"{"model_type": "smollm3", "hidden_size": 2048, "intermediate_size": 11008, "num_hidden_layers": 36,
+                "num_attention_heads": 16, "num_key_value_heads": 4, "vocab_size": 128256,
+                "max_position_embeddings": 65536, "rms_norm_eps": 1e-6}"#,
+            3_075_098_624,
+        ),
+        // OLMo 3 7B.
+        (
+            r#"{"model_type": "olmo3", "hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32,
+                "num_attention_heads": 32, "num_key_value_heads": 32, "vocab_size": 100278, "sliding_window": 4096,
+                "rope_scaling": {"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 8192},
+                "rope_theta": 500000, "max_position_embeddings": 65536, "rms_norm_eps": 1e-6}"#,
+            7_298_011_136,
+        ),
+        // GLM-4 9B of April 2025.
+        (
+            r#"{"model_type": "glm4", "hidden_size": 4096, "intermediate_size": 13696, "num_hidden_layers": 40,
+                "num_attention_heads": 32, "num_key_value_heads": 2, "vocab_size": 151552, "attention_bias": true,
+                "partial_rotary_factor": 0.5, "max_position_embeddings": 32768, "rms_norm_eps": 1e-5}"#,
+            9_400_279_040,
+        ),
+        // DeepSeek V2 Lite.
+        (
+            r#"{"model_type": "deepseek_v2", "hidden_size": 2048, "intermediate_size": 10944, "num_hidden_layers": 27,
+                "num_attention_heads": 16, "kv_lora_rank": 512, "q_lora_rank": null, "qk_nope_head_dim": 128,
+                "qk_rope_head_dim": 64, "v_head_dim": 128, "n_routed_experts": 64, "num_experts_per_tok": 6,
+                "n_shared_experts": 2, "moe_intermediate_size": 1408, "first_k_dense_replace": 1, "vocab_size": 102400,
+                "max_position_embeddings": 163840, "rms_norm_eps": 1e-6}"#,
+            15_706_484_224,
+        ),
+    ] {
+        let described = describe(config);
+        assert_eq!(described.refused, None, "{config}");
+        assert_eq!(described.params.count(), count, "{config}");
     }
 }

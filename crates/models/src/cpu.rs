@@ -202,10 +202,11 @@ impl CpuEngine {
         let architecture = &self.architecture;
         let others = |of: ShardRank| self.ranks.as_ref().filter(|_| of.ranks > 1);
         let share = others(architecture.place).map(|ranks| Share::new(ranks, architecture));
-        let (width, divisor) = match wanted {
-            LogitsSelection::Hidden => (architecture.hidden, 1.0),
+        let Architecture { hidden, vocabulary, logits_divisor, logits_softcap, .. } = *architecture;
+        let (width, divisor, softcap) = match wanted {
+            LogitsSelection::Hidden => (hidden, 1.0, None),
             LogitsSelection::Every | LogitsSelection::Last => {
-                (architecture.vocabulary, architecture.logits_divisor)
+                (vocabulary, logits_divisor, logits_softcap)
             }
         };
         let stages = others(architecture.stage).map(|ranks| (ranks, width));
@@ -213,6 +214,9 @@ impl CpuEngine {
         let mut logits = self.program.run(&mut run, wanted)?;
         let logits = logits.view_mut::<f32>().unwrap_or_default();
         scale(logits, (1.0 / divisor) as f32);
+        if let Some(cap) = softcap.map(|cap| cap as f32) {
+            logits.iter_mut().for_each(|logit| *logit = cap * (*logit / cap).tanh());
+        }
         Ok(logits.to_vec())
     }
 }

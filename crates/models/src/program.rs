@@ -14,6 +14,7 @@ mod parallel;
 mod short_conv;
 
 use crate::engine::LogitsSelection;
+use crate::params::ParamId;
 use crate::{Architecture, ModelError, NormPosition};
 use attention::GroupedAttention;
 pub(crate) use executor::{
@@ -78,11 +79,16 @@ pub(crate) struct Program<B: Backend> {
     end: Option<(RmsNorm, B::Projection)>,
 }
 
-/// The parts of a layer, each with its norm.
+/// The parts of a layer, each with its norms.
 struct Layer<B: Backend> {
-    norm_position: NormPosition,
-    mixer: Option<(RmsNorm, Box<dyn LayerMixer<B>>)>,
-    forward: Option<(RmsNorm, Forward<B>)>,
+    mixer: Option<(Norms, Box<dyn LayerMixer<B>>)>,
+    forward: Option<(Norms, Forward<B>)>,
+}
+
+/// The norms of a part's input and of its output.
+struct Norms {
+    before: Option<RmsNorm>,
+    after: Option<RmsNorm>,
 }
 
 /// A layer's feed-forward part.
@@ -98,13 +104,13 @@ impl<B: Backend> Program<B> {
             // The gate's multiplier is applied to the whole input of the feed-forward part and divided out of its
             // output.
             let on_gates = of.mlp.as_ref().map_or(1.0, |mlp| mlp.multipliers[0]);
-            let norm_position = of.norm_position;
-            if norm_position == NormPosition::Post && (of.experts.is_some() || on_gates != 1.0) {
+            if of.norm_position == NormPosition::Post && (of.experts.is_some() || on_gates != 1.0) {
                 let what = "a layer with norms after its parts has experts or a gate's multiplier";
                 return Err(ModelError::fault(what));
             }
+            let position = of.norm_position;
             let mixer = match mixer(&of.mixer, load)? {
-                Some(mixer) => Some((load.norm(of.input_norm, 1)?, mixer)),
+                Some(mixer) => Some((Norms::new(load, position, (of.input_norm, 0), 1.0)?, mixer)),
                 None => None,
             };
             let forward = match (&of.experts, &of.mlp) {
@@ -115,10 +121,12 @@ impl<B: Backend> Program<B> {
                 (None, None) => None,
             };
             let forward = match forward {
-                Some(forward) => Some((load.norm_times(of.post_norm, 1, on_gates)?, forward)),
+                Some(forward) => {
+                    Some((Norms::new(load, position, (of.post_norm, 1), on_gates)?, forward))
+                }
                 None => None,
             };
-            Ok(Layer { norm_position, mixer, forward })
+            Ok(Layer { mixer, forward })
         };
         let layers = of.layers.iter().map(layer).collect::<Result<_, ModelError>>()?;
         let end = || Ok::<_, ModelError>((load.norm(of.norm, 1)?, load.head(&of.head)?));
@@ -141,44 +149,69 @@ impl<B: Backend> Program<B> {
 }
 
 impl<B: Backend> Layer<B> {
-    /// `x += r mixer(rms(x)); h = rms(x); x += r forward(h)`, or only one of the two; with norms after the parts `x +=
-    /// rms(r mixer(x)); x += rms(r forward(x))`.
+    /// `x += r mixer(rms(x)); h = rms(x); x += r forward(h)`, or only one of the two. A norm after a part applies to what
+    /// it adds: `x += rms(r part(x))`.
     fn run(
         &self,
         run: &mut B::Run<'_>,
         failed: impl Fn(OpError) -> ModelError,
     ) -> Result<(), ModelError> {
-        if let Some((norm, mixer)) = &self.mixer {
-            let aside = self.set_aside(run).map_err(&failed)?;
-            let x = aside.as_ref().map_or(Input::stream(norm), Input::rows);
-            mixer.mix(run, x).map_err(|why| match why {
+        if let Some((norms, mixer)) = &self.mixer {
+            let aside = norms.set_aside::<B>(run).map_err(&failed)?;
+            mixer.mix(run, norms.input(aside.as_ref())).map_err(|why| match why {
                 MixerError::Call(error) => failed(error),
                 MixerError::Sum(error) => error,
             })?;
             run.sum_over_ranks()?;
-            aside.map_or(Ok(()), |aside| run.end_branch(aside, norm)).map_err(&failed)?;
+            norms.end::<B>(run, aside).map_err(&failed)?;
         }
-        let Some((norm, forward)) = &self.forward else {
-            return run.end_layer().map_err(failed);
-        };
-        let aside = self.set_aside(run).map_err(&failed)?;
-        let done = match forward {
-            Forward::Experts(experts) => experts.run(run, norm),
-            Forward::Mlp(mlp) => {
-                mlp.run(run, aside.as_ref().map_or(Input::stream(norm), Input::rows))
-            }
-        };
-        done.map_err(&failed)?;
-        run.sum_over_ranks()?;
-        aside.map_or(Ok(()), |aside| run.end_branch(aside, norm)).map_err(&failed)?;
+        if let Some((norms, forward)) = &self.forward {
+            let aside = norms.set_aside::<B>(run).map_err(&failed)?;
+            let x = norms.input(aside.as_ref());
+            let done = match forward {
+                Forward::Experts(experts) => experts.run(run, x),
+                Forward::Mlp(mlp) => mlp.run(run, x),
+            };
+            done.map_err(&failed)?;
+            run.sum_over_ranks()?;
+            norms.end::<B>(run, aside).map_err(&failed)?;
+        }
         run.end_layer().map_err(failed)
     }
+}
 
-    /// The residual stream, which is set aside if the next part's output is normalized.
-    fn set_aside(&self, run: &mut B::Run<'_>) -> Result<Option<Tensor>, OpError> {
-        match self.norm_position {
-            NormPosition::Pre => Ok(None),
-            NormPosition::Post => run.begin_branch().map(Some),
+impl Norms {
+    /// The norms of the mixer (0) or of the feed-forward part (1), with a factor of the input.
+    fn new<B: Backend>(
+        load: &impl Loader<B>,
+        position: NormPosition,
+        (norm, part): (ParamId, usize),
+        factor: f64,
+    ) -> Result<Self, ModelError> {
+        let [before, after] = match position {
+            NormPosition::Pre => [Some(norm), None],
+            NormPosition::Post => [None, Some(norm)],
+            NormPosition::Both(after) => [Some(norm), Some(after[part])],
+        };
+        let before = before.map(|norm| load.norm_times(norm, 1, factor)).transpose()?;
+        Ok(Self { before, after: after.map(|norm| load.norm(norm, 1)).transpose()? })
+    }
+
+    /// The residual stream, which is set aside if the part's output is normalized.
+    fn set_aside<B: Backend>(&self, run: &mut B::Run<'_>) -> Result<Option<Tensor>, OpError> {
+        self.after.as_ref().map(|_| run.begin_branch()).transpose()
+    }
+
+    /// The part's input.
+    fn input<'a>(&'a self, aside: Option<&'a Tensor>) -> Input<'a> {
+        Input { rows: aside, norm: self.before.as_ref(), gate: None, factor: 1.0 }
+    }
+
+    /// Adds the normalized output to the residual stream that was set aside.
+    fn end<B: Backend>(&self, run: &mut B::Run<'_>, aside: Option<Tensor>) -> Result<(), OpError> {
+        match (aside, &self.after) {
+            (Some(aside), Some(norm)) => run.end_branch(aside, norm),
+            _ => Ok(()),
         }
     }
 }

@@ -119,11 +119,14 @@ fn experts(
     let experts = stacked(params, names, count, [hidden, inner]);
     let first = &experts[0];
     for (of, turns) in [(&first.gate_up, true), (&first.down, false)] {
-        params.set_layout(of.rows[0].param, MatrixLayout { turns, transposed: !packed });
+        params.set_layout(
+            of.rows[0].param,
+            MatrixLayout { turns, transposed: !packed, ..MatrixLayout::default() },
+        );
     }
     let [gate_up_bias, down_bias] = biases;
     let gate_up_bias = params.biases(gate_up_bias, [count, 2 * inner]);
-    params.set_layout(gate_up_bias, MatrixLayout { turns: true, transposed: false });
+    params.set_layout(gate_up_bias, MatrixLayout { turns: true, ..MatrixLayout::default() });
     let down_bias = params.biases(down_bias, [count, hidden]);
     let clamped = ClampedExperts { gate_up_bias, down_bias, limit, alpha };
     Ok(Experts {

@@ -134,7 +134,8 @@ fn layer(
         Kind::Latent => {
             let shape = latent_shape(config, builder)?;
             let q_rank = config.count_unless_auto("q_lora_rank")?;
-            Mixer::Latent(LatentAttention::declare(&mut builder.params, &attention, shape, q_rank))
+            let shape = (shape, q_rank);
+            Mixer::Latent(LatentAttention::declare(&mut builder.params, &attention, shape, None))
         }
     };
     let post_norm =

@@ -1,6 +1,6 @@
 //! LFM2: gated short convolutions, and attention in listed layers; dense, or with experts after the first layers.
 
-use super::{ModelFamily, attends};
+use super::{ENCODERS, ModelFamily, attends};
 use crate::builder::{ArchitectureBuilder, OuterTensors};
 use crate::layers::{
     Attention, AttentionShape, ExpertLayout, Experts, ExpertsShape, GatedMlp, RouterScore,
@@ -13,13 +13,14 @@ use crate::{Architecture, Config, ConfigError, Layer, Mixer, NormPosition, Rope}
 pub(super) const FAMILY: ModelFamily = ModelFamily {
     name: "lfm2",
     config_names: &["lfm2", "lfm2_moe", "Lfm2ForCausalLM", "Lfm2MoeForCausalLM"],
-    multimodal_types: &[],
+    multimodal_types: &["lfm2_vl"],
     without_kernels: None,
     matches_keys: |_| false,
     read,
 };
 
-fn read(config: &Config, builder: ArchitectureBuilder) -> Result<Architecture, ConfigError> {
+fn read(config: &Config, mut builder: ArchitectureBuilder) -> Result<Architecture, ConfigError> {
+    builder.unused = &ENCODERS;
     let tied = config.flag_or("tie_embedding", true)?;
     let outer = OuterTensors { tied, ..OuterTensors::with_prefix("model", "embedding_norm") };
     builder.model(config, outer, |builder| {

@@ -3,8 +3,8 @@
 use super::{ModelFamily, attends, only_silu, only_without, softmax};
 use crate::builder::{ArchitectureBuilder, OuterTensors};
 use crate::layers::{
-    Attention, AttentionShape, ExpertLayout, Experts, ExpertsShape, GatedDelta, GatedDeltaNames,
-    GatedDeltaShape, GatedMlp,
+    Attention, AttentionShape, ExpertLayout, Experts, ExpertsShape, Gate, GatedDelta,
+    GatedDeltaNames, GatedDeltaShape, GatedMlp,
 };
 use crate::rope::RotaryFraction;
 use crate::{Architecture, Config, ConfigError, Layer, Mixer, NormPosition, Rope};
@@ -12,7 +12,7 @@ use crate::{Architecture, Config, ConfigError, Layer, Mixer, NormPosition, Rope}
 pub(super) const FAMILY: ModelFamily = ModelFamily {
     name: "qwen3-next",
     config_names: &["qwen3_next", "Qwen3NextForCausalLM", "qwen3_5_moe_text", "qwen3_5_text"],
-    multimodal_types: &["qwen3_5", "qwen3_5_moe"],
+    multimodal_types: &["qwen3_5", "qwen3_5_moe", "minicpmv4_6", "minicpmv4_7", "minicpm_ocr"],
     without_kernels: None,
     matches_keys: |_| false,
     read,
@@ -24,7 +24,7 @@ fn read(config: &Config, mut builder: ArchitectureBuilder) -> Result<Architectur
     builder.params.norms_add_one = true;
     // Multi-token-prediction layers and the vision encoder are not loaded. For text the positions of a rotation's three
     // sections are equal, which makes it an ordinary one.
-    builder.unused = &["mtp.", "visual."];
+    builder.unused = &["mtp.", "visual.", "vision_tower.", "model.merger."];
     // 3.5 has a separate tensor for each projection, and may be nested in a multimodal model.
     let newer = config.names().iter().any(|name| name.starts_with("qwen3_5"));
     let root = if config.language_model().is_some() { "model.language_model" } else { "model" };
@@ -76,7 +76,7 @@ fn layer(
         let shape = AttentionShape::of(config)?;
         let rope = builder
             .need(Rope::of(config, shape.head_dim, RotaryFraction::Named(0.25)).map(Some), None);
-        let shape = AttentionShape { rope, gated: true, qk_norm: true, ..shape };
+        let shape = AttentionShape { rope, gate: Gate::Queries, qk_norm: true, ..shape };
         let prefix = format!("{prefix}.self_attn");
         Mixer::Attention(Attention::declare(&mut builder.params, &prefix, shape))
     } else {
@@ -122,12 +122,7 @@ fn experts(
     let experts = shape.declare(params, published);
     let shared = match config.count_or("shared_expert_intermediate_size", 0)? {
         0 => None,
-        shared => {
-            let gate = format!("{prefix}.shared_expert_gate.weight");
-            let token_gate = Some(params.projection(gate, 1, hidden).rows[0].param);
-            let prefix = format!("{prefix}.shared_expert");
-            Some(GatedMlp { token_gate, ..GatedMlp::llama(params, &prefix, [hidden, shared]) })
-        }
+        shared => Some(GatedMlp::with_token_gate(params, prefix, [hidden, shared])),
     };
     Ok((
         Experts { router, score, per_token, latent: None, clamped: None, experts, first: 0 },

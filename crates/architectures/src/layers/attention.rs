@@ -1,4 +1,4 @@
-use crate::params::{ParamId, ParamInit, Params, Projection};
+use crate::params::{HeadPairs, MatrixLayout, ParamId, ParamInit, Params, Projection};
 use crate::{Config, ConfigError, Rope};
 
 /// Grouped-query attention, with or without rotary embedding.
@@ -20,6 +20,8 @@ pub struct Attention {
     pub norms: Option<[ParamId; 2]>,
     /// Whether the norms are over all heads together instead of over each head.
     pub norms_span_heads: bool,
+    /// Soft cap of q k^T, `cap tanh(y / cap)`.
+    pub softcap: Option<f64>,
     /// Attention sinks: a logit per head that takes part in its softmax without a value.
     pub sinks: Option<ParamId>,
     /// Whether the projection also computes output gates, as many as queries.
@@ -32,6 +34,16 @@ pub struct Attention {
     pub multipliers: [f64; 2],
 }
 
+/// The projection of output gates.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Gate {
+    None,
+    /// The query projection: each head's queries are followed by its gates.
+    Queries,
+    /// `gate_proj`.
+    Separate,
+}
+
 /// The shapes and options of an [`Attention`].
 #[derive(Debug, Clone)]
 pub(crate) struct AttentionShape {
@@ -41,13 +53,16 @@ pub(crate) struct AttentionShape {
     pub(crate) head_dim: usize,
     pub(crate) scale: f64,
     pub(crate) rope: Option<Rope>,
+    /// Whether the rotation turns adjacent channels of the checkpoint together: rows of queries and keys are reordered.
+    pub(crate) rotates_pairs: bool,
     pub(crate) window: Option<usize>,
+    pub(crate) softcap: Option<f64>,
     /// Whether heads have sinks.
     pub(crate) sinks: bool,
     /// Multipliers of the input and of the output.
     pub(crate) multipliers: [f64; 2],
-    /// Whether the query projection also computes output gates.
-    pub(crate) gated: bool,
+    /// The projection of output gates.
+    pub(crate) gate: Gate,
     /// Whether queries and keys have norms.
     pub(crate) qk_norm: bool,
     /// Whether these norms are over all heads together.
@@ -83,10 +98,12 @@ impl AttentionShape {
             head_dim,
             scale: (head_dim as f64).powf(-0.5),
             rope: None,
+            rotates_pairs: false,
             window: None,
+            softcap: None,
             sinks: false,
             multipliers: [1.0; 2],
-            gated: false,
+            gate: Gate::None,
             qk_norm: false,
             norms_span_heads: false,
             biases: [config.flag_or("attention_bias", false)?; 2],
@@ -100,25 +117,34 @@ impl Attention {
     /// Declares the parameters under `prefix`.
     pub(crate) fn declare(params: &mut Params, prefix: &str, shape: AttentionShape) -> Self {
         let AttentionShape { hidden, heads, kv_heads, head_dim, scale, .. } = shape;
+        let turned = shape.rope.as_ref().filter(|_| shape.rotates_pairs);
+        let pairs = turned.map(|rope| HeadPairs { head_dim, first: 0, width: rope.width });
+        let layout = MatrixLayout { pairs, ..MatrixLayout::default() };
         let (queries, keys) = (heads * head_dim, kv_heads * head_dim);
         let [bias, out_bias] = shape.biases;
         let mut project = |name: &str, outputs, inputs, bias: bool| {
             let name = format!("{prefix}.{name}_proj");
             let made = params.projection(format!("{name}.weight"), outputs, inputs);
             let bias = bias.then(|| params.bias(format!("{name}.bias"), outputs));
+            if name.ends_with(".q_proj") || name.ends_with(".k_proj") {
+                let weight = made.rows[0].param;
+                bias.into_iter().chain([weight]).for_each(|param| params.set_layout(param, layout));
+            }
             Projection { bias: bias.into_iter().collect(), ..made }
         };
-        let made = if shape.gated { 2 * queries } else { queries };
+        let made = if shape.gate == Gate::Queries { 2 * queries } else { queries };
         let qkv = match shape.fused {
             true => project("qkv", made + 2 * keys, hidden, bias),
             false => {
                 let q = project("q", made, hidden, bias);
-                // Each head's queries are followed by its gates.
-                let q = match shape.gated {
-                    true => q.pieces([0, 1].into_iter().flat_map(|gates| {
+                let q = match shape.gate {
+                    Gate::None => q,
+                    Gate::Queries => q.pieces([0, 1].into_iter().flat_map(|gates| {
                         (0..heads).map(move |head| ((2 * head + gates) * head_dim, head_dim))
                     })),
-                    false => q,
+                    Gate::Separate => {
+                        Projection::stacked([q, project("gate", queries, hidden, bias)])
+                    }
                 };
                 let [k, v] = ["k", "v"].map(|name| project(name, keys, hidden, bias));
                 Projection::stacked([q, k, v])
@@ -130,11 +156,12 @@ impl Attention {
         let mut norm =
             |at: usize| params.norm(format!("{prefix}.{}.weight", norms[at]), widths[at]);
         let norms = shape.qk_norm.then(|| [norm(0), norm(1)]);
+        norms.iter().flatten().for_each(|norm| params.set_layout(*norm, layout));
         // In the magnitude of a window's logits together, so that ignoring them gives a wrong result.
         let sink =
             || params.add(format!("{prefix}.sinks"), &[heads], ParamInit::Uniform(-1.0, 3.0));
         let sinks = shape.sinks.then(sink);
-        let AttentionShape { rope, window, gated, norms_span_heads, multipliers, .. } = shape;
+        let AttentionShape { rope, window, softcap, norms_span_heads, multipliers, .. } = shape;
         Self {
             heads,
             kv_heads,
@@ -142,10 +169,11 @@ impl Attention {
             scale,
             rope,
             window,
+            softcap,
             norms,
             norms_span_heads,
             sinks,
-            gated,
+            gated: shape.gate != Gate::None,
             qkv,
             out,
             multipliers,

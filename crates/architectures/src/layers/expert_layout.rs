@@ -109,6 +109,7 @@ impl ExpertsShape<'_> {
             gate_up: up(e),
             down: down(e),
             gated: self.gated,
+            gelu: false,
             token_gate: None,
             multipliers: [1.0; 2],
         };
@@ -126,6 +127,7 @@ impl ExpertsShape<'_> {
             gate_up: Projection::stacked([gate(e), up(e)]),
             down: down(e),
             gated: true,
+            gelu: false,
             token_gate: None,
             multipliers: [1.0; 2],
         };
@@ -142,7 +144,7 @@ impl ExpertsShape<'_> {
     ) -> impl Fn(usize) -> Projection + use<> {
         let param = params.add(name, &[self.count, outputs, inputs], fan_in(inputs));
         if transposed {
-            params.set_layout(param, MatrixLayout { turns: false, transposed });
+            params.set_layout(param, MatrixLayout { transposed, ..MatrixLayout::default() });
         }
         move |expert| {
             let rows = RowRange { param, first: expert * outputs, count: outputs };

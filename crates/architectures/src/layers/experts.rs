@@ -45,7 +45,7 @@ impl Experts {
         let expert = self.experts.first()?;
         let count = shared.down.inputs.checked_div(expert.down.inputs)?;
         let widths = |of: &GatedMlp| [of.gate_up.inputs, of.down.outputs()];
-        let alike = shared.gated == expert.gated
+        let alike = [shared.gated, shared.gelu] == [expert.gated, expert.gelu]
             && shared.down.inputs == count * expert.down.inputs
             && shared.gate_up.outputs() == count * expert.gate_up.outputs()
             && widths(shared) == widths(expert);
@@ -95,6 +95,7 @@ pub(crate) fn stacked(
         gate_up: gate_up(e),
         down: down(e),
         gated: true,
+        gelu: false,
         token_gate: None,
         multipliers: [1.0; 2],
     };

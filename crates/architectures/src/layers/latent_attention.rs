@@ -1,5 +1,5 @@
-use crate::params::{ParamId, Params, Projection, RowRange};
-use crate::{Config, ConfigError};
+use crate::params::{HeadPairs, MatrixLayout, ParamId, Params, Projection, RowRange};
+use crate::{Config, ConfigError, Rope};
 
 /// Multi-head latent attention (MLA): keys and values of all heads are derived from one latent vector per token, which
 /// the cache contains together with a key part that all heads share.
@@ -7,8 +7,15 @@ use crate::{Config, ConfigError};
 pub struct LatentAttention {
     /// The shapes.
     pub shape: LatentShape,
-    /// Queries of all heads, then the latent vector and the shared key part: everything that reads the layer's input.
+    /// Queries of all heads or their latent vector, then the latent vector and the shared key part: everything that
+    /// reads the layer's input.
     pub project: Projection,
+    /// Norm of the queries' latent vector and the projection to queries; `None` if queries have no latent vector.
+    pub query_up: Option<(ParamId, Projection)>,
+    /// Rotary embedding of each head's last channels and of the shared key part.
+    pub rope: Option<Rope>,
+    /// Scale of q k^T.
+    pub scale: f64,
     /// `[rank]`, the norm of the latent vector.
     pub latent_norm: ParamId,
     /// Its epsilon, which differs from the model's.
@@ -32,8 +39,7 @@ pub struct LatentShape {
     pub rank: usize,
     /// Channels of a head's key that come from the latent vector.
     pub nope: usize,
-    /// Channels of the key part that all heads share. Other models apply rotary embedding to it; here it is not
-    /// rotated.
+    /// Channels of the key part that all heads share, to which most models apply rotary embedding.
     pub shared: usize,
     /// Channels of a head's value.
     pub value: usize,
@@ -57,8 +63,8 @@ impl LatentShape {
         })
     }
 
-    /// Scale of q k^T.
-    pub fn scale(&self) -> f64 {
+    /// The usual scale of q k^T.
+    pub(crate) fn scale(&self) -> f64 {
         ((self.nope + self.shared) as f64).powf(-0.5)
     }
 
@@ -70,25 +76,35 @@ impl LatentShape {
 
 impl LatentAttention {
     /// Declares the parameters under `prefix`; `q_rank` is the width of the queries' latent vector, if they have one.
+    /// The flag with the rotation says whether it turns adjacent channels together.
     pub(crate) fn declare(
         params: &mut Params,
         prefix: &str,
-        shape: LatentShape,
-        q_rank: Option<usize>,
+        (shape, q_rank): (LatentShape, Option<usize>),
+        rope: Option<(Rope, bool)>,
     ) -> Self {
         let LatentShape { hidden, heads, rank, nope, shared, value } = shape;
+        let pairs = |head_dim, first| {
+            let (rope, pairs) = rope.as_ref()?;
+            pairs.then_some(HeadPairs { head_dim, first, width: rope.width })
+        };
+        let layout = |pairs| MatrixLayout { pairs, ..MatrixLayout::default() };
+        let of_queries = layout(pairs(nope + shared, nope));
+        let of_keys = layout(pairs(rank + shared, rank));
         let name = |name: &str| format!("{prefix}.{name}.weight");
         let wide = heads * (nope + shared);
-        let queries = match q_rank {
-            None => params.projection(name("q_proj"), wide, hidden),
+        let (queries, query_up) = match q_rank {
+            None => (params.projection(name("q_proj"), wide, hidden), None),
             Some(rank) => {
                 let queries = params.projection(name("q_a_proj"), rank, hidden);
-                params.norm(name("q_a_layernorm"), rank);
-                params.projection(name("q_b_proj"), wide, rank);
-                queries
+                let norm = params.norm(name("q_a_layernorm"), rank);
+                (queries, Some((norm, params.projection(name("q_b_proj"), wide, rank))))
             }
         };
+        let all_queries = query_up.as_ref().map_or(&queries, |(_, up)| up);
+        params.set_layout(all_queries.rows[0].param, of_queries);
         let latent = params.projection(name("kv_a_proj_with_mqa"), rank + shared, hidden);
+        params.set_layout(latent.rows[0].param, of_keys);
         let project = Projection::stacked([queries, latent]);
         let latent_norm = params.norm(name("kv_a_layernorm"), rank);
         let up = params.projection(name("kv_b_proj"), heads * (nope + value), rank).rows[0];
@@ -100,6 +116,9 @@ impl LatentAttention {
         Self {
             shape,
             project,
+            query_up,
+            rope: rope.map(|(rope, _)| rope),
+            scale: shape.scale(),
             latent_norm,
             // transformers 5 and Moonshot's remote code; vLLM and mlx-lm use rms_norm_eps.
             latent_eps: 1e-6,

@@ -1,7 +1,7 @@
 use crate::params::{ParamId, Params, Projection};
 use std::ops::Range;
 
-/// `down(silu(gate x) * up x)`, or `down(max(0, up x)^2)` without a gate.
+/// `down(silu(gate x) * up x)`, also with GELU, or `down(max(0, up x)^2)` without a gate.
 #[derive(Debug, Clone)]
 pub struct GatedMlp {
     /// The gate's rows, then up's.
@@ -10,6 +10,8 @@ pub struct GatedMlp {
     pub down: Projection,
     /// Whether there is a gate.
     pub gated: bool,
+    /// Whether the gate's activation is GELU in its tanh form instead of SiLU.
+    pub gelu: bool,
     /// A vector whose product with each token's x gates the whole output, `sigmoid(w . x)`.
     pub token_gate: Option<ParamId>,
     /// Multipliers of the gate before its activation, and of the output.
@@ -41,6 +43,7 @@ impl GatedMlp {
             ]),
             down: project(down, hidden, inner),
             gated: true,
+            gelu: false,
             token_gate: None,
             multipliers: [1.0; 2],
         }
@@ -49,6 +52,13 @@ impl GatedMlp {
     /// [`Self::declare`] with Llama's names, which most families use.
     pub(crate) fn llama(params: &mut Params, prefix: &str, widths: [usize; 2]) -> Self {
         Self::declare(params, prefix, ["gate_proj", "up_proj", "down_proj"], widths)
+    }
+
+    /// Qwen's shared expert under `prefix`, with a token gate.
+    pub(crate) fn with_token_gate(params: &mut Params, prefix: &str, widths: [usize; 2]) -> Self {
+        let gate = params.projection(format!("{prefix}.shared_expert_gate.weight"), 1, widths[0]);
+        let token_gate = Some(gate.rows[0].param);
+        Self { token_gate, ..Self::llama(params, &format!("{prefix}.shared_expert"), widths) }
     }
 
     /// Declares gate and up as one parameter, or up alone, and down.
@@ -64,6 +74,7 @@ impl GatedMlp {
             gate_up: params.projection(format!("{prefix}.{first}.weight"), outputs, hidden),
             down: params.projection(format!("{prefix}.{down}.weight"), hidden, inner),
             gated,
+            gelu: false,
             token_gate: None,
             multipliers: [1.0; 2],
         }

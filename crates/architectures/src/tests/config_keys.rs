@@ -166,11 +166,11 @@ fn the_whole_models_tie_goes_before_its_text_parts() {
 fn a_language_model_in_another_model_is_refused_by_the_whole_models_name() {
     let text = shape("qwen3.5-moe-mini").unwrap().to_text();
     let mut keys: Value = serde_json::from_str(&text).unwrap();
-    keys["model_type"] = json!("minicpmv4_6");
-    keys["architectures"] = json!(["MiniCPMV4_6ForConditionalGeneration"]);
+    keys["model_type"] = json!("fun_asr_nano");
+    keys["architectures"] = json!(["FunAsrNanoForConditionalGeneration"]);
     let config = Config::parse("config.json", &keys.to_string()).unwrap();
     let error = Architecture::of(&config).unwrap_err().to_string();
-    assert!(error.contains("minicpmv4_6") && error.contains("is no model family"), "{error}");
+    assert!(error.contains("fun_asr_nano") && error.contains("is no model family"), "{error}");
 }
 
 /// A model of no family, recognized by its keys, is refused with its own name, not with a missing key of another

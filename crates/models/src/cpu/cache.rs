@@ -42,8 +42,8 @@ impl Cache {
     /// [`OpError::Value`] when one is NaN; checking here avoids that the op searches the whole cache.
     pub(super) fn append(&mut self, step: &Step, new: Append<'_>) -> Result<(), OpError> {
         if let Some((queries, rotation)) = new.rotated {
-            rotate(queries, rotation, &step.positions);
-            rotate(new.keys, rotation, &step.positions);
+            rotate(queries, 0, rotation, &step.positions);
+            rotate(new.keys, 0, rotation, &step.positions);
         }
         let behind = new.keys.len() / step.tokens();
         write(&mut self.keys, ("k", new.keys), 0, step)?;
@@ -58,7 +58,7 @@ impl Cache {
 
     /// Computes attention; returns `[tokens, heads, value dim]`.
     pub(super) fn attend(&self, step: &Step, call: Attend<'_>) -> Result<Tensor, OpError> {
-        let (mask, sinks) = (call.mask(), call.sinks);
+        let (mask, softcap, sinks) = (call.mask(), call.softcap, call.sinks);
         let narrowed = (self.keys.dtype() == DType::Bf16).then(|| {
             let queries = call.queries.view::<f32>().unwrap_or_default();
             let mut narrow = HostBuffer::filled(bf16::ZERO, queries.len());
@@ -76,7 +76,7 @@ impl Cache {
             keys: step.cache(),
             mask,
             scale: Some(call.scale),
-            softcap: None,
+            softcap,
             o: None,
             lse: None,
         };
@@ -130,8 +130,8 @@ fn write(
     Ok(())
 }
 
-/// Applies rotary embedding to each head of `[tokens, heads, dim]`.
-fn rotate(x: &mut Tensor, rotation: &Rotation, positions: &[usize]) {
+/// Applies rotary embedding to each head of `[tokens, heads, dim]`, starting at channel `first`.
+pub(super) fn rotate(x: &mut Tensor, first: usize, rotation: &Rotation, positions: &[usize]) {
     let [_, heads, dim] = *x.shape() else { return };
     let both = rotation.frequencies.view::<f32>().unwrap_or_default();
     let half = both.len() / 2;
@@ -147,7 +147,7 @@ fn rotate(x: &mut Tensor, rotation: &Rotation, positions: &[usize]) {
             .map(|(sin, cos)| ((sin * rotation.factor) as f32, (cos * rotation.factor) as f32))
             .collect();
         for head in row.chunks_exact_mut(dim) {
-            let (low, high) = head[..2 * half].split_at_mut(half);
+            let (low, high) = head[first..first + 2 * half].split_at_mut(half);
             for ((low, high), (sin, cos)) in low.iter_mut().zip(high).zip(&turns) {
                 (*low, *high) = (*low * cos - *high * sin, *high * cos + *low * sin);
             }

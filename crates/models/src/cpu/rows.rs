@@ -87,3 +87,9 @@ pub(super) fn scale(x: &mut [f32], factor: f32) {
 pub(super) fn sigmoid(x: f32) -> f32 {
     1.0 / (1.0 + (-x).exp())
 }
+
+/// `x Phi(x)` with the tanh approximation: `x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))`.
+pub(super) fn gelu(x: f32) -> f32 {
+    const ROOT: f32 = 0.797_884_6;
+    0.5 * x * (1.0 + (ROOT * (x + 0.044_715 * x * x * x)).tanh())
+}

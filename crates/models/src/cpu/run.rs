@@ -1,14 +1,15 @@
 //! Calls of a program on the CPU. Each runs immediately.
 
-use super::rows::{Rows, add_scaled, scale, sigmoid};
+use super::cache::rotate;
+use super::rows::{Rows, add_scaled, gelu, scale, sigmoid};
 use super::share::Share;
 use super::step::Step;
 use super::weights::CpuProjection;
 use super::{Cpu, CpuExperts, Memory};
 use crate::engine::LogitsSelection;
 use crate::program::{
-    Append, Attend, CacheId, Convolution, Executor, Input, MixerError, RmsNorm, StateId, convolve,
-    exactly,
+    Append, Attend, CacheId, Convolution, Executor, Input, MixerError, RmsNorm, Rotation, StateId,
+    convolve, exactly,
 };
 use crate::{ModelError, Ranks};
 use device::HostBuffer;
@@ -139,6 +140,14 @@ impl Executor<Cpu> for Run<'_> {
         Ok(f32::tensor(&[tokens, made.len() / tokens], made))
     }
 
+    fn project_gelu_gated(&mut self, of: &CpuProjection, x: Input<'_>) -> Result<Tensor, OpError> {
+        let width = [of.outputs() / 2];
+        let [mut gate, up] = self.project(of, x, [&width, &width])?;
+        let gates = gate.view_mut::<f32>().unwrap_or_default().par_iter_mut();
+        gates.zip(values(&up)).for_each(|(gate, up)| *gate = gelu(*gate) * up);
+        Ok(gate)
+    }
+
     fn project_squared(&mut self, of: &CpuProjection, x: Input<'_>) -> Result<Tensor, OpError> {
         let (rows, tokens) = (self.rows(x), self.step.tokens());
         let made = of.apply_squared(self.step.device, tokens, |row, to| rows.make(row, to));
@@ -224,6 +233,11 @@ impl Executor<Cpu> for Run<'_> {
         _part: &[usize],
     ) -> Result<Tensor, OpError> {
         self.memory.states[states.0].advance(&self.step, call)
+    }
+
+    fn rotate(&mut self, x: &mut Tensor, first: usize, by: &Rotation) -> Result<(), OpError> {
+        rotate(x, first, by, &self.step.positions);
+        Ok(())
     }
 
     fn append(&mut self, cache: CacheId, new: Append<'_>) -> Result<(), OpError> {

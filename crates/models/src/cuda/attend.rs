@@ -96,7 +96,7 @@ impl Run<'_> {
             keys,
             mask: call.mask(),
             scale: Some(call.scale),
-            softcap: None,
+            softcap: call.softcap,
             o: Some(&o),
             lse: lse.as_ref(),
         })?;

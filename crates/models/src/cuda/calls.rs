@@ -266,6 +266,11 @@ impl Executor<Cuda> for Run<'_> {
         Ok(gated)
     }
 
+    fn project_gelu_gated(&mut self, _: &CudaProjection, _: Input<'_>) -> Result<Tensor, OpError> {
+        let what = "gates of GELU".to_owned();
+        Err(device_error(DeviceError::Refused { what }))
+    }
+
     fn project_squared(&mut self, of: &CudaProjection, x: Input<'_>) -> Result<Tensor, OpError> {
         let squared = self.rows(of.outputs())?;
         self.project_rows(of, x, (Epilogue::SquaredRelu, None), std::slice::from_ref(&squared))?;
@@ -381,6 +386,10 @@ impl Executor<Cuda> for Run<'_> {
             }
         }
         run.by_token(&o, part)
+    }
+
+    fn rotate(&mut self, _: &mut Tensor, _: usize, _: &Rotation) -> Result<(), OpError> {
+        Err(device_error(DeviceError::Refused { what: "a rotation without keys".to_owned() }))
     }
 
     fn append(&mut self, cache: CacheId, new: Append<'_>) -> Result<(), OpError> {

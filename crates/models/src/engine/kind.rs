@@ -37,10 +37,10 @@ pub struct EngineKind {
 }
 
 impl EngineKind {
-    /// Checks that it supports a storage type, and the state type of a model.
+    /// Checks that it supports a storage type, and the state type and layers of a model.
     ///
     /// # Errors
-    /// [`ModelError::Storage`] or [`ModelError::StatesOn`].
+    /// [`ModelError::Storage`], [`ModelError::StatesOn`] or [`ModelError::Call`].
     pub fn check(&self, storage: Storage, of: &Architecture) -> Result<(), ModelError> {
         let (backend, states) = (self.backend, of.scan_states);
         if !self.storages.contains(&storage) {
@@ -48,6 +48,10 @@ impl EngineKind {
         }
         if !self.states.contains(&states) {
             return Err(ModelError::StatesOn { backend, states });
+        }
+        if let Some(what) = of.cpu_only().filter(|_| backend != BackendKind::Cpu) {
+            let what = format!("no kernel for GPUs {what}");
+            return Err(ModelError::call(what, "the processor runs it: --backend cpu"));
         }
         Ok(())
     }

@@ -42,7 +42,7 @@ impl<B: Backend> GroupedAttention<B> {
 
 impl<B: Backend> LayerMixer<B> for GroupedAttention<B> {
     fn mix(&self, run: &mut B::Run<'_>, x: Input<'_>) -> Result<(), MixerError> {
-        let Attention { heads, kv_heads, head_dim: dim, scale, window, .. } = self.of;
+        let Attention { heads, kv_heads, head_dim: dim, scale, window, softcap, .. } = self.of;
         let kv = [kv_heads, dim];
         let [on_input, on_output] = self.of.multipliers;
         let x = x.times(on_input);
@@ -62,7 +62,7 @@ impl<B: Backend> LayerMixer<B> for GroupedAttention<B> {
         let new = Append { keys: &mut k, more: None, values: Some(&v), rotated };
         run.append(self.cache, new)?;
         let (new, sinks) = (Some([&k, &v]), self.sinks.as_ref());
-        let call = Attend { queries: &q, new, scale, window, sinks };
+        let call = Attend { queries: &q, new, scale, window, softcap, sinks };
         let o = run.attend(self.cache, call)?;
         let gate = gate.as_ref().map(|gate| (gate, Activation::Sigmoid));
         Ok(run.add(&self.out, Input { gate, ..Input::rows(&o) }.times(on_output))?)

@@ -291,6 +291,8 @@ pub(crate) struct Attend<'a> {
     pub(crate) scale: f64,
     /// Sliding window: number of tokens that a query attends to, its own included; `None` for all.
     pub(crate) window: Option<usize>,
+    /// Soft cap of the products.
+    pub(crate) softcap: Option<f64>,
     /// Attention sinks: logits of each head that take part in its softmax without a value `[heads]`.
     pub(crate) sinks: Option<&'a Tensor>,
 }
@@ -361,6 +363,9 @@ pub(crate) trait Executor<B: Backend> {
     /// `silu(gate) * up` of a projection to both.
     fn project_gated(&mut self, of: &B::Projection, x: Input<'_>) -> Result<Tensor, OpError>;
 
+    /// `gelu(gate) * up` of a projection to both, with GELU in its tanh form.
+    fn project_gelu_gated(&mut self, of: &B::Projection, x: Input<'_>) -> Result<Tensor, OpError>;
+
     /// `max(0, y)^2` of a projection's y.
     fn project_squared(&mut self, of: &B::Projection, x: Input<'_>) -> Result<Tensor, OpError>;
 
@@ -395,6 +400,9 @@ pub(crate) trait Executor<B: Backend> {
         call: &C,
         part: &[usize],
     ) -> Result<Tensor, OpError>;
+
+    /// Rotates channels of each head `[heads, dim]`, the first of which is `first`.
+    fn rotate(&mut self, x: &mut Tensor, first: usize, by: &Rotation) -> Result<(), OpError>;
 
     /// Writes keys and values into a cache.
     fn append(&mut self, cache: CacheId, new: Append<'_>) -> Result<(), OpError>;

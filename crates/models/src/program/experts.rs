@@ -1,5 +1,5 @@
 use super::mlp::Mlp;
-use super::{Backend, Executor, Input, Loader, RmsNorm};
+use super::{Backend, Executor, Input, Loader};
 use crate::{ModelError, layers};
 use ops::OpError;
 
@@ -30,9 +30,9 @@ impl<B: Backend> Experts<B> {
         Ok(Self { router, count: of.router.outputs(), latent, experts, shared })
     }
 
-    /// `h = rms(x); x += r (experts(h) + shared(h))`.
-    pub(super) fn run(&self, run: &mut B::Run<'_>, norm: &RmsNorm) -> Result<(), OpError> {
-        let h = run.norm(Input::stream(norm))?;
+    /// `x += r (experts(h) + shared(h))` for the normalized input h.
+    pub(super) fn run(&self, run: &mut B::Run<'_>, x: Input<'_>) -> Result<(), OpError> {
+        let h = run.norm(x)?;
         let logits = run.project_wide(&self.router, Input::rows(&h), &[self.count])?;
         match &self.latent {
             None => run.add_experts(&self.experts, &h, &logits)?,

@@ -1,6 +1,6 @@
 use super::{
     Append, Attend, Backend, CacheId, Executor, Input, LayerMixer, Loader, MixerError, RmsNorm,
-    Values,
+    Rotation, Values,
 };
 use crate::ModelError;
 use crate::layers::{self, LatentShape};
@@ -12,6 +12,10 @@ use ops::linear::Norm;
 pub(super) struct LatentAttention<B: Backend> {
     shape: LatentShape,
     project: B::Projection,
+    /// Norm of the queries' latent vector and the projection to queries.
+    query_up: Option<(RmsNorm, B::Projection)>,
+    rotation: Option<Rotation>,
+    scale: f64,
     latent_norm: RmsNorm,
     /// `W_k^T` of each head: nope -> rank.
     key_up: B::Heads,
@@ -29,10 +33,21 @@ impl<B: Backend> LatentAttention<B> {
     ) -> Result<Self, ModelError> {
         let shape = of.shape;
         let norm = Norm { groups: 1, eps: of.latent_eps };
+        let latent_norm = |load: &_, id| {
+            let weight = Loader::<B>::vector(load, id)?;
+            Ok::<_, ModelError>(RmsNorm { weight, norm, ranks: 1 })
+        };
+        let query_up = match &of.query_up {
+            Some((norm, up)) => Some((latent_norm(load, *norm)?, load.projection(up)?)),
+            None => None,
+        };
         Ok(Self {
             shape,
+            query_up,
+            rotation: of.rope.as_ref().map(|rope| load.rotation(rope)).transpose()?,
+            scale: of.scale,
             project: load.projection(&of.project)?,
-            latent_norm: RmsNorm { weight: load.vector(of.latent_norm)?, norm, ranks: 1 },
+            latent_norm: latent_norm(load, of.latent_norm)?,
             key_up: load.heads(&of.key_up, shape.rank, true)?,
             value_up: load.heads(&of.value_up, shape.rank, false)?,
             cache: load.cache([1, shape.cached()], Values::InKeys(shape.rank))?,
@@ -44,14 +59,24 @@ impl<B: Backend> LatentAttention<B> {
 impl<B: Backend> LayerMixer<B> for LatentAttention<B> {
     fn mix(&self, run: &mut B::Run<'_>, x: Input<'_>) -> Result<(), MixerError> {
         let LatentShape { heads, rank, nope, shared, .. } = self.shape;
-        let parts: [&[usize]; _] = [&[heads, nope + shared], &[1, rank], &[shared]];
-        let [q, latent, shared_key] = run.project(&self.project, x, parts)?;
+        let queries: &[usize] = &[heads, nope + shared];
+        let q_rank = self.query_up.as_ref().map(|(norm, _)| [norm.weight.len()]);
+        let first = q_rank.as_ref().map_or(queries, |rank| rank);
+        let parts: [&[usize]; _] = [first, &[1, rank], &[1, shared]];
+        let [mut q, latent, mut shared_key] = run.project(&self.project, x, parts)?;
+        if let Some((norm, up)) = &self.query_up {
+            [q] = run.project(up, Input::normed(&q, norm), [queries])?;
+        }
+        if let Some(rotation) = &self.rotation {
+            run.rotate(&mut q, nope, rotation)?;
+            run.rotate(&mut shared_key, 0, rotation)?;
+        }
         let mut keys = run.norm(Input::normed(&latent, &self.latent_norm))?;
         let more = Some(&shared_key);
         run.append(self.cache, Append { keys: &mut keys, more, values: None, rotated: None })?;
         let queries = run.multiply_heads(&self.key_up, &q, shared)?;
-        let (scale, window, sinks) = (self.shape.scale(), None, None);
-        let call = Attend { queries: &queries, new: None, scale, window, sinks };
+        let (scale, window, softcap, sinks) = (self.scale, None, None, None);
+        let call = Attend { queries: &queries, new: None, scale, window, softcap, sinks };
         let sums = run.attend(self.cache, call)?;
         let values = run.multiply_heads(&self.value_up, &sums, 0)?;
         Ok(run.add(&self.out, Input::rows(&values))?)

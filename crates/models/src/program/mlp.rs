@@ -3,9 +3,10 @@ use crate::ModelError;
 use crate::layers::GatedMlp;
 use ops::{OpError, Tensor};
 
-/// `down(silu(gate x) * up x)`, or `down(max(0, up x)^2)` without a gate; with a token gate times `sigmoid(w . x)`.
+/// `down(silu(gate x) * up x)`, also with GELU, or `down(max(0, up x)^2)` without a gate; with a token gate times `sigmoid(w . x)`.
 pub(super) struct Mlp<B: Backend> {
     gated: bool,
+    gelu: bool,
     gate_up: B::Projection,
     down: B::Projection,
     token_gate: Option<Tensor>,
@@ -17,7 +18,8 @@ impl<B: Backend> Mlp<B> {
     pub(super) fn new(of: &GatedMlp, load: &impl Loader<B>) -> Result<Self, ModelError> {
         Ok(Self {
             gated: of.gated,
-            gate_up: match of.gated {
+            gelu: of.gelu,
+            gate_up: match of.gated && !of.gelu {
                 true => load.gated(&of.gate_up)?,
                 false => load.projection(&of.gate_up)?,
             },
@@ -46,6 +48,7 @@ impl<B: Backend> Mlp<B> {
     /// The input of the down projection.
     fn inner(&self, run: &mut B::Run<'_>, x: Input<'_>) -> Result<Tensor, OpError> {
         match self.gated {
+            true if self.gelu => run.project_gelu_gated(&self.gate_up, x),
             true => run.project_gated(&self.gate_up, x),
             false => run.project_squared(&self.gate_up, x),
         }

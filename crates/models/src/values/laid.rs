@@ -14,6 +14,19 @@ pub(super) fn fill<V: Copy + Default>(
     into: &mut [V],
     read: impl Fn(usize, &mut [V]) -> Result<(), ModelError>,
 ) -> Result<usize, ModelError> {
+    if let Some(pairs) = param.layout.pairs {
+        let columns = if param.shape.len() > 1 { param.sides()[1] } else { 1 };
+        let mut rest = into;
+        let mut at = first;
+        while !rest.is_empty() {
+            let (row, inside) = (at / columns, at % columns);
+            let count = rest.len().min(columns - inside);
+            let (own, behind) = std::mem::take(&mut rest).split_at_mut(count);
+            read(pairs.place(row) * columns + inside, own)?;
+            (rest, at) = (behind, at + count);
+        }
+        return Ok(0);
+    }
     // Vectors are matrices of one column, which are stored as their transposes.
     let (rows, columns, transposed) = match param.shape[..] {
         [_, rows, columns] => (rows, columns, param.layout.transposed),
@@ -69,7 +82,7 @@ fn turned<V: Copy + Default>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::params::{ExpandedBy, MatrixLayout, ParamInit};
+    use crate::params::{ExpandedBy, HeadPairs, MatrixLayout, ParamInit};
     use architectures::StorageFormat;
 
     fn param(shape: &[usize], layout: MatrixLayout) -> Param {
@@ -86,6 +99,25 @@ mod tests {
     }
 
     #[test]
+    fn pairs_of_a_head_are_separated() {
+        for columns in [1, 3] {
+            let pairs = Some(HeadPairs { head_dim: 4, first: 0, width: 4 });
+            let shape = if columns == 1 { vec![8] } else { vec![8, columns] };
+            let param = param(&shape, MatrixLayout { pairs, ..MatrixLayout::default() });
+            let mut into = vec![usize::MAX; 6 * columns];
+            let read = |at: usize, into: &mut [usize]| {
+                into.iter_mut().enumerate().for_each(|(nth, into)| *into = at + nth);
+                Ok(())
+            };
+            fill(&param, columns, &mut into, read).unwrap();
+            let rows = [2, 1, 3, 4, 6, 5];
+            let want: Vec<usize> =
+                rows.iter().flat_map(|row| row * columns..(row + 1) * columns).collect();
+            assert_eq!(into, want);
+        }
+    }
+
+    #[test]
     fn ranges_of_reordered_values_are_found() {
         for (shape, turns, transposed) in [
             (&[3, 6, 5][..], true, true),
@@ -93,7 +125,7 @@ mod tests {
             (&[3, 7, 5], false, true),
             (&[3, 6], true, false),
         ] {
-            let param = param(shape, MatrixLayout { turns, transposed });
+            let param = param(shape, MatrixLayout { turns, transposed, ..MatrixLayout::default() });
             let [rows, columns] = [shape[1], shape.get(2).copied().unwrap_or(1)];
             // Each value is its index in the file.
             let want = |at: usize| {

@@ -23,11 +23,15 @@ pub(crate) const SUBJECTS: &[SampledTokens<'static>] = &[
     ("llama-mini", &[]),
     ("llama-mini", &[("attention_bias", "true"), ("tie_word_embeddings", "true")]),
     ("llama-mini", PHI3),
+    ("llama-mini", GLM_4),
+    ("llama-mini", OLMO_3),
+    ("llama-mini", GRANITE_SWA),
     ("mistral-mini", &[]),
     ("qwen2-mini", &[]),
     ("qwen3-mini", &[]),
     ("qwen3-moe-mini", &[]),
     ("qwen3-moe-mini", MIXTRAL),
+    ("qwen3-moe-mini", MINIMAX_M2),
     ("granite-dense-mini", &[]),
     ("bamba-mini", &[]),
     ("qwen3-next-mini", &[]),
@@ -62,6 +66,8 @@ pub(crate) const SUBJECTS: &[SampledTokens<'static>] = &[
     ("granite-hybrid-mini", GPTQ_ORDERED),
     ("qwen3-moe-mini", GPTQ_SECOND),
     ("llama-mini", AWQ),
+    ("llama-mini", GLM_4_FLOAT8),
+    ("llama-mini", GLM_4_INTEGERS),
 ];
 
 /// float8 weights in the formats of checkpoints. Some modules are excluded by name, some by a regular expression.
@@ -127,6 +133,51 @@ const PHI3: &[(&str, &str)] = &[
     ("architectures", r#"["Phi3ForCausalLM"]"#),
     ("partial_rotary_factor", "0.5"),
     ("rope_scaling", "null"),
+];
+
+/// Norms before and after each part, and half of each head rotated by adjacent channels.
+const GLM_4: &[(&str, &str)] = &[
+    ("model_type", r#""glm4""#),
+    ("architectures", r#"["Glm4ForCausalLM"]"#),
+    ("head_dim", "16"),
+    ("partial_rotary_factor", "0.5"),
+    ("attention_bias", "true"),
+    ("rope_scaling", "null"),
+];
+
+const GLM_4_FLOAT8: &[(&str, &str)] =
+    &[GLM_4[0], GLM_4[1], GLM_4[2], GLM_4[3], GLM_4[4], GLM_4[5], FLOAT8_ROWS[0]];
+const GLM_4_INTEGERS: &[(&str, &str)] =
+    &[GLM_4[0], GLM_4[1], GLM_4[2], GLM_4[3], GLM_4[4], GLM_4[5], INTEGERS_MIXED[0]];
+
+/// Norms after each part and over all heads, and a scaled rotation in the layer without a window.
+const OLMO_3: &[(&str, &str)] = &[
+    ("model_type", r#""olmo3""#),
+    ("architectures", r#"["Olmo3ForCausalLM"]"#),
+    ("sliding_window", "5"),
+    ("layer_types", r#"["sliding_attention", "full_attention", "sliding_attention"]"#),
+];
+
+/// Sinks, multipliers, a window in two layers, and a layer without positions.
+const GRANITE_SWA: &[(&str, &str)] = &[
+    ("model_type", r#""granite_swa""#),
+    ("architectures", r#"["GraniteSWAForCausalLM"]"#),
+    ("sliding_window", "5"),
+    ("layer_types", r#"["full_attention", "sliding_attention", "sliding_attention"]"#),
+    ("layer_rope_theta", "[0, 10000.0, 500.0]"),
+    ("embedding_multiplier", "12.0"),
+    ("residual_multiplier", "0.22"),
+    ("attention_multiplier", "0.25"),
+    ("logits_scaling", "0.5"),
+    ("rope_scaling", "null"),
+];
+
+/// Norms of queries and keys over all heads, half of each head rotated, and sigmoid routers in every layer.
+const MINIMAX_M2: &[(&str, &str)] = &[
+    ("model_type", r#""minimax_m2""#),
+    ("architectures", r#"["MiniMaxM2ForCausalLM"]"#),
+    ("mlp_only_layers", "[]"),
+    ("partial_rotary_factor", "0.5"),
 ];
 
 /// As gpt-oss is published.

@@ -39,8 +39,43 @@ const MODELS: &[(&str, &[(&str, &str)])] = &[
     ("jamba-mini", &[("num_experts", "1"), ("mamba_proj_bias", "true")]),
     ("qwen3-moe-mini", &[]),
     ("qwen2-mini", &[]),
+    ("llama-mini", GEMMA_3),
+    ("qwen3-moe-mini", DEEPSEEK_V3),
     ("mistral-mini", &[]),
     ("llama-mini", &[]),
+];
+
+/// Gates by GELU, norms that add 1, a window in two layers.
+const GEMMA_3: &[(&str, &str)] = &[
+    ("model_type", r#""gemma3_text""#),
+    ("architectures", r#"["Gemma3ForCausalLM"]"#),
+    ("hidden_act", "null"),
+    ("hidden_activation", r#""gelu_pytorch_tanh""#),
+    ("head_dim", "16"),
+    ("query_pre_attn_scalar", "24"),
+    ("sliding_window", "5"),
+    ("layer_types", r#"["sliding_attention", "full_attention", "sliding_attention"]"#),
+];
+
+/// Rotated latent attention with latent queries, and a dense first layer.
+const DEEPSEEK_V3: &[(&str, &str)] = &[
+    ("model_type", r#""deepseek_v3""#),
+    ("architectures", r#"["DeepseekV3ForCausalLM"]"#),
+    ("num_key_value_heads", "4"),
+    ("head_dim", "8"),
+    ("q_lora_rank", "20"),
+    ("kv_lora_rank", "24"),
+    ("qk_nope_head_dim", "16"),
+    ("qk_rope_head_dim", "8"),
+    ("v_head_dim", "12"),
+    ("n_routed_experts", "8"),
+    ("num_experts", "null"),
+    ("mlp_only_layers", "[]"),
+    ("first_k_dense_replace", "1"),
+    ("n_shared_experts", "1"),
+    ("n_group", "1"),
+    ("topk_group", "1"),
+    ("routed_scaling_factor", "2.5"),
 ];
 
 /// More tokens than a chunk of any scan has, and not a multiple of one.

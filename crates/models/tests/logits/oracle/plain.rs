@@ -1,4 +1,5 @@
-//! Attention in every layer, as in transformers' Llama, Mistral, Mixtral, Phi-3, Qwen2, Qwen3, Qwen3-MoE and Granite.
+//! Attention in every layer, as in transformers' Llama, Mistral, Mixtral, Phi-3, Qwen2, Qwen3, Qwen3-MoE, Granite and
+//! Granite SWA, OLMo 3, GLM-4 and MiniMax M2.
 
 use super::*;
 use std::f64::consts::TAU;
@@ -6,7 +7,7 @@ use std::f64::consts::TAU;
 pub(super) fn logits(m: &Oracle, tokens: &[u32]) -> Vec<f64> {
     let hidden = m.count("hidden_size");
     let kind = m.config["model_type"].as_str().unwrap();
-    let multiplier = |key: &str| if kind == "granite" { m.number(key) } else { 1.0 };
+    let multiplier = |key: &str| if kind.starts_with("granite") { m.number(key) } else { 1.0 };
     let residual = multiplier("residual_multiplier");
     let embed = |token: &u32| -> Vec<f64> {
         let scale = multiplier("embedding_multiplier");
@@ -16,16 +17,31 @@ pub(super) fn logits(m: &Oracle, tokens: &[u32]) -> Vec<f64> {
     for layer in 0..m.count("num_hidden_layers") {
         let p = format!("model.layers.{layer}");
         let window = window(m, kind, layer);
-        let mixed = attention(m, &format!("{p}.self_attn"), &normed(m, &p, &xs), window);
+        // Norms of the inputs of both parts, and of their outputs.
+        let [before, after] = match kind {
+            "olmo3" => [["", ""], ["post_attention_layernorm", "post_feedforward_layernorm"]],
+            "glm4" => [INPUT_NORMS, ["post_self_attn_layernorm", "post_mlp_layernorm"]],
+            _ => [INPUT_NORMS, ["", ""]],
+        };
+        let norm = |name: &str, x: &[f64]| match name {
+            "" => x.to_vec(),
+            _ => {
+                let norm = m.tensor(&format!("{p}.{name}.weight"));
+                rms_norm(x, norm, m.number("rms_norm_eps"))
+            }
+        };
+        let inputs: Vec<Vec<f64>> = xs.iter().map(|x| norm(before[0], x)).collect();
+        let mixed = attention(m, &format!("{p}.self_attn"), &inputs, window);
         for (x, mixed) in xs.iter_mut().zip(mixed) {
-            add(x, &mixed, residual);
-            let norm = m.tensor(&format!("{p}.post_attention_layernorm.weight"));
-            let h = rms_norm(x, norm, m.number("rms_norm_eps"));
-            add(x, &feed_forward(m, &p, kind, layer, &h), residual);
+            add(x, &norm(after[0], &mixed), residual);
+            let made = feed_forward(m, &p, kind, layer, &norm(before[1], x));
+            add(x, &norm(after[1], &made), residual);
         }
     }
     head(m, "model.norm", &xs).into_iter().map(|x| x / multiplier("logits_scaling")).collect()
 }
+
+const INPUT_NORMS: [&str; 2] = ["input_layernorm", "post_attention_layernorm"];
 
 pub(super) fn normed(m: &Oracle, p: &str, xs: &[Vec<f64>]) -> Vec<Vec<f64>> {
     let norm = m.tensor(&format!("{p}.input_layernorm.weight"));
@@ -45,6 +61,7 @@ fn window(m: &Oracle, kind: &str, layer: usize) -> usize {
     let config = &m.config;
     let slides = match kind {
         "mistral" | "mixtral" | "phi3" => true,
+        "olmo3" | "granite_swa" => m.word("layer_types", layer) == "sliding_attention",
         "qwen2" | "qwen3" => {
             config["use_sliding_window"] == true && layer >= m.count("max_window_layers")
         }
@@ -60,7 +77,7 @@ fn feed_forward(m: &Oracle, p: &str, kind: &str, layer: usize, h: &[f64]) -> Vec
     let dense = dense.is_some_and(|dense| dense.iter().any(|index| *index == layer));
     if experts == 0 || dense {
         return match kind {
-            "phi3" => {
+            "phi3" | "glm4" => {
                 let both = m.project(&format!("{p}.mlp.gate_up_proj.weight"), h);
                 let (gate, up) = both.split_at(both.len() / 2);
                 m.project(&format!("{p}.mlp.down_proj.weight"), &swiglu(gate, up))
@@ -69,14 +86,20 @@ fn feed_forward(m: &Oracle, p: &str, kind: &str, layer: usize, h: &[f64]) -> Vec
         };
     }
     let (p, names) = match kind {
-        "mixtral" => (format!("{p}.block_sparse_moe"), ["w1", "w3", "w2"]),
+        "mixtral" | "minimax_m2" => (format!("{p}.block_sparse_moe"), ["w1", "w3", "w2"]),
         _ => (format!("{p}.mlp"), ["gate_proj", "up_proj", "down_proj"]),
     };
-    // Softmax over all experts; the weights of the largest are divided by their sum.
+    // Softmax over all experts, or sigmoid and a bias for the choice; the weights of the chosen are divided by their sum.
     let logits = m.project(&format!("{p}.gate.weight"), h);
     let sum: f64 = logits.iter().map(|x| x.exp()).sum();
-    let weights: Vec<f64> = logits.iter().map(|x| x.exp() / sum).collect();
-    let chosen = largest(&weights, m.count("num_experts_per_tok"));
+    let bias = m.tensors.get(&format!("{p}.e_score_correction_bias"));
+    let weights: Vec<f64> = match bias {
+        Some(_) => logits.iter().map(|x| sigmoid(*x)).collect(),
+        None => logits.iter().map(|x| x.exp() / sum).collect(),
+    };
+    let mut scores = weights.clone();
+    bias.into_iter().for_each(|bias| add(&mut scores, bias, 1.0));
+    let chosen = largest(&scores, m.count("num_experts_per_tok"));
     let sum: f64 = chosen.iter().map(|e| weights[*e]).sum();
     let mut y = vec![0.0; h.len()];
     for e in chosen {
@@ -99,7 +122,13 @@ pub(super) fn attention(m: &Oracle, p: &str, xs: &[Vec<f64>], window: usize) -> 
     let dim =
         m.config["head_dim"].as_u64().map_or(m.count("hidden_size") / heads, |dim| dim as usize);
     let scale = m.config["attention_multiplier"].as_f64().unwrap_or(1.0 / (dim as f64).sqrt());
-    let (frequencies, factor) = rotation(m, dim);
+    let (frequencies, factor) = match layer_rotation(m, p, window) {
+        Some(theta) => {
+            let plain = |i: usize| theta.powf(-((2 * i) as f64) / dim as f64);
+            ((0..dim / 2).filter(|_| theta > 0.0).map(plain).collect(), 1.0)
+        }
+        None => rotation(m, dim),
+    };
     let made = |t: usize| -> [Vec<f64>; 3] {
         let mut parts = match m.tensors.contains_key(&format!("{p}.qkv_proj.weight")) {
             true => {
@@ -119,15 +148,22 @@ pub(super) fn attention(m: &Oracle, p: &str, xs: &[Vec<f64>], window: usize) -> 
         let key = m.config["key_multiplier"].as_f64().unwrap_or(1.0);
         parts[1].iter_mut().for_each(|k| *k *= key);
         for (part, name) in parts.iter_mut().zip(["q", "k"]) {
-            for head in part.chunks_exact_mut(dim) {
-                let norms = ["norm", "layernorm"].map(|norm| format!("{p}.{name}_{norm}.weight"));
-                if let Some(norm) = norms.iter().find_map(|norm| m.tensors.get(norm)) {
-                    let eps = m.config["rms_norm_eps"]
-                        .as_f64()
-                        .unwrap_or(m.config["norm_eps"].as_f64().unwrap_or(f64::NAN));
-                    head.copy_from_slice(&rms_norm(head, norm, eps));
+            let norms = ["norm", "layernorm"].map(|norm| format!("{p}.{name}_{norm}.weight"));
+            if let Some(norm) = norms.iter().find_map(|norm| m.tensors.get(norm)) {
+                let eps = m.config["rms_norm_eps"]
+                    .as_f64()
+                    .unwrap_or(m.config["norm_eps"].as_f64().unwrap_or(f64::NAN));
+                // Of each head, or of all heads together.
+                for heads in part.chunks_exact_mut(norm.len()) {
+                    heads.copy_from_slice(&rms_norm(heads, norm, eps));
                 }
-                rotate(head, t, &frequencies, factor);
+            }
+            for head in part.chunks_exact_mut(dim) {
+                if m.config["model_type"] == "glm4" {
+                    rotate_pairs(head, t, &frequencies);
+                } else {
+                    rotate(head, t, &frequencies, factor);
+                }
             }
         }
         parts
@@ -169,6 +205,23 @@ fn rotate(head: &mut [f64], position: usize, frequencies: &[f64], factor: f64) {
         head[i] = factor * (low * cos - high * sin);
         head[i + half] = factor * (high * cos + low * sin);
     }
+}
+
+/// `x cos + rotate_half(x) sin` of adjacent channels, with rotate_half(x) = [-x1, x0, -x3, x2, ..].
+fn rotate_pairs(head: &mut [f64], position: usize, frequencies: &[f64]) {
+    for (pair, frequency) in head.chunks_exact_mut(2).zip(frequencies) {
+        let (sin, cos) = (position as f64 * frequency).sin_cos();
+        (pair[0], pair[1]) = (pair[0] * cos - pair[1] * sin, pair[1] * cos + pair[0] * sin);
+    }
+}
+
+/// The base of a layer that has a rotation without the model's scaling: Granite SWA's list, where 0 is none, and OLMo
+/// 3's layers with a window.
+fn layer_rotation(m: &Oracle, p: &str, window: usize) -> Option<f64> {
+    let layer: usize = p.split('.').nth(2)?.parse().ok()?;
+    let base = m.config["layer_rope_theta"].get(layer).and_then(Value::as_f64);
+    let plain = m.config["model_type"] == "olmo3" && window < usize::MAX;
+    base.or(plain.then(|| m.number("rope_theta")))
 }
 
 /// Angles per position and the factor on cosines, computed from wavelengths as in transformers'
