@@ -156,6 +156,10 @@ fn layer(
     let mixer = if config.has("kv_lora_rank") {
         let shape = (LatentShape::of(config)?, config.count_unless_auto("q_lora_rank")?);
         builder.need(only_without(config, "attention_bias"), ());
+        // transformers 5 writes the rotated channels under this name too.
+        if builder.need(config.count_or("head_dim", shape.0.shared), 0) != shape.0.shared {
+            builder.refuse(config.wrong("head_dim", "qk_rope_head_dim"));
+        }
         let rope = Rope::of(config, shape.0.shared, RotaryFraction::All);
         let pairs = builder.need(config.flag_or("rope_interleave", true), true);
         let rope = builder.need(rope.map(|rope| Some((rope, pairs))), None);
