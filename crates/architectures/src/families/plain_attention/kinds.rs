@@ -23,7 +23,7 @@ pub(super) struct Kind {
     pub(super) sinks: bool,
     /// Key of the soft cap of q k^T; empty without one.
     pub(super) softcap: &'static str,
-    /// Whether a projection `gate_proj` of its own gates the output of attention.
+    /// Whether a separate projection `gate_proj` gates the output of attention.
     pub(super) gated: bool,
     pub(super) windows: Windows,
     pub(super) rotated: Rotated,
@@ -59,7 +59,7 @@ pub(super) enum QkNorm {
     OfHead,
     /// Over all heads together.
     OfAll,
-    /// Of each head, if this flag is set.
+    /// A norm of each head, if this flag is set.
     Flag(&'static str),
 }
 

@@ -153,7 +153,7 @@ pub(super) fn attention(m: &Oracle, p: &str, xs: &[Vec<f64>], window: usize) -> 
                 let eps = m.config["rms_norm_eps"]
                     .as_f64()
                     .unwrap_or(m.config["norm_eps"].as_f64().unwrap_or(f64::NAN));
-                // Of each head, or of all heads together.
+                // The norm of each head, or of all heads together.
                 for heads in part.chunks_exact_mut(norm.len()) {
                     heads.copy_from_slice(&rms_norm(heads, norm, eps));
                 }
