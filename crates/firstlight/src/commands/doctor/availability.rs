@@ -44,8 +44,9 @@ fn query_index<T>(
     {
         return Err("UV_OFFLINE is set".to_owned());
     }
-    let other = OTHER_INDEX.into_iter().find(|name| set(name));
-    if let (None, Some(other)) = (address, other) {
+    // A configuration file may forbid every index.
+    let applies = |name: &&str| address.is_none() || name.ends_with("_CONFIG_FILE");
+    if let Some(other) = OTHER_INDEX.into_iter().filter(applies).find(|name| set(name)) {
         return Err(format!("{other} names another index"));
     }
     let mut cache = cache_folder().ok_or("there is no cache folder")?.join("index");
