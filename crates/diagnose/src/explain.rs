@@ -180,7 +180,7 @@ pub struct Match {
     pub causes: Vec<Cause>,
     /// The first byte in the squeezed text, and one past the last.
     span: (usize, usize),
-    /// Whether an entity led to the rule, and none of its own messages.
+    /// Whether an entity led to the rule, and not one of the rule's messages.
     by_entity: bool,
 }
 

@@ -62,7 +62,7 @@ fn reports_names_that_no_statement_binds() {
     check("from missing import x\nfrom lib import A\n", lib, &[]);
 }
 
-/// What a file's import does, with skipped or with parsed bodies of functions.
+/// The effects of a file's import, with skipped or with parsed bodies of functions.
 fn parsed(text: &str, skip: bool) -> String {
     let module =
         if skip { read(text, python(3, 12)) } else { read_completely(text, python(3, 12)) };

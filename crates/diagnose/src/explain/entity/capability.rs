@@ -97,7 +97,7 @@ fn lettered_arch(seen: &PastedError, _: &'static str) -> Option<Entity> {
     let mut entity = Entity::new("compute-capability", format!("architecture {arch}"))
         .meaning(format!(
             "The code that raised it reads the GPU architecture {arch} as a number and does not know its letter: `a` is code for that generation \
-             alone, `f` for its family. It is older than architectures with letters. The name is from TORCH_CUDA_ARCH_LIST or a variable like it; \
+             alone, `f` for its family. It is older than architectures with a letter. The name is from TORCH_CUDA_ARCH_LIST or a variable like it; \
              if none is set, from the architectures that the installed torch was built for."
         ))
         .fix([

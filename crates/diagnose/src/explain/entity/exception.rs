@@ -81,7 +81,7 @@ fn is_setup(root: &ErrorLine) -> bool {
 const BUILD_TOOLS: [&str; 7] =
     ["pip", "setuptools", "_distutils_hack", "wheel", "pyproject_hooks", "build", "hatchling"];
 
-/// A script of at least so many lines is not from a command line.
+/// A script of at least 20 lines is not from a command line.
 const LONG_SCRIPT: u32 = 20;
 
 /// An exception of a package's setup code, which asks the build's environment for its torch, compiler and toolkit.

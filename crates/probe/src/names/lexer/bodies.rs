@@ -24,7 +24,7 @@ const EFFECTS: [&str; 14] = [
     "setattr",
 ];
 
-/// Where the bodies of a file's functions have effects.
+/// The places in a file at which bodies of functions have effects.
 pub(super) struct Bodies<'a> {
     text: &'a [u8],
     /// Positions of words in [`EFFECTS`], sorted.
