@@ -1,6 +1,7 @@
 //! Explains a pasted text: the rules whose messages it contains, the entities that it names, and the doctor's findings
 //! about the packages among them. A rule is found by its own message or by an entity, such as an Xid number.
 
+mod answer_level;
 mod cause;
 mod entity;
 mod error_lines;
@@ -8,6 +9,7 @@ mod modules;
 mod similar;
 mod subjects;
 
+use self::answer_level::{AnswerKind, AnswerLevel};
 use self::error_lines::{ErrorLine, Kind};
 use self::subjects::{PLAIN_WORDS, environments_of, named_in, names_in};
 use crate::oom::{self, OutOfMemory};
@@ -58,41 +60,6 @@ impl Leader<'_> {
             Self::Entity(entity) => entity.certainty(),
         }
     }
-}
-
-/// How well an answer explains the root error of its text; the lowest level is shown first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum AnswerLevel {
-    /// A rule whose cause the files here confirm.
-    Confirmed,
-    /// About the root error, its message or its exception chain.
-    Root(AnswerKind),
-    /// About another error of a text whose root error has no traceback.
-    OtherError(AnswerKind),
-    /// About a line that reports no error and no notice.
-    Plain(AnswerKind),
-    /// It restates the root error.
-    Stated,
-    /// About an error after the root error.
-    Later(AnswerKind),
-    /// About a notice, a step that reports the failure of another one, or a thing that a warning names: the program
-    /// continued after it.
-    Notice(AnswerKind),
-    /// A rule about a remark or a consequence of an error, not its cause.
-    Consequence,
-    /// A rule that the files here refute.
-    Refuted,
-}
-
-/// The source of an answer; of two answers about one error the lesser kind is shown first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum AnswerKind {
-    /// An entity whose words have one meaning only.
-    SpecificEntity,
-    /// A rule.
-    Rule,
-    /// An entity with several meanings.
-    Entity,
 }
 
 impl Explanation {
