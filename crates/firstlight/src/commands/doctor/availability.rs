@@ -4,7 +4,7 @@ use super::super::plan::libraries;
 use super::cache_folder;
 use facts::DoctorReport;
 use setup::fix::{Availability, check_availability};
-use setup::index::{IndexAnswer, IndexClient, IndexError, PYPI, PackageQuery, TargetHost};
+use setup::index::{IndexClient, IndexError, PYPI, PackageQuery, TargetHost};
 use std::time::{Duration, Instant, SystemTime};
 
 /// Seconds without a byte after which an index counts as unreachable: findings are useful without it.
