@@ -182,14 +182,7 @@ impl<'a> Installer<'a> {
             FAMILY.into_iter().filter(|name| *name == "torch" || has(name).is_some()).collect();
         let specs: Vec<String> =
             present.iter().map(|name| format!("{name}{}", companion(name, choice))).collect();
-        let mut steps = vec![self.uninstall(&present)];
-        steps.extend(choice.unknown_driver.map(|driver| {
-            let (major, minor) = choice.cuda;
-            let needs = format!("# CUDA {major}.{minor} needs NVIDIA driver {driver} or newer:");
-            RemedyStep::from(needs)
-        }));
-        steps.push(self.install(&specs, Some(choice.cuda)));
-        steps
+        vec![self.uninstall(&present), self.install(&specs, Some(choice.cuda))]
     }
 }
 
@@ -254,8 +247,7 @@ mod tests {
     use crate::test_support::env;
 
     fn choice() -> Choice {
-        let (constraint, unknown_driver) = ("==2.9.0".into(), None);
-        Choice { torch: (2, 9), constraint, cuda: (12, 8), unknown_driver }
+        Choice { torch: (2, 9), constraint: "==2.9.0".into(), cuda: (12, 8) }
     }
 
     #[test]

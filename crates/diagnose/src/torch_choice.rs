@@ -1,7 +1,7 @@
 use crate::gpu;
 use crate::torch_build::linux_arch;
 use facts::{Driver, Machine, MachineKind, PyEnv};
-use knowledge::cuda_drivers::{CudaSupport, minimum_driver, preference};
+use knowledge::cuda_drivers::{CudaSupport, preference};
 use knowledge::torch_builds::{Build, builds};
 use knowledge::torch_series;
 use knowledge::{Minor, Version, minor_of};
@@ -15,8 +15,6 @@ pub(crate) struct Choice {
     pub(crate) constraint: String,
     /// CUDA release, which selects the index.
     pub(crate) cuda: Minor,
-    /// The oldest driver that runs it, where the driver is unknown.
-    pub(crate) unknown_driver: Option<&'static str>,
 }
 
 /// The CUDA releases that a driver accepts: by its own limit, else by its version; `None` if neither is known.
@@ -80,10 +78,7 @@ pub(crate) fn choose_without(
         Some(version) => format!("=={}", version.public()),
         None => format!("=={}.{}.*", torch.0, torch.1),
     };
-    let minimum = minimum_driver(cuda.0).map(|row| row.driver.as_str());
-    // A Jetson's driver has other version numbers.
-    let unknown_driver = minimum.filter(|_| reach.is_none() && machine.kind != MachineKind::Jetson);
-    Some(Choice { torch, constraint, cuda, unknown_driver })
+    Some(Choice { torch, constraint, cuda })
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@ use crate::host::build_jobs;
 use crate::remedy::text;
 pub(super) const RULE: Rule = Rule {
     id: "build-out-of-memory",
-    title: "a build, or another program, killed by the out-of-memory killer",
+    title: "a build killed by the out-of-memory killer",
     about: "\
 One nvcc thread takes about 5 GB while it compiles attention kernels, and ninja starts as many as there are cores.
 When memory runs out, the Linux kernel kills the compiler with SIGKILL, and the log has one word about it, or none.
@@ -17,11 +17,7 @@ and in the kernel's log as
 
 Detected by dividing the memory (the container's limit, if there is one) by 5 GB and comparing with the core count.
 
-Set MAX_JOBS to that number, and NVCC_THREADS=1; or install a prebuilt wheel.
-
-A program that loads a model is killed in the same way when its weights do not fit into the host's memory, or when a
-container or a Slurm job reaches its own limit, which `free` does not show. Load fewer bytes at once (safetensors, a
-quantized model, fewer workers), or raise the limit.",
+Set MAX_JOBS to that number, and NVCC_THREADS=1; or install a prebuilt wheel.",
     links: &[
         "https://github.com/Dao-AILab/flash-attention/issues/2079",
     ],
@@ -38,21 +34,7 @@ error: command failed"),
     ],
     remedy: |seen| {
         let jobs = build_jobs(seen.machine()).unwrap_or(1);
-        let builds = ["nvcc", "cicc", "ptxas", "cc1plus", "ninja", "g++", "wheel"];
-        let mut lines = Vec::new();
-        // The kernel's word alone does not say which program it was.
-        if !builds.iter().any(|word| seen.text.contains(word)) {
-            lines.extend([
-                "# which program it was, and whether a limit of its container was reached (CONSTRAINT_MEMCG):".to_owned(),
-                "sudo dmesg | grep -iE 'oom-kill|killed process' | tail".to_owned(),
-                "# the limit of a container or a job, in bytes; `docker run --memory 64g` or the scheduler raises it:".to_owned(),
-                "cat /sys/fs/cgroup/memory.max".to_owned(),
-                "# if it loaded a model: the memory that its weights take:".to_owned(),
-                "firstlight fit MODEL".to_owned(),
-                "# if it was a build: fewer compilers at once:".to_owned(),
-            ]);
-        }
-        lines.push(format!("export MAX_JOBS={jobs} NVCC_THREADS=1"));
+        let mut lines = vec![format!("export MAX_JOBS={jobs} NVCC_THREADS=1")];
         lines.extend(text(seen.fitting_extension()));
         lines
     },

@@ -25,10 +25,6 @@ releases page.",
         vec![
             "# in the call of from_pretrained, instead of flash_attention_2:".into(),
             "# attn_implementation=\"sdpa\"".into(),
-            "# if the model needs flash-attn: a torch that has a wheel of it for this machine, since a build from source takes \
-             an hour or more and needs nvcc:"
-                .into(),
-            "firstlight plan flash-attn".into(),
             "python -c 'import sys, torch; print(sys.version_info[:2], torch.__version__, torch._C._GLIBCXX_USE_CXX11_ABI)'".into(),
             "# the wheel with these in its name: github.com/Dao-AILab/flash-attention/releases".into(),
         ]

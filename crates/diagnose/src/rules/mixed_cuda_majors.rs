@@ -37,8 +37,7 @@ that version.",
             true => format!("uv pip check --python {}", installer.python()),
             false => format!("{} -m pip check", installer.python()),
         };
-        // The soname of CUDA 11's runtime is libcudart.so.11.0 in all of its releases.
-        let major = seen.word("major").and_then(|major| major.split('.').next()).unwrap_or("12");
+        let major = seen.word("major").unwrap_or("12");
         vec![
             check,
             format!("# the package that needs it was built for CUDA {major}: install its build for the CUDA of your torch"),
