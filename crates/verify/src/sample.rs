@@ -174,9 +174,10 @@ mod tests {
 
     #[test]
     fn reference_of_a_sampled_part_equals_that_part_of_the_reference() {
-        // One thread per op, since some references take a while.
+        // Calls of gradients are not split. One thread per op, since some references take a while.
+        let split = |op: &&&dyn Op| !layout(op.spec().name).unwrap().tensors.is_empty();
         std::thread::scope(|scope| {
-            for op in ops::OPS {
+            for op in ops::OPS.iter().filter(split) {
                 scope.spawn(|| check(*op));
             }
         });
