@@ -73,12 +73,10 @@ fn unknown_text_lists_nearest_rules() {
     assert_eq!(missed["similar"][0]["rule"], "torch-pairs", "{missed}");
     let (shown, _) = expect(folder.path(), &["explain", text], 1);
     assert!(shown.contains("most similar") && shown.contains("torch-pairs"), "{shown}");
-    // An empty file matches no rule.
+    // An empty file has nothing to explain, like an empty text.
     std::fs::write(folder.path().join("empty"), "").unwrap();
-    assert_eq!(
-        json(folder.path(), &["explain", "empty"], 1)["matches"].as_array().unwrap().len(),
-        0
-    );
+    let empty = json(folder.path(), &["explain", "empty"], 2);
+    assert!(empty["error"].as_str().unwrap().contains("the text is empty"), "{empty}");
 }
 
 #[test]
