@@ -333,5 +333,5 @@ fn usage_errors_list_values_and_suggest_near_ones() {
 fn closed_stdin_gets_no_prompt() {
     let folder = tempdir().unwrap();
     let output = command(folder.path(), &["explain", "-"]).stdin(Stdio::null()).output().unwrap();
-    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.status.code(), Some(2));
 }

@@ -72,7 +72,7 @@ fn explain_refuses_an_empty_file() {
 #[test]
 fn missing_command_lists_the_visible_ones() {
     let folder = tempdir().unwrap();
-    let document = json(folder.path(), &["--json"], 2);
+    let document = json(folder.path(), &[], 2);
     let error = document["error"].as_str().unwrap();
     assert!(error.contains("doctor, ") && error.contains("check, "), "{error}");
     for hidden in ["render-templates", "ask-nvml", "rank,"] {
