@@ -175,7 +175,9 @@ mod tests {
         let names = ops::OPS.iter().map(|op| op.spec().name);
         let forward: Vec<&str> = names.filter(|name| !name.ends_with("_backward")).collect();
         let Command::Check(arguments) =
-            Cli::try_parse_from(["firstlight", "check", "--op", &forward.join(",")]).unwrap().command
+            Cli::try_parse_from(["firstlight", "check", "--op", &forward.join(",")])
+                .unwrap()
+                .command
         else {
             panic!("`check` is no check");
         };
