@@ -49,6 +49,11 @@ impl Layout {
     pub(crate) const WHOLE: Self =
         Self { heads: ("", 0), shared: ("", 0), whole_groups: false, tensors: &[] };
 
+    /// Whether calls have no independent parts.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.tensors.is_empty()
+    }
+
     /// The axes of a tensor.
     pub(crate) fn axes(&self, name: &str, tensor: &Tensor) -> Result<&'static [Axis], String> {
         let shape = tensor.shape();

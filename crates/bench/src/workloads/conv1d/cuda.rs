@@ -18,14 +18,10 @@ pub(super) fn workloads(size: Size) -> Vec<Workload> {
     list
 }
 
-pub(super) fn backward(size: Size) -> Vec<Workload> {
-    let case = |case, build| Workload { case, dtype: DType::Bf16, recurrent: false, build };
-    let mut list =
-        vec![case("train-8192-c4352", (|dtype| super::backward(dtype, 1, 8192)) as fn(DType) -> _)];
-    if size == Size::Standard {
-        list.push(case("train-b8-8192-c4352", |dtype| super::backward(dtype, 8, 8192)));
-    }
-    list
+/// One sequence, because a call of a gradient is verified whole, in float64.
+pub(super) fn backward(_: Size) -> Vec<Workload> {
+    let build: fn(DType) -> _ = |dtype| super::backward(dtype, 1, 8192);
+    vec![Workload { case: "train-8192-c4352", dtype: DType::Bf16, recurrent: false, build }]
 }
 
 fn run<const BATCH: usize, const TOKENS: usize>(dtype: DType) -> (TensorMap, Settings) {
