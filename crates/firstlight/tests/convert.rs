@@ -46,7 +46,7 @@ fn prints_tensor_map_and_verifies_round_trip() {
     for words in [
         "131 tensors keep their name and shape; the others:".to_owned(),
         format!("{any}.g_b_proj.weight [64, 16] -> {any}.g_proj.1.weight [64, 16] in 2 layers"),
-        "3 files in fla, ".to_owned(),
+        "4 files in fla, ".to_owned(),
     ] {
         assert!(said.contains(&words), "no `{words}` in {said}");
     }
