@@ -81,7 +81,8 @@ fn failing_shim_does_not_end_the_search_for_a_python() {
         let mut command = world.command(&[]);
         let path = command.get_envs().find(|(name, _)| *name == "PATH").unwrap().1.unwrap();
         let path =
-            [&[shims.clone()], &std::env::split_paths(path).collect::<Vec<_>>()[..]].concat();
+            [std::slice::from_ref(&shims), &std::env::split_paths(path).collect::<Vec<_>>()[..]]
+                .concat();
         command.env("PATH", std::env::join_paths(path).unwrap());
         said(&command.output().unwrap(), status)
     };
