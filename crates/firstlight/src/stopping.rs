@@ -66,7 +66,7 @@ impl Drop for PrintOnSignals {
     }
 }
 
-/// What a command does on a signal.
+/// A command's action on a signal.
 #[cfg_attr(not(unix), allow(dead_code))]
 enum SignalAction {
     /// Sets a flag; a second signal ends the process. `first` is the time of the first one.
