@@ -171,29 +171,30 @@ mod tests {
 
     #[test]
     fn parts_follow_a_recorded_check() {
-        // One H200 and 16 cores of a Xeon with AVX-512, commit 72b5a1b2, which had no gradients: the times of its log, in seconds.
-        let names = ops::OPS.iter().map(|op| op.spec().name);
-        let forward: Vec<&str> = names.filter(|name| !name.ends_with("_backward")).collect();
-        let Command::Check(arguments) =
-            Cli::try_parse_from(["firstlight", "check", "--op", &forward.join(",")])
-                .unwrap()
-                .command
-        else {
-            panic!("`check` is no check");
-        };
+        // One H200 and 16 cores of a Xeon with AVX-512, commit 72b5a1b2, which had no gradients to time: the times of its log, in seconds.
         let log = include_str!("../../../../../benchmarks/runs/2026-11-29-h200-check-2/times.txt");
         let at = |what: &str| -> f64 {
             let line = log.lines().rfind(|line| line.contains(what)).unwrap();
             line.trim_start().split(' ').next().unwrap().parse().unwrap()
         };
-        let parts = Parts::of(&arguments, &[BackendKind::Cuda, BackendKind::Cpu], 16, false);
+        let parts = |arguments: &[&str]| {
+            let command = Cli::try_parse_from([&["firstlight", "check"], arguments].concat());
+            let Command::Check(arguments) = command.unwrap().command else {
+                panic!("`check` is no check");
+            };
+            Parts::of(&arguments, &[BackendKind::Cuda, BackendKind::Cpu], 16, false)
+        };
+        let names = ops::OPS.iter().map(|op| op.spec().name);
+        let forward: Vec<&str> = names.filter(|name| !name.ends_with("_backward")).collect();
+        let timed = parts(&["--op", &forward.join(",")]).timed;
+        let parts = parts(&[]);
         let (verified, under_load) = (at("models verified on cpu"), at("a product on all GPUs"));
         let on_gpu = at("bf16 on cuda") - verified;
         for (part, estimate, took) in [
             ("verified", parts.verified, verified),
-            ("timed on the GPU", parts.timed[0], on_gpu),
+            ("timed on the GPU", timed[0], on_gpu),
             ("load", parts.load, under_load - at("bf16 on cuda")),
-            ("timed on the processor", parts.timed[1], at("kernels timed") - under_load),
+            ("timed on the processor", timed[1], at("kernels timed") - under_load),
         ] {
             assert!((estimate / took - 1.0).abs() < 0.2, "{part}: {estimate} s, took {took} s");
         }
