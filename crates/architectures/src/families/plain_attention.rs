@@ -40,7 +40,6 @@ pub(super) const FAMILY: ModelFamily = ModelFamily {
         "got_ocr2",
         "ovis2",
         "lighton_ocr",
-        "kimi_k25",
         "video_llama_3",
         "deepseek_vl",
         "gemma3",
