@@ -326,11 +326,12 @@ impl Pasted {
         };
         let least = at + usize::from(name.is_some());
         let mut from = least;
-        while let Some(step) = self.squeezed.get(from..).and_then(|rest| memmem::find(rest, next)) {
+        // The search ends where the next words can no longer begin: a long text would be read to its end each time.
+        let limit = (longest + next.len()).min(self.squeezed.len());
+        while let Some(step) =
+            self.squeezed.get(from..limit).and_then(|rest| memmem::find(rest, next))
+        {
             let place = from + step;
-            if place > longest {
-                return None;
-            }
             let known = words.len();
             if let Some(name) = name {
                 words.push((name.clone(), self.written(at, place)));
