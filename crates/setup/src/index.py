@@ -178,10 +178,10 @@ class WheelNames:
 
 
 def bound(statements):
-    """The names that statements of a module bind, with those in the tables of lazy imports; its star imports; whether no
-    function computes further names."""
+    """The names that statements of a module bind and do not delete, with those in the tables of lazy imports; its star
+    imports; whether no function computes further names."""
     names, stars, complete = set(), [], True
-    stack = list(statements)
+    stack = list(reversed(statements))
     while stack:
         node = stack.pop()
         strings = None
@@ -202,12 +202,14 @@ def bound(statements):
         if strings is not None:
             values = (it.value for it in ast.walk(strings) if isinstance(it, ast.Constant))
             names.update(value for value in values if isinstance(value, str) and value.isidentifier())
+        elif isinstance(node, ast.Delete) and node in statements:
+            names.difference_update(target.id for target in node.targets if isinstance(target, ast.Name))
         elif isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test) and isinstance(node.test, (ast.Name, ast.Attribute)):
-            stack += node.orelse
+            stack += reversed(node.orelse)
             continue
         if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             for field in ("body", "orelse", "handlers", "finalbody"):
-                stack += getattr(node, field, None) or []
+                stack += reversed(getattr(node, field, None) or [])
     return names, stars, complete
 
 

@@ -234,8 +234,8 @@ fn source_wheel(files: &[(&str, &str)]) -> Vec<u8> {
 
 #[test]
 fn releases_with_a_name_are_found_from_the_source_in_their_wheels() {
-    let own = "def Old(): pass";
-    let lazy = "import sys\n_names = {'part': ['Lazy', 'Old']}\nfrom .stars import *";
+    let own = "def Old(): pass\ndel Old\nOld = Gone = 1";
+    let lazy = "import sys\n_names = {'part': ['Lazy', 'Old']}\nfrom .stars import *\nfrom . import Gone\ndel Gone";
     let typed = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from .x import Old\nelse:\n    New = 1";
     let computed = "def __getattr__(name): return 1";
     let releases = [
@@ -292,6 +292,7 @@ fn releases_with_a_name_are_found_from_the_source_in_their_wheels() {
     check("y", Some("Lazy"), Some("2.0"), Some("3.0"));
     check("y", Some("Star"), Some("2.0"), Some("3.0"));
     check("y", Some("New"), Some("3.0"), None);
+    check("y", Some("Gone"), Some("1.0"), Some("2.0"));
     check("y", Some("part"), Some("1.0"), Some("3.0"));
     check("y.part", None, Some("1.0"), Some("3.0"));
     assert_eq!(history("y", Some("Never"), None), None);
