@@ -57,6 +57,14 @@ pub(crate) fn distribution(package: &str, cuda: u32) -> String {
     }
 }
 
+/// A shell's words for the folder with a package's libraries in site-packages: `nvidia/cudnn/lib`, from CUDA 13 on
+/// `nvidia/cu13/lib`.
+pub(crate) fn wheel_folder(python: &str, package: &str, cuda: u32) -> String {
+    let own = matches!(package, "cudnn" | "nccl" | "cusparselt" | "nvshmem");
+    let folder = if own || cuda < 13 { package.replace('-', "_") } else { format!("cu{cuda}") };
+    format!("$({python} -c 'import nvidia.{folder} as it; print(list(it.__path__)[0])')/lib")
+}
+
 /// The major version in a library's name: 12 of `libcudart.so.12`, 11 of `libcudart.so.11.0`.
 pub(crate) fn major(name: &str) -> Option<u32> {
     name.split_once(".so.")?.1.split('.').next()?.parse().ok()

@@ -63,6 +63,47 @@ const WHEELS_ONLY: [&str; 12] = [
     "transformer-engine-cu12",
 ];
 
+/// Distributions that PyPI does not have, or that are another project there, and the command that installs them. PyPI was read on 2026-11-28 and 2026-11-30: it has no flash-attn-3, detectron2, tinycudann or
+/// nvdiffrast, no pytorch3d for a torch after 1.6, and its apex is a toolkit for Pyramid. The commands: hopper/setup.py of
+/// Dao-AILab/flash-attention (PACKAGE_NAME is flash_attn_3), README.md of NVIDIA/apex, INSTALL.md of
+/// facebookresearch/detectron2 and facebookresearch/pytorch3d, README.md of NVlabs/tiny-cuda-nn and the documentation of
+/// NVlabs/nvdiffrast.
+const ELSEWHERE: [(&str, &str); 6] = [
+    (
+        "apex",
+        "git clone https://github.com/NVIDIA/apex && cd apex && APEX_CPP_EXT=1 APEX_CUDA_EXT=1 pip install --no-build-isolation .",
+    ),
+    (
+        "detectron2",
+        "pip install --force-reinstall --no-deps --no-cache-dir --no-build-isolation git+https://github.com/facebookresearch/detectron2.git",
+    ),
+    (
+        "flash-attn-3",
+        "git clone https://github.com/Dao-AILab/flash-attention && cd flash-attention/hopper && python setup.py install",
+    ),
+    (
+        "nvdiffrast",
+        "pip install --force-reinstall --no-deps --no-cache-dir --no-build-isolation git+https://github.com/NVlabs/nvdiffrast.git",
+    ),
+    (
+        "pytorch3d",
+        "pip install --force-reinstall --no-deps --no-cache-dir --no-build-isolation git+https://github.com/facebookresearch/pytorch3d.git@stable",
+    ),
+    (
+        "tinycudann",
+        "pip install --force-reinstall --no-deps --no-cache-dir --no-build-isolation 'git+https://github.com/NVlabs/tiny-cuda-nn/#subdirectory=bindings/torch'",
+    ),
+];
+
+/// The command that installs a distribution that PyPI does not have under its name, with the interpreter `python`.
+pub(crate) fn elsewhere(dist: &str, python: &str) -> Option<String> {
+    let (_, command) = ELSEWHERE.iter().find(|(name, _)| *name == dist)?;
+    Some(match command.starts_with("pip ") {
+        true => format!("{python} -m {command}"),
+        false => (*command).to_owned(),
+    })
+}
+
 /// Packages that pin one torch in each release: the Requires-Dist of their wheels on PyPI, read on 2026-11-28.
 const PINS_TORCH: [&str; 4] = ["vllm", "xformers", "torchvision", "torchaudio"];
 

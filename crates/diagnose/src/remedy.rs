@@ -1,4 +1,4 @@
-use crate::extension::{has_source, is_compiled_here};
+use crate::extension::{elsewhere, has_source, is_compiled_here};
 use crate::pasted_error::PastedError;
 use crate::requirement;
 use crate::torch_build::{by_conda, installed, live_dist};
@@ -68,8 +68,14 @@ impl<'a> Installer<'a> {
 
     /// Builds packages from source against the installed torch, never from a prebuilt wheel. If one of them has no
     /// source distribution, the wheels of the same versions are installed again, since the installed files may be
-    /// others.
+    /// others. A package that PyPI does not have is built from its repository.
     pub(crate) fn build(&self, specs: &[&str]) -> RemedyStep {
+        if let [spec] = specs
+            && let Some(command) =
+                elsewhere(&Dist::normalise(requirement_name(spec)), &self.python())
+        {
+            return RemedyStep::Command { command };
+        }
         if !specs.iter().all(|spec| has_source(requirement_name(spec))) {
             return self.reinstall(specs);
         }

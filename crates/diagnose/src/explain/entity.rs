@@ -7,6 +7,7 @@
 pub(super) mod build_error;
 mod capability;
 mod command;
+mod compiled_module;
 mod compiler;
 mod driver_log;
 mod errno;

@@ -3,6 +3,7 @@
 use crate::rules::{PastedError, module_of};
 use crate::torch_build::live_dist;
 use facts::{Dist, PyEnv};
+use knowledge::Version;
 
 /// Import names whose distribution has another name. Read on 2026-11-28: the top-level names of PyPI's wheels of apache-tvm-ffi,
 /// cupy-cuda12x, faiss-cpu, flash-linear-attention, flashinfer-python, hydra-core, nvidia-modelopt, onnxruntime-gpu, opencv-python,
@@ -47,25 +48,6 @@ const PROVIDERS: [(&str, &str); 34] = [
     ("_vllm_fa3_C", "vllm"),
     ("whisper", "openai-whisper"),
 ];
-
-/// Distributions that PyPI does not have, or that are another project there, and the command that installs them in the
-/// active environment. Read on 2026-11-28: PyPI has no flash-attn-3, and its apex is a toolkit for Pyramid;
-/// hopper/setup.py of Dao-AILab/flash-attention (PACKAGE_NAME is flash_attn_3) and README.md of NVIDIA/apex.
-const ELSEWHERE: [(&str, &str); 2] = [
-    (
-        "apex",
-        "git clone https://github.com/NVIDIA/apex && cd apex && APEX_CPP_EXT=1 APEX_CUDA_EXT=1 pip install --no-build-isolation .",
-    ),
-    (
-        "flash-attn-3",
-        "git clone https://github.com/Dao-AILab/flash-attention && cd flash-attention/hopper && python setup.py install",
-    ),
-];
-
-/// The command that installs a distribution that PyPI does not have under its name.
-pub(super) fn elsewhere(dist: &str) -> Option<&'static str> {
-    ELSEWHERE.iter().find(|(name, _)| *name == dist).map(|(_, command)| *command)
-}
 
 /// Distributions that install one part of another distribution's import package, and that part.
 pub(crate) const PARTS: [(&str, &str, &str); 1] =
@@ -184,13 +166,14 @@ const PLAIN_FOLDERS: [&str; 10] = [
 ];
 
 /// Packages of GPU stacks without a row in the tables.
-const STACK: [&str; 36] = [
+const STACK: [&str; 40] = [
     "accelerate",
     "auto-gptq",
     "autoawq",
     "bitsandbytes",
     "datasets",
     "deepspeed",
+    "detectron2",
     "diffusers",
     "einops",
     "gptqmodel",
@@ -200,10 +183,12 @@ const STACK: [&str; 36] = [
     "lmdeploy",
     "mamba-ssm",
     "megatron-core",
+    "mmcv",
     "numba",
     "numpy",
     "pandas",
     "peft",
+    "pytorch3d",
     "ray",
     "safetensors",
     "scipy",
@@ -211,6 +196,7 @@ const STACK: [&str; 36] = [
     "sglang",
     "tensorflow",
     "timm",
+    "tinycudann",
     "tokenizers",
     "torch",
     "torchao",
@@ -268,9 +254,28 @@ pub(super) fn requirement(seen: &PastedError, name: &str) -> Option<(String, Str
     None
 }
 
+/// The version of a package in a text: `torch 2.8.0`, `torch==2.8.0`, `PyTorch 2.8.0`.
+pub(super) fn version_in(text: &str, package: &str) -> Option<String> {
+    let lower = text.to_ascii_lowercase();
+    for (at, _) in lower.match_indices(package) {
+        let rest =
+            lower[at + package.len()..].trim_start_matches(['=', ' ', '-', 'v', ':', '(', '\'']);
+        let version: String =
+            rest.chars().take_while(|c| c.is_ascii_alphanumeric() || ".+".contains(*c)).collect();
+        let whole = at == 0
+            || !lower.as_bytes()[at - 1].is_ascii_alphanumeric()
+            || lower[..at].ends_with("py");
+        if whole && version.contains('.') && Version::parse(&version).is_some() {
+            return Some(version.trim_end_matches('.').to_owned());
+        }
+    }
+    None
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{elsewhere, frames, provider};
+    use super::{frames, provider, version_in};
+    use crate::extension::elsewhere;
 
     #[test]
     fn import_names_map_to_distributions() {
@@ -291,16 +296,18 @@ mod tests {
 
     #[test]
     fn distributions_that_pypi_lacks_have_a_command() {
-        for (module, words) in
-            [("flash_attn_3_cuda", "flash-attention/hopper"), ("amp_C", "NVIDIA/apex")]
-        {
-            let command = elsewhere(&provider(module, &[]));
+        for (module, words) in [
+            ("flash_attn_3_cuda", "flash-attention/hopper"),
+            ("amp_C", "NVIDIA/apex"),
+            ("detectron2", "facebookresearch/detectron2"),
+        ] {
+            let command = elsewhere(&provider(module, &[]), "python");
             assert!(
-                command.is_some_and(|command| command.contains(words)),
+                command.as_ref().is_some_and(|command| command.contains(words)),
                 "{module}: {command:?}"
             );
         }
-        assert_eq!(elsewhere(&provider("flash_attn_2_cuda", &[])), None);
+        assert_eq!(elsewhere(&provider("flash_attn_2_cuda", &[]), "python"), None);
     }
 
     #[test]
@@ -326,5 +333,18 @@ mod tests {
                     /v/lib/python3.12/site-packages/causal_conv1d_cuda.cpython-312-x86_64-linux-gnu.so \
                     /v/lib/python3.12/site-packages/torch-2.9.0.dist-info/METADATA";
         assert_eq!(frames(text), ["mamba_ssm", "causal_conv1d_cuda"]);
+    }
+
+    #[test]
+    fn versions_are_read_after_names() {
+        for (text, package, expect) in [
+            ("torch 2.8.0 with triton 3.5.0", "triton", Some("3.5.0")),
+            ("torch==2.8.0+cu128", "torch", Some("2.8.0+cu128")),
+            ("(PyTorch 2.5.1)", "torch", Some("2.5.1")),
+            ("torchvision 0.24.0", "torch", None),
+            ("triton.compiler.compiler", "triton", None),
+        ] {
+            assert_eq!(version_in(text, package).as_deref(), expect, "{text}");
+        }
     }
 }

@@ -1,7 +1,7 @@
 use super::{Context, Need, PastedError, Rule, Text};
 use crate::cuda_library::{
     cuda_of_library, distribution, is_for_torch, is_preloaded, known, library, looks_into_packages,
-    major, own_extras, soname,
+    major, own_extras, soname, wheel_folder,
 };
 use crate::native::{Native, by_owner};
 use crate::remedy::{Installer, quote, text};
@@ -70,7 +70,9 @@ Install the package with the library, or reinstall torch with its dependencies."
     remedy: |seen| {
         let nvrtc = seen.text.contains("NVRTC").then_some("cuda-nvrtc");
         let name = nvrtc.unwrap_or_else(|| library(seen.text));
-        text(for_text(seen, name))
+        let mut lines = for_text(seen, name);
+        lines.extend(on_loader_path(seen, name));
+        text(lines)
     },
     needs: &[Need::Compiled],
     check: Some(check),
@@ -118,6 +120,25 @@ fn for_text(seen: &PastedError, name: &str) -> Vec<RemedyStep> {
         ];
     }
     vec![head.into(), installer.install(&[distribution(name, wanted)], None)]
+}
+
+/// For a program that opens the library itself: torch loads the libraries of NVIDIA's packages by path, and other
+/// programs find them only on the loader's path.
+fn on_loader_path(seen: &PastedError, name: &str) -> Vec<RemedyStep> {
+    if seen.text.contains("torch") {
+        return Vec::new();
+    }
+    let cuda = soname(seen.text).and_then(cuda_of_library);
+    let cuda = cuda.or_else(|| seen.env().and_then(cuda_of_torch)).unwrap_or(12);
+    if cuda < 11 {
+        return Vec::new();
+    }
+    let folder = wheel_folder(&seen.installer().python(), name, cuda);
+    vec![
+        "# if the package is installed already, its folder has to be on the path of the loader:"
+            .into(),
+        format!("export LD_LIBRARY_PATH={folder}:$LD_LIBRARY_PATH").into(),
+    ]
 }
 
 fn commands(installer: &Installer<'_>, name: &str, cuda: u32) -> Vec<RemedyStep> {

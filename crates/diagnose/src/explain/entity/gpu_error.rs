@@ -12,6 +12,16 @@ pub(super) fn forms() -> Vec<Form> {
         add(row.name.clone());
         if !row.driver.is_empty() {
             add(row.driver.clone());
+            // Numba and ollama print the driver's code alone.
+            for (before, after) in [
+                ("CudaAPIError: [", "]"),
+                ("Error at driver init: [", "]"),
+                ("driver library init failure: ", ""),
+                ("nvcuda init failure: ", ""),
+                ("cuInit err: ", ""),
+            ] {
+                add(format!("{before}{}{after}", row.code));
+            }
         }
         // Other programs also print short messages such as `invalid argument`.
         for prefix in [

@@ -30,7 +30,7 @@ impl NameLookup {
         importer: Option<&str>,
     ) -> Option<Self> {
         (modules::is_known(module) || installed(seen, package).is_some()).then_some(())?;
-        let named = super::python_name::version_in(seen.text, package);
+        let named = modules::version_in(seen.text, package);
         let here = installed(seen, package).map(|(_, dist)| dist.version.clone());
         let installer = seen.installer();
         let install = |name: &str| installer.install(&[name.to_owned()], None);

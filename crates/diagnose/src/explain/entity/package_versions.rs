@@ -2,7 +2,7 @@
 
 use super::{Entity, Form, form};
 use crate::explain::cause::Cause;
-use crate::explain::modules::{installed, provider};
+use crate::explain::modules::{installed, provider, version_in};
 use crate::rules::PastedError;
 use facts::Dist;
 
@@ -242,7 +242,7 @@ fn cannot_load(seen: &PastedError, _: &'static str) -> Option<Entity> {
                 text: seen.text,
                 words: vec![
                     ("one".into(), seen.word("one")?.to_owned()),
-                    ("a".into(), super::python_name::version_in(seen.text, "for: pytorch")?),
+                    ("a".into(), version_in(seen.text, "for: pytorch")?),
                 ],
             },
             "",

@@ -15,6 +15,10 @@ pub(super) fn forms() -> Vec<Form> {
         form("{function}() Expected a value of type", read),
         form("{function}() is missing value for argument", read),
         form("Unknown keyword argument '{argument}' for operator '{function}'", read),
+        form(
+            "{function}.__init__() got an unexpected keyword argument '{argument}'",
+            newer_argument,
+        ),
         form("{function}() got an unexpected keyword argument '{argument}'", keyword),
         form("{function}() takes {most} positional arguments but {given} were given", keyword),
         form("{function}() missing {n} required positional argument", keyword),
@@ -42,6 +46,47 @@ const COMPILED: [(&str, &str, &str); 15] = [
     ("xformers", "xformers", "xformers"),
     ("bitsandbytes", "bitsandbytes", "bitsandbytes"),
 ];
+
+/// Arguments that a release renamed: the ends of the classes' names, the new and the old name, and the release. Read on
+/// 2026-11-30 from `__init__` and the fields in the wheels of transformers 4.40.2, 4.41.0, 4.45.2 and 4.46.0 and of trl
+/// 0.11.4, 0.12.0, 0.15.2 and 0.16.0.
+const RENAMED: [(&str, &str, &str, &str, &str); 4] = [
+    ("TrainingArguments", "eval_strategy", "evaluation_strategy", "transformers", "4.41.0"),
+    ("SFTConfig", "max_length", "max_seq_length", "trl", "0.16.0"),
+    ("SFTTrainer", "processing_class", "tokenizer", "trl", "0.12.0"),
+    ("Trainer", "processing_class", "tokenizer", "transformers", "4.46.0"),
+];
+
+/// A new name of an argument, which the installed release does not have yet.
+fn newer_argument(seen: &PastedError, _: &'static str) -> Option<Entity> {
+    let (function, argument) = (seen.word("function")?, seen.word("argument")?);
+    let class = function.rsplit(['.', ':']).next().unwrap_or(function);
+    let fits = |row: &&(&str, &str, &str, &str, &str)| class.ends_with(row.0) && argument == row.1;
+    let (_, new, old, package, since) = RENAMED.iter().find(fits)?;
+    let mut entity = Entity::new("python-argument", format!("{class}({new})"))
+        .meaning(format!(
+            "{package} has the argument {new} of {class} since {since}; before, its name was {old}. The installed {package} is older."
+        ))
+        .fix([
+            String::from(seen.installer().install(&[format!("{package}>={since}")], None)),
+            format!("# or, with the installed release: {old} instead of {new}"),
+        ])
+        .package(*package)
+        .rank(4);
+    // trl passes its own arguments on to the Trainer of transformers.
+    if class == "Trainer" {
+        let older = seen.installer().install(&["trl<0.12".to_owned()], None);
+        entity = entity
+            .fix([format!(
+                "# or, where trl passes it on, a trl of the time of transformers: {older}"
+            )])
+            .package("trl");
+    }
+    if let Some((_, dist)) = installed(seen, package) {
+        entity = entity.evidence(format!("{} {}", dist.name, dist.version), dist.path.clone());
+    }
+    Some(entity)
+}
 
 fn read(seen: &PastedError, _: &'static str) -> Option<Entity> {
     let function =

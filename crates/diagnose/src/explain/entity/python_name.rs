@@ -1,8 +1,9 @@
 //! Modules and names that an import or an attribute access does not find.
 
-use super::{Entity, Form, NameLookup, form};
+use super::{Entity, Form, NameLookup, compiled_module, form};
 use crate::explain::cause::Cause;
-use crate::explain::modules::{self, PARTS, frames, installed, provider, requirement};
+use crate::explain::modules::{self, PARTS, frames, installed, provider, requirement, version_in};
+use crate::extension::elsewhere;
 use crate::rules::PastedError;
 use facts::Dist;
 use knowledge::{Version, torch_series};
@@ -47,24 +48,6 @@ fn with_torch(seen: &PastedError, package: &str) -> Option<(String, String)> {
         _ => return None,
     };
     Some((format!("torch {version}"), constraint))
-}
-
-/// The version of a package in a text: `torch 2.8.0`, `torch==2.8.0`, `PyTorch 2.8.0`.
-pub(super) fn version_in(text: &str, package: &str) -> Option<String> {
-    let lower = text.to_ascii_lowercase();
-    for (at, _) in lower.match_indices(package) {
-        let rest =
-            lower[at + package.len()..].trim_start_matches(['=', ' ', '-', 'v', ':', '(', '\'']);
-        let version: String =
-            rest.chars().take_while(|c| c.is_ascii_alphanumeric() || ".+".contains(*c)).collect();
-        let whole = at == 0
-            || !lower.as_bytes()[at - 1].is_ascii_alphanumeric()
-            || lower[..at].ends_with("py");
-        if whole && version.contains('.') && Version::parse(&version).is_some() {
-            return Some(version.trim_end_matches('.').to_owned());
-        }
-    }
-    None
 }
 
 fn circular(seen: &PastedError, _: &'static str) -> Option<Entity> {
@@ -140,11 +123,27 @@ fn name(seen: &PastedError, _: &'static str) -> Option<Entity> {
 
 fn attribute(seen: &PastedError, _: &'static str) -> Option<Entity> {
     let (name, module) = (seen.word("name")?, seen.word("module")?);
-    // In the user's own code it is a mistake of the user; between packages it is a mismatch of releases.
-    let package = provider(module, seen.context.envs);
-    importer(seen, &package)?;
     modules::is_known(module).then_some(())?;
-    mismatch(seen, name, module, "an attribute that another package uses")
+    let envs = seen.context.envs;
+    let package = provider(module, envs);
+    if importer(seen, &package).is_some() {
+        return mismatch(seen, name, module, "an attribute that another package uses");
+    }
+    // A submodule's name in the user's own code is more often misspelt. A package that looks a name up in itself, as
+    // Triton does for a kernel, and names of the package itself are of another release.
+    let inside = frames(seen.text).iter().any(|frame| provider(frame, envs) == package);
+    (inside || !module.contains('.')).then_some(())?;
+    let mut entity = mismatch(seen, name, module, "an attribute that the program uses")?;
+    if !entity.causes.is_empty() {
+        entity.causes.push(
+            Cause::new(format!(
+                "The name is misspelt, or {name} is a submodule that the program has to import."
+            ))
+            .check([format!("{} -c 'import {module}.{name}'", seen.installer().python())])
+            .fix([format!("# import {module}.{name}")]),
+        );
+    }
+    Some(entity)
 }
 
 /// An attribute that a class of a known library does not have.
@@ -209,6 +208,7 @@ fn mismatch(seen: &PastedError, name: &str, module: &str, what: &str) -> Option<
         entity = entity.evidence(format!("{} {}", dist.name, dist.version), dist.path.clone());
     }
     let installer = seen.installer();
+    // Kernels use triton and triton.language; torch and other packages use Triton's other modules.
     let required = requirement(seen, &package);
     let fits = required.or_else(|| with_torch(seen, &package));
     match fits {
@@ -223,7 +223,7 @@ fn mismatch(seen: &PastedError, name: &str, module: &str, what: &str) -> Option<
                 .confirmed(here.and(Some(true)))
                 .fix([installer.install(&[format!("{package}{constraint}")], None)]);
         }
-        None if package == "triton" => {
+        None if module.starts_with("triton.") && !module.starts_with("triton.language") => {
             words.push_str(" Each torch release is built for one Triton release and pins it.");
             entity = entity.fix([
                 format!("{} -m pip show torch triton", installer.python()),
@@ -256,6 +256,11 @@ fn ages(
     let upgraded =
         |name: &str| String::from(installer.install(&[name.to_owned()], None).upgraded());
     let top = package.replace('-', "_");
+    // torch's wheels pin Triton.
+    let mut older_fix = vec![upgraded(package)];
+    if package == "triton" {
+        older_fix.push(format!("# torch pins Triton: {}", upgraded("torch")));
+    }
     let newer = match importer {
         Some(importer) => {
             vec![upgraded(importer), format!("# or a {package} of the time of {importer}")]
@@ -268,7 +273,7 @@ fn ages(
                 format!("{python} -m pip show {package} | grep Version; {python} -m pip index versions {package}"),
                 format!("{python} -m pip check"),
             ])
-            .fix([upgraded(package)])
+            .fix(older_fix)
             .of_release(),
         Cause::new(format!("{package} is too new: it removed, renamed or moved {name}."))
             .check([format!("# the release notes of {package} after the time of {who}")])
@@ -318,6 +323,9 @@ fn module(seen: &PastedError, _: &'static str) -> Option<Entity> {
     if module.contains('.') {
         let importer = importer(seen, &package);
         entity.name_lookup = NameLookup::new(seen, &package, (module, None), importer.as_deref());
+    }
+    if compiled_module::names_one(module) {
+        return Some(compiled_module::missing(seen, entity, &package, module));
     }
     match installed(seen, &package) {
         Some((env, dist)) if module.contains('.') => Some(
@@ -369,12 +377,12 @@ fn module(seen: &PastedError, _: &'static str) -> Option<Entity> {
             });
             let roots: Vec<String> = seen.context.envs.iter().map(|env| env.root.clone()).collect();
             let entity = roots.into_iter().fold(entity, |entity, root| entity.evidence(format!("no {package}"), root));
-            let source = modules::elsewhere(&package);
+            let source = elsewhere(&package, &installer.python());
             if source.is_some() {
                 words.push_str(&format!(" PyPI does not have this {package}: build it from its repository."));
             }
             let package_name = package.clone();
-            let install = source.map_or_else(|| installer.install(&[package], None).into(), str::to_owned);
+            let install = source.unwrap_or_else(|| installer.install(&[package], None).into());
             // A file of the user may have the name of an unrelated package on PyPI.
             let install = match known {
                 true => install,
@@ -437,7 +445,6 @@ fn could_not(seen: &PastedError, _: &'static str) -> Option<Entity> {
 
 #[cfg(test)]
 mod tests {
-    use super::version_in;
     use crate::test_support::{env, machines};
 
     #[test]
@@ -466,18 +473,5 @@ mod tests {
             "{}",
             entity.meaning
         );
-    }
-
-    #[test]
-    fn versions_are_read_after_names() {
-        for (text, package, expect) in [
-            ("torch 2.8.0 with triton 3.5.0", "triton", Some("3.5.0")),
-            ("torch==2.8.0+cu128", "torch", Some("2.8.0+cu128")),
-            ("(PyTorch 2.5.1)", "torch", Some("2.5.1")),
-            ("torchvision 0.24.0", "torch", None),
-            ("triton.compiler.compiler", "triton", None),
-        ] {
-            assert_eq!(version_in(text, package).as_deref(), expect, "{text}");
-        }
     }
 }

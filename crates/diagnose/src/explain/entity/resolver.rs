@@ -6,6 +6,8 @@ use crate::explain::modules::installed;
 use crate::extension::has_source;
 use crate::rules::PastedError;
 use facts::Dist;
+use knowledge::{Version, dotted, torch_series};
+use std::cmp::Ordering;
 
 pub(super) fn forms() -> Vec<Form> {
     vec![
@@ -35,12 +37,12 @@ pub(super) fn forms() -> Vec<Form> {
         form("externally-managed-environment", managed),
         form("This environment is externally managed", managed),
         form("The interpreter at * is externally managed", managed),
-        form("No matching distribution found for {package}", none),
         form(
             "Could not find a version that satisfies the requirement {package} (from versions: none)",
             none,
         ),
         form("Could not find a version that satisfies the requirement {package}", none),
+        form("No matching distribution found for {package}", none),
         form("Because there is no version of {package} and you require", none),
         form("Because {package} was not found in the package registry", none),
         form("Could not build wheels for {package}, which is required", build),
@@ -220,6 +222,69 @@ fn managed(seen: &PastedError, _: &'static str) -> Option<Entity> {
     Some(entity)
 }
 
+/// The releases that pip found for this Python and machine: `(from versions: 2.2.0, 2.2.1)`.
+fn listed(text: &str) -> Vec<Version> {
+    let list = text.split_once("(from versions:").and_then(|(_, rest)| rest.split_once(')'));
+    let words = list.map_or("", |(words, _)| words).split(',');
+    words.filter_map(|word| Version::parse(word.trim())).collect()
+}
+
+fn newest(listed: &[Version]) -> Option<&Version> {
+    listed.iter().max_by(|one, other| one.compare(other))
+}
+
+/// Why a release is not among those that pip found.
+struct Absence {
+    reason: String,
+    /// Whether the first cause to check is that the release was never published.
+    unpublished: bool,
+    /// Whether no other cause is possible.
+    decided: bool,
+}
+
+fn absence(name: &str, version: &str, listed: &[Version]) -> Option<Absence> {
+    let wanted = Version::parse(version)?;
+    let oldest = listed.iter().min_by(|one, other| one.compare(other))?;
+    let newest = newest(listed)?;
+    // torch's series are all known: 1.0 to 1.13, 2.0, and those of the table.
+    let series = wanted.minor();
+    let known = torch_series::series(series).filter(|_| name == "torch");
+    let later = torch_series::all().last().is_some_and(|last| series > last.torch);
+    let published = known.is_some() || series <= (1, 13) || series == (2, 0) || later;
+    if name == "torch" && !published {
+        let reason = format!("PyTorch has no release {}.", dotted(series));
+        return Some(Absence { reason, unpublished: true, decided: true });
+    }
+    let (before, after) = (wanted.compare(oldest), wanted.compare(newest));
+    let (oldest, newest) = (oldest.public(), newest.public());
+    let reason = if after == Ordering::Greater {
+        let pythons = known.map_or(String::new(), |row| {
+            let (first, last) = row.python;
+            format!(
+                " torch {} has wheels for Python {} to {}.",
+                dotted(series),
+                dotted(first),
+                dotted(last)
+            )
+        });
+        format!(
+            "{version} is newer than every release that fits here, the newest of which is {newest}: this Python or system is too old for it, or it was never \
+             published.{pythons}"
+        )
+    } else if before == Ordering::Less {
+        format!(
+            "{version} is older than every release that fits here, the oldest of which is {oldest}: this Python is too new for it, or it has no wheel for this \
+             processor."
+        )
+    } else {
+        format!(
+            "Older and newer releases fit here, and {version} is not among them: it was never published, was withdrawn, or has no wheel for this system."
+        )
+    };
+    let between = before == Ordering::Greater && after == Ordering::Less;
+    Some(Absence { reason, unpublished: between, decided: false })
+}
+
 fn none(seen: &PastedError, _: &'static str) -> Option<Entity> {
     let (name, mut version) = named(seen.word("package")?);
     let text = seen.text;
@@ -241,7 +306,11 @@ fn none(seen: &PastedError, _: &'static str) -> Option<Entity> {
         "The index that was asked has no file of {name}{} for this Python, processor and C library.",
         if version.is_empty() { String::new() } else { format!(" {version}") }
     );
-    if !nothing && text.contains("from versions:") {
+    let listed = listed(text);
+    let absence = absence(&name, &version, &listed);
+    if let Some(Absence { reason, .. }) = &absence {
+        words = format!("{reason} The releases in the brackets do fit this Python and platform.");
+    } else if !nothing && text.contains("from versions:") {
         words.push_str(" The releases in the brackets do fit this Python and platform.");
     }
     let shown = if version.is_empty() { name.clone() } else { format!("{name}=={version}") };
@@ -268,8 +337,20 @@ fn none(seen: &PastedError, _: &'static str) -> Option<Entity> {
         causes.push(
             Cause::new(format!("{shown} was never published, or was withdrawn."))
                 .check([format!("python -m pip index versions {name}")])
-                .fix(["# a release that the list names"]),
+                .fix(match newest(&listed) {
+                    Some(newest) => vec![
+                        "# one of the releases in the brackets; the newest:".to_owned(),
+                        String::from(
+                            seen.installer()
+                                .install(&[format!("{name}=={}", newest.public())], None),
+                        ),
+                    ],
+                    None => vec!["# a release that the list names".to_owned()],
+                }),
         );
+        if absence.as_ref().is_some_and(|it| it.unpublished) {
+            causes.rotate_right(1);
+        }
     }
     if !known {
         causes.push(
@@ -278,11 +359,16 @@ fn none(seen: &PastedError, _: &'static str) -> Option<Entity> {
                 .fix(["# the name on the project's installation page"]),
         );
     }
-    causes.push(
-        Cause::new("The index was not reached (a proxy, no network), so that the list of releases is empty.")
-            .check(["curl -sI https://pypi.org/simple/ | head -1; env | grep -i _proxy; python -m pip config list"])
-            .fix(["export HTTPS_PROXY=http://PROXY:PORT  # where one is needed"]),
-    );
+    if listed.is_empty() {
+        causes.push(
+            Cause::new("The index was not reached (a proxy, no network), so that the list of releases is empty.")
+                .check(["curl -sI https://pypi.org/simple/ | head -1; env | grep -i _proxy; python -m pip config list"])
+                .fix(["export HTTPS_PROXY=http://PROXY:PORT  # where one is needed"]),
+        );
+    }
+    if absence.as_ref().is_some_and(|it| it.decided) {
+        causes.truncate(1);
+    }
     let label = version.split_once('+').map(|(_, label)| label.to_owned());
     let index = label.filter(|label| label.starts_with("cu") || label == "cpu").map(|label| {
         format!(
@@ -298,7 +384,7 @@ fn none(seen: &PastedError, _: &'static str) -> Option<Entity> {
         .causes(causes)
         .fix([format!("firstlight plan {name}")])
         .package(name)
-        .rank(3);
+        .rank(if absence.is_some() { 4 } else { 3 });
     Some(here(entity, seen))
 }
 

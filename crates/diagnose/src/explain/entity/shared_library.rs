@@ -13,6 +13,9 @@ pub(super) fn forms() -> Vec<Form> {
         form("Could not load dynamic library '{library}'", read),
         form("Library not loaded: {library}", read),
         form("{library} => not found", read),
+        form("{library}: file too short", unreadable),
+        form("{library}: invalid ELF header", unreadable),
+        form("{library}: ELF load command past end of file", unreadable),
     ]
 }
 
@@ -47,9 +50,12 @@ fn read(seen: &PastedError, _: &'static str) -> Option<Entity> {
     let word = seen.word("library")?;
     let name = word.rsplit(['/', ':']).next().unwrap_or(word).trim_end_matches(['.', ',']);
     name.contains(".so").then_some(())?;
-    // Separate rules cover CUDA's libraries.
-    if cuda_library::known(name).is_some() || name.starts_with("libcuda.so") {
-        return None;
+    // Separate rules cover CUDA's libraries by their sonames.
+    match cuda_library::known(name) {
+        Some(package) if name.ends_with(".so") => return Some(linked_name(seen, name, package)),
+        Some(_) => return None,
+        None if name.starts_with("libcuda.so") => return None,
+        None => {}
     }
     let mut entity = Entity::new("shared-library", name).rank(2);
     let mut wanted = false;
@@ -108,4 +114,74 @@ fn read(seen: &PastedError, _: &'static str) -> Option<Entity> {
             "The loader finds no {name} in the folders that the file searches, in LD_LIBRARY_PATH or in the system's."
         )).fix([format!("find / -name '{name}*' 2>/dev/null"), "firstlight doctor".to_owned()])
     })
+}
+
+/// A CUDA library that a program opens by the name without a version, which only a toolkit has.
+fn linked_name(seen: &PastedError, name: &str, package: &str) -> Entity {
+    let python = seen.installer().python();
+    let folder = cuda_library::wheel_folder(&python, package, 12);
+    Entity::new("shared-library", name)
+        .meaning(format!(
+            "A program opens {name} by the name without a version, and the loader does not find it. A CUDA toolkit has that name (cuDNN: its development package); \
+             NVIDIA's packages for Python have only the one with a version."
+        ))
+        .causes([
+            Cause::new("The toolkit is installed, and the loader does not search its folder.")
+                .check([format!("ls /usr/local/cuda*/lib64/{name} /usr/lib/*/{name} 2>/dev/null; echo \"$LD_LIBRARY_PATH\"")])
+                .fix(["export LD_LIBRARY_PATH=/usr/local/cuda/lib64:$LD_LIBRARY_PATH"]),
+            Cause::new("The CUDA release that the program was built for is not installed, or is another one than the toolkit here.")
+                .check(["ls -d /usr/local/cuda-*; nvcc --version; nvidia-smi | grep 'CUDA Version'"])
+                .fix(["# the program's build for the CUDA that is here, or the toolkit of the CUDA that its installation page names"]),
+            Cause::new("NVIDIA's package for Python is installed, which has the name with a version.")
+                .check([format!("ls {folder}")])
+                .fix([
+                    format!("export LD_LIBRARY_PATH={folder}:$LD_LIBRARY_PATH"),
+                    format!("# and a link there: {name} to the file with the version"),
+                ]),
+        ])
+        .rank(3)
+}
+
+/// A library outside of Python's packages that is cut off or empty.
+fn unreadable(seen: &PastedError, _: &'static str) -> Option<Entity> {
+    let path = seen.word("library")?;
+    let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
+    let outside = path.starts_with('/') && !path.contains("-packages/") && name.contains(".so");
+    outside.then_some(())?;
+    let of_driver = ["/nvidia/", "/tegra/"].iter().any(|folder| path.contains(folder))
+        || ["libcuda.so", "libnvidia", "libnvcuvid", "libcudadebugger"]
+            .iter()
+            .any(|begin| name.starts_with(begin));
+    let entity = Entity::new("shared-library", name).excludes(&["damaged-files"]).rank(4);
+    if !of_driver {
+        return Some(
+            entity
+                .meaning(format!("{path} is a file of the system and not of a Python package, and it is cut off or overwritten."))
+                .fix([
+                    format!("ls -l {path}; dpkg -S {path} || rpm -qf {path}  # the system's package that has it"),
+                    "sudo apt-get install --reinstall PACKAGE  # Red Hat: sudo dnf reinstall PACKAGE".to_owned(),
+                ]),
+        );
+    }
+    Some(
+        entity
+            .meaning(format!(
+                "{path} belongs to the driver (on a Jetson: to JetPack). A container gets it from the host when it is started with NVIDIA's runtime; without it the \
+                 container has an empty file of that name."
+            ))
+            .causes([
+                Cause::new("The container was started without NVIDIA's runtime: the runtime was not named, or a compose file's `runtime` was ignored.")
+                    .check(["docker inspect --format '{{.HostConfig.Runtime}}' CONTAINER; docker info | grep -i runtime"])
+                    .fix([
+                        "docker run --runtime nvidia ...  # other machines than a Jetson: --gpus all",
+                        "sudo nvidia-ctk runtime configure --runtime=docker --set-as-default && sudo systemctl restart docker",
+                    ]),
+                Cause::new("The image was saved from a container that had the file mounted (docker commit, a build with the runtime as the default), which leaves an empty file.")
+                    .check([format!("ls -l {path}; find {folder} -size 0 -name '*.so*'  # in the image")])
+                    .fix([format!("find {folder} -size 0 -name '*.so*' -delete  # in the image, then save it again")]),
+                Cause::new("It is the host itself: the driver's installation was interrupted.")
+                    .check(["ls /.dockerenv /run/.containerenv 2>/dev/null; nvidia-smi"])
+                    .fix(["# install the driver (a Jetson: JetPack) again"]),
+            ]),
+    )
 }

@@ -15,7 +15,30 @@ pub(super) fn forms() -> Vec<Form> {
         form("undefined symbol: {symbol}", read),
         form("{file}: cannot open shared object file: undefined symbol", read),
         form("Symbol not found: {symbol}", read),
+        form("symbol lookup for {symbol} failed", of_driver),
     ]
+}
+
+/// A function that a program looks up in the driver's library.
+fn of_driver(seen: &PastedError, _: &'static str) -> Option<Entity> {
+    let symbol = seen.word("symbol")?;
+    is_driver_symbol(symbol).then(|| driver_lacks(seen, symbol, symbol, None))
+}
+
+/// The driver's library has no function of this name. `owner` is the package whose file calls it.
+fn driver_lacks(seen: &PastedError, symbol: &str, shown: &str, owner: Option<&str>) -> Entity {
+    let (file, who) = match owner {
+        Some(owner) => (format!("A file of {owner}"), owner),
+        None => ("The program".to_owned(), "the program"),
+    };
+    let why = format!(
+        "{file} calls {shown}, a function of the driver's own library (libcuda). Each driver release has the \
+         functions of its CUDA release and of those before: this driver is older than the CUDA that {who} was built with."
+    );
+    let mut lines = vec!["firstlight doctor  # the driver and the CUDA it runs".to_owned()];
+    lines.extend(host::update_driver(seen.machine(), NEWEST_BRANCH));
+    lines.push(format!("# or a release of {who} that was built with an older CUDA"));
+    Entity::new("symbol", symbol).meaning(why).fix(lines).rank(4)
 }
 
 fn read(seen: &PastedError, _: &'static str) -> Option<Entity> {
@@ -43,7 +66,8 @@ fn read(seen: &PastedError, _: &'static str) -> Option<Entity> {
         .and_then(|path| path.split_once("-packages/"))
         .map(|(_, rest)| rest.split(['/', '.']).next().unwrap_or(rest));
     let by_path = in_packages.map(|top| provider(top, seen.context.envs));
-    let owner = here.and_then(|(_, file)| file.dist.clone()).or(by_path)?;
+    let owner = here.and_then(|(_, file)| file.dist.clone()).or(by_path);
+    let Some(owner) = owner else { return of_driver(seen, "") };
     let shown = words(symbol, missing.as_ref().and_then(|missing| missing.demangled.as_deref()));
     let of_torch = is_torch_symbol(symbol);
     let mut entity = Entity::new("symbol", symbol).package(owner.clone()).rank(2);
@@ -69,14 +93,8 @@ fn read(seen: &PastedError, _: &'static str) -> Option<Entity> {
     }
     let installer = seen.installer();
     if is_driver_symbol(symbol) {
-        let why = format!(
-            "A file of {owner} calls {shown}, a function of the driver's own library (libcuda). Each driver release has the \
-             functions of its CUDA release and of those before: this driver is older than the CUDA that {owner} was built with."
-        );
-        let mut lines = vec!["firstlight doctor  # the driver and the CUDA it runs".to_owned()];
-        lines.extend(host::update_driver(seen.machine(), NEWEST_BRANCH));
-        lines.push(format!("# or a release of {owner} that was built with an older CUDA"));
-        return Some(entity.meaning(why).fix(lines));
+        let lacks = driver_lacks(seen, symbol, &shown, Some(&owner));
+        return Some(entity.meaning(lacks.meaning).fix(lacks.fix));
     }
     if owner == "torch" {
         let why = format!(

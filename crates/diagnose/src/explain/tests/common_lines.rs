@@ -269,4 +269,66 @@ pub(super) const COMMON_LINES: &[(&str, &[Sample])] = &[
             ),
         ],
     ),
+    (
+        "2026-11-30: code numbers, compiled parts, files and functions of the driver, renamed arguments, listed releases",
+        &[
+            sample(
+                "CudaSupportError: Error at driver init: [34] Call to cuInit results in CUDA_ERROR_STUB_LIBRARY",
+                &["cudaErrorStubLibrary", "stub of the CUDA toolkit", "LD_LIBRARY_PATH"],
+            ),
+            sample("cuInit err: 34", &["cudaErrorStubLibrary (34)", "stub of the CUDA toolkit"]),
+            sample(
+                "ModuleNotFoundError: No module named 'pointnet2_ops._ext'",
+                &["compiled modules of pointnet2-ops", "checkout", "--no-build-isolation"],
+            ),
+            sample(
+                "OSError: /usr/lib/x86_64-linux-gnu/libcuda.so.1: file too short",
+                &["belongs to the driver", "nvidia-ctk", "find /usr/lib/x86_64-linux-gnu -size 0"],
+            ),
+            sample(
+                "ImportError: /usr/lib/x86_64-linux-gnu/libxcb.so.1: invalid ELF header",
+                &["of the system", "dpkg -S /usr/lib/x86_64-linux-gnu/libxcb.so.1"],
+            ),
+            sample(
+                "dlerr: /usr/lib64/libcuda.so.418.74: undefined symbol: cuCtxCreate_v3",
+                &["this driver is older"],
+            ),
+            sample(
+                "OSError: libcudnn.so: cannot open shared object file: No such file or directory",
+                &["without a version", "/usr/local/cuda/lib64", "nvidia.cudnn"],
+            ),
+            sample(
+                "ImportError: /v/lib/python3.9/site-packages/pytorch3d/_C.cpython-39-x86_64-linux-gnu.so: undefined symbol: _ZNK2at6Tensor7is_cudaEv",
+                &["git+https://github.com/facebookresearch/pytorch3d.git"],
+            ),
+            sample(
+                "TypeError: SFTTrainer.__init__() got an unexpected keyword argument 'processing_class'",
+                &["trl>=0.12.0", "tokenizer instead of processing_class"],
+            ),
+            sample(
+                "TypeError: Trainer.__init__() got an unexpected keyword argument 'processing_class'",
+                &["transformers>=4.46.0", "trl<0.12"],
+            ),
+            sample(
+                "ERROR: Could not find a version that satisfies the requirement torch==2.8.0 (from versions: 1.13.1, 2.0.0, 2.4.1)\nERROR: No matching distribution found for torch==2.8.0",
+                &["newest of which is 2.4.1", "Python 3.9 to 3.13"],
+            ),
+            sample(
+                "ERROR: Could not find a version that satisfies the requirement torch==1.8.1 (from versions: 1.13.0, 1.13.1, 2.0.0, 2.8.0)\nERROR: No matching distribution found for torch==1.8.1",
+                &["oldest of which is 1.13.0", "too new for it"],
+            ),
+            sample(
+                "ERROR: Could not find a version that satisfies the requirement xformers==0.0.19.1 (from versions: 0.0.18, 0.0.19, 0.0.20)",
+                &["never published", "xformers==0.0.20"],
+            ),
+            sample(
+                "AttributeError: module 'triton' has no attribute 'heuristics'",
+                &["triton is too old", "misspelt"],
+            ),
+            sample(
+                "NCCL WARN NET/IB : mlx5_1:1 Got non-fatal async event: port error(10)",
+                &["link went down", "ibqueryerrors"],
+            ),
+        ],
+    ),
 ];
