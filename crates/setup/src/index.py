@@ -201,7 +201,8 @@ def bound(statements):
             strings = node.value
         if strings is not None:
             values = (it.value for it in ast.walk(strings) if isinstance(it, ast.Constant))
-            names.update(value for value in values if isinstance(value, str) and value.isidentifier())
+            gone = removed(strings)
+            names.update(value for value in values if isinstance(value, str) and value.isidentifier() and value not in gone)
         elif isinstance(node, ast.Delete) and node in statements:
             names.difference_update(target.id for target in node.targets if isinstance(target, ast.Name))
         elif isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test) and isinstance(node.test, (ast.Name, ast.Attribute)):
@@ -211,6 +212,13 @@ def bound(statements):
             for field in ("body", "orelse", "handlers", "finalbody"):
                 stack += reversed(getattr(node, field, None) or [])
     return names, stars, complete
+
+
+def removed(table):
+    """The names in a table that a module no longer has: `{"tree_map": ("jax.tree_map was removed", None)}` of JAX."""
+    pairs = (pair for it in ast.walk(table) if isinstance(it, ast.Dict) for pair in zip(it.keys, it.values))
+    last = ((key, value.elts[-1]) for key, value in pairs if isinstance(value, ast.Tuple) and value.elts)
+    return {key.value for key, end in last if isinstance(key, ast.Constant) and isinstance(end, ast.Constant) and end.value is None}
 
 
 def read_name(connections, job, options):

@@ -236,7 +236,8 @@ fn source_wheel(files: &[(&str, &str)]) -> Vec<u8> {
 fn releases_with_a_name_are_found_from_the_source_in_their_wheels() {
     let own = "def Old(): pass\ndel Old\nOld = Gone = 1";
     let lazy = "import sys\n_names = {'part': ['Lazy', 'Old']}\nfrom .stars import *\nfrom . import Gone\ndel Gone";
-    let typed = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from .x import Old\nelse:\n    New = 1";
+    let typed = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from .x import Old\nelse:\n    New = 1\n\
+                 _removed = {'Lazy': ('use New', None)}";
     let computed = "def __getattr__(name): return 1";
     let releases = [
         source_wheel(&[("y/__init__.py", "# Old is not here yet")]),
