@@ -5,3 +5,4 @@ pub(crate) mod newer_torch;
 pub(crate) mod ptx_isa;
 pub(crate) mod torch_symbols;
 pub(crate) mod undeclared;
+pub(crate) mod wrong_records;

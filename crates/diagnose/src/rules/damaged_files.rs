@@ -1,4 +1,5 @@
 use super::{Context, Need, Rule, Text};
+use crate::data::wrong_records::record_is_wrong;
 use crate::remedy::{Installer, quote};
 use crate::torch_build::{by_conda, is_leftover, same_name};
 use facts::CompactSort;
@@ -24,7 +25,8 @@ or as a module that is not found although its package is installed.
 
 Detected by comparing each file with RECORD: existence and size, and contents with `doctor --verify-files` (without it,
 only contents of Python files modified after the install); and by reading the ELF headers of compiled files. Bytecode,
-empty files, files a vendor rewrote before publishing, and the package's metadata do not count.
+empty files, certificate authorities appended to cacert.pem, compiled files that a Linux distribution stripped or whose
+published RECORD is known to be wrong, and the package's metadata do not count.
 
 Reinstall the same version.",
     links: &["https://packaging.python.org/en/latest/specifications/recording-installed-packages/"],
@@ -94,7 +96,7 @@ fn damage<'a>(env: &'a PyEnv, dist: &'a Dist) -> Option<Damage<'a>> {
         if seen.iter().any(|(_, _, path)| *path == file.path) {
             continue;
         }
-        if let Some((severity, what)) = judge_file(file) {
+        if let Some((severity, what)) = judge_file(dist, file) {
             seen.push((severity, what, file.path.clone()));
         }
     }
@@ -107,8 +109,18 @@ fn damage<'a>(env: &'a PyEnv, dist: &'a Dist) -> Option<Damage<'a>> {
     Some(Damage { dist, severity, seen, total })
 }
 
+/// Whether compiled files were changed after RECORD was written: by the publisher, or by a Linux distribution, which strips
+/// them. Packages of a distribution have INSTALLER `debian` or `rpm`, or none.
+fn rewritten_after_record(dist: &Dist) -> bool {
+    let by_distribution = match dist.installer.as_deref().map(str::trim) {
+        None => true,
+        Some(installer) => matches!(installer, "debian" | "rpm"),
+    };
+    by_distribution || record_is_wrong(&dist.name)
+}
+
 /// The severity of one file: an error for modules and libraries that an import needs, a warning for data and tests.
-fn judge_file(file: &AlteredFile) -> Option<(Severity, String)> {
+fn judge_file(dist: &Dist, file: &AlteredFile) -> Option<(Severity, String)> {
     let name = file.path.rsplit('/').next().unwrap_or(&file.path);
     let aside = ["/tests/", "/test/", "/examples/", "/benchmarks/", "/bin/", "/share/"]
         .iter()
@@ -128,8 +140,7 @@ fn judge_file(file: &AlteredFile) -> Option<(Severity, String)> {
                 "{name} is cut off within a line: it has {found} bytes of the {recorded} in RECORD"
             ),
         )),
-        // Vendors set the RPATH of a library after writing RECORD, which changes its size.
-        Alteration::Size { .. } if compiled => None,
+        Alteration::Size { .. } if compiled && rewritten_after_record(dist) => None,
         // Administrators append their own certificate authority to bundled CA files.
         Alteration::Size { recorded, found } if name == "cacert.pem" && found > recorded => None,
         Alteration::Size { recorded, found } => {
@@ -335,8 +346,31 @@ mod tests {
             ),
             Case::new("a stray file", machines::a10(), one(damaged(build(start()), None, "own.so", "is empty")))
                 .finds(Warning, Certain, &["own.so in /v is empty", "rm /v/lib/python3.12/site-packages/own.so"]),
-            Case::new("a vendor set a search path after RECORD was written (pynvvideocodec)", machines::a10(), {
-                one(altered(build(start()), "numpy", &[("numpy/x.so", size(2_407_041, 2_443_232))], 1))
+            Case::new("a compiled file that grew", machines::a10(), {
+                let env = build(start().installer("numpy", "uv"));
+                one(altered(env, "numpy", &[("numpy/x.so", size(2_407_041, 2_407_042))], 1))
+            })
+            .finds(
+                Warning,
+                Certain,
+                &[
+                    "1 file of numpy 2.3.5 in /v not as it was installed",
+                    "x.so has 2407042 bytes; RECORD says 2407041",
+                    "--reinstall --no-deps numpy==2.3.5",
+                ],
+            ),
+            Case::new("a compiled file that shrank and has whole headers", machines::a10(), {
+                let env = build(start().installer("numpy", "pip\n"));
+                one(altered(env, "numpy", &[("numpy/x.so", size(2_407_041, 2_407_000))], 1))
+            })
+            .finds(Warning, Certain, &["x.so has 2407000 bytes; RECORD says 2407041"]),
+            Case::new("the vendor set a search path after RECORD was written", machines::a10(), {
+                let env = start().dist("PyNvVideoCodec", "2.0.4").installer("PyNvVideoCodec", "uv");
+                let env = build(env);
+                one(altered(env, "PyNvVideoCodec", &[("PyNvVideoCodec/x.so", size(2_407_041, 2_443_232))], 1))
+            }),
+            Case::new("a Linux distribution stripped the compiled files", machines::a10(), {
+                one(altered(build(start()), "numpy", &[("numpy/x.so", size(22_526_640, 1_693_064))], 1))
             }),
             Case::new("another package wrote over it", machines::a10(), {
                 let mut env = altered(build(start()), "numpy", &[("numpy/x.py", size(1, 2))], 1);
