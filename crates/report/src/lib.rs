@@ -46,4 +46,5 @@ pub use run::{
     MODEL_SPEED_FILE, MODEL_SPEED_TABLE, PARITY_FILE, Run, SAMPLES_FILE, html, markdown,
     run_report,
 };
+pub use sections::unexplained_problems;
 pub use verdict::{Verdict, coverage, evidence_gap, headline};

@@ -22,6 +22,7 @@ use crate::run::Run;
 
 pub(crate) use bench::raised_words;
 pub(crate) use environment::{describe, kind as machine_kind, version};
+pub use findings::unexplained_problems;
 pub(crate) use findings::{
     card as finding_card, sentence as findings_sentence, tone as finding_tone,
 };

@@ -2,6 +2,7 @@ use crate::counts::Counts;
 use crate::document::Tone;
 use crate::format;
 use crate::run::Run;
+use crate::sections::unexplained_problems;
 use facts::{
     BackendKind, Coverage, DoctorReport, GpuCoverage, GpusReport, Machine, ParityReport, ParityRow,
     Platform, RunState, Severity, Status,
@@ -32,6 +33,7 @@ impl Verdict {
         let counts = Counts::of(run.parity.iter().flat_map(|parity| &parity.rows));
         let found =
             |severity| run.doctor.findings.iter().any(|finding| finding.severity == severity);
+        let problems = unexplained_problems(run.doctor).next().is_some();
         let left_out = counts.skip > 0
             || !run.manifest.not_run.is_empty()
             || run.bench.is_some_and(|bench| !bench.not_timed.is_empty())
@@ -45,7 +47,7 @@ impl Verdict {
         } else {
             match coverage(run.doctor, run.parity).gpu {
                 GpuCoverage::NotVerified => Self::GpuNotVerified,
-                _ if left_out || found(Severity::Warning) => Self::Partial,
+                _ if left_out || found(Severity::Warning) || problems => Self::Partial,
                 GpuCoverage::NoneVisible => Self::ProcessorOnly,
                 GpuCoverage::Verified => Self::Verified,
             }

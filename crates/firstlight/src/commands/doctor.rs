@@ -16,7 +16,7 @@ use facts::{DoctorReport, Severity};
 use probe::EnvOptions;
 use report::terminal::IndexCheck;
 use report::{FACTS_FILE, terminal};
-use setup::fix::Availability;
+use setup::fix::{Availability, EnvironmentSnapshot};
 use setup::uv::{Uv, UvError};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -25,23 +25,32 @@ pub(super) fn run(arguments: &Doctor, output: &Output) -> anyhow::Result<Outcome
     arguments.sarif.as_deref().map(destination::file).transpose()?;
     // A model that cannot be read is reported at once, before a machine with GPUs is probed.
     let wanted = arguments.wanted.model.as_deref().map(model::read).transpose()?;
-    let mut report = examine_with(&arguments.environment, arguments.verify_files)?;
-    if let Some(wanted) = wanted {
-        model::judge(&wanted, &arguments.wanted, &mut report)?;
-    }
-    let checked = availability::check(&mut report);
+    let diagnose = || diagnose_as_asked(arguments, wanted.as_ref());
+    let (report, checked) = diagnose()?;
     if let Some(file) = &arguments.sarif {
         sarif::write(file, &report.findings, None)?;
     }
     if arguments.fix {
-        return fix::run(report, arguments, output);
+        return fix::run(report, arguments, output, || Ok(diagnose()?.0));
     }
-    fix::report_interrupted_fix(&report, output);
     output.either(&report, |style| match arguments.verbose {
         true => terminal::doctor_with(&report, style, index_check(&checked)),
         false => terminal::doctor_brief_with(&report, style, index_check(&checked)),
     })?;
     Ok(outcome(&report))
+}
+
+/// The machine, its environments and their findings, as deep as the arguments ask, with remedies that the index has.
+fn diagnose_as_asked(
+    arguments: &Doctor,
+    wanted: Option<&model::Model>,
+) -> anyhow::Result<(DoctorReport, Availability)> {
+    let mut report = examine_with(&arguments.environment, arguments.verify_files)?;
+    if let Some(wanted) = wanted {
+        model::judge(wanted, &arguments.wanted, &mut report)?;
+    }
+    let checked = availability::check(&mut report);
+    Ok((report, checked))
 }
 
 fn index_check(checked: &Availability) -> IndexCheck<'_> {
@@ -69,6 +78,12 @@ fn examine_with(environment: &Environment, verify_files: bool) -> anyhow::Result
     trace_imports(&options, &machine, &mut envs);
     for env in &mut envs {
         env.missing_names = probe::missing_names(&options, env);
+        if EnvironmentSnapshot::is_left(Path::new(&env.root)) {
+            let root = &env.root;
+            env.problems.push(format!(
+                "a fix of {root} was interrupted: `firstlight doctor --fix --venv {root}` restores the environment"
+            ));
+        }
     }
     let findings = diagnose::run(&machine, &envs);
     Ok(DoctorReport::new(machine, envs, findings))
@@ -153,8 +168,9 @@ pub(super) fn find_uv(tools: &Path) -> Result<Uv, UvError> {
     })
 }
 
-/// Advice is not a fault: only errors and warnings give exit status 1.
+/// Advice is not a fault: only errors, warnings and problems of an environment give exit status 1.
 pub(super) fn outcome(report: &DoctorReport) -> Outcome {
-    let fault = report.findings.iter().any(|finding| finding.severity != Severity::Info);
+    let fault = report.findings.iter().any(|finding| finding.severity != Severity::Info)
+        || report::unexplained_problems(report).next().is_some();
     if fault { Outcome::Bad } else { Outcome::Good }
 }

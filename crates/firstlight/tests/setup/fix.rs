@@ -231,13 +231,61 @@ fn next_run_rolls_back_a_killed_one() {
     let said = String::from_utf8_lossy(&asked.stderr);
     assert!(said.contains("was interrupted") && said.contains("confirmation needed"), "{said}");
     let plain = environment.doctor(&real, &[]);
-    let said = String::from_utf8_lossy(&plain.stderr);
+    let said = String::from_utf8_lossy(&plain.stdout);
+    assert_eq!(plain.status.code(), Some(1), "{said}");
+    let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(said.contains("was interrupted") && said.contains("doctor --fix"), "{said}");
     // The killed fix is rolled back, and then applied.
     let report = environment.fix();
     assert_eq!(one(&report)["outcome"], "mended", "{report:#}");
     assert!(environment.imports("torch"));
     assert_ne!(contents(&environment.venv()), before);
+}
+
+/// Damage that only hashes show: the next fix looks as deep as the interrupted one.
+#[test]
+fn fix_after_an_interrupted_one_verifies_files_again() {
+    let wheel = Wheel::new("library", "1.0", ANY)
+        .file("library/__init__.py", "")
+        .file("library/values.bin", "right");
+    let environment = TestEnvironment::new(&[wheel.build()], &[&["library"]]);
+    let lib = environment.venv().join("lib");
+    let site =
+        std::fs::read_dir(lib).unwrap().next().unwrap().unwrap().path().join("site-packages");
+    let values = site.join("library/values.bin");
+    std::fs::remove_file(&values).unwrap();
+    std::fs::write(&values, "wrong").unwrap();
+    let deep = ["--verify-files", "--fix", "--yes", "--json"];
+    let killed = environment.doctor(&environment.uv_that("kill -9 $PPID; exit 1"), &deep);
+    assert!(killed.status.code().is_none(), "{killed:?}");
+    // Without hashes there is no finding, and still no all-clear.
+    let real = uv().program.parent().unwrap().to_owned();
+    let plain = environment.doctor(&real, &[]);
+    let said = String::from_utf8_lossy(&plain.stdout);
+    assert_eq!(plain.status.code(), Some(1), "{said}");
+    assert!(said.contains("problem: a fix of ") && !said.contains("No rule found"), "{said}");
+    let again = environment.doctor(&real, &deep);
+    let report: Value = serde_json::from_slice(&again.stdout).unwrap();
+    assert_eq!(one(&report)["outcome"], "mended", "{report:#}");
+    assert_eq!(std::fs::read_to_string(&values).unwrap(), "right");
+    assert_eq!(environment.doctor(&real, &["--verify-files"]).status.code(), Some(0));
+}
+
+/// A problem without a finding and without a remedy.
+#[test]
+fn environment_that_cannot_be_read_in_full_is_not_cleared() {
+    let wheel = Wheel::new("library", "1.0", ANY).file("library.py", "").build();
+    let environment = TestEnvironment::new(&[wheel], &[&["library"]]);
+    let real = uv().program.parent().unwrap().to_owned();
+    assert_eq!(environment.doctor(&real, &[]).status.code(), Some(0));
+    std::fs::write(environment.venv().join("pyvenv.cfg"), "").unwrap();
+    for arguments in [&[][..], &["--fix", "--yes"]] {
+        let output = environment.doctor(&real, arguments);
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.contains("pyvenv.cfg has no `home` line"), "{said}");
+        assert!(!said.contains("No rule found") && !said.contains("nothing to fix"), "{said}");
+    }
 }
 
 #[test]

@@ -96,7 +96,8 @@ fn twice(dists: &[Dist]) -> Vec<String> {
     }
     versions
         .into_iter()
-        .filter(|(_, dists)| dists.len() > 1)
+        // Debian's packages may have both a dist-info and an egg-info of one version.
+        .filter(|(_, dists)| dists.iter().any(|dist| dist.version != dists[0].version))
         .map(|(name, dists)| {
             let paths: Vec<&str> = dists.iter().map(|dist| dist.path.as_str()).collect();
             format!("{name} is installed {} times: {}", dists.len(), paths.join(", "))

@@ -182,6 +182,9 @@ fn problems_of_site_packages_are_reported() {
     std::fs::remove_file(env_folder.path("env/lib/python3.12/site-packages/lost/_C.so")).unwrap();
     env_folder.dist("twice", "1.0");
     env_folder.site("twice-2.0.dist-info/METADATA", "Name: Twice\nVersion: 2.0\n");
+    // One version with two kinds of metadata, as Debian installs it.
+    env_folder.site("both-1.0.dist-info/METADATA", "Name: both\nVersion: 1.0\n");
+    env_folder.site("both.egg-info/PKG-INFO", "Name: both\nVersion: 1.0\n");
     env_folder.site("~orch-2.9.0.dist-info/METADATA", "Name: torch\nVersion: 2.9.0\n");
     env_folder.site("~orch/_C.so", "half removed");
     env_folder.site("far.egg-link", "/no/such/source\n.");

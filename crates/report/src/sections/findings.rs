@@ -13,6 +13,22 @@ pub(super) fn build(run: &Run<'_>) -> Vec<Block> {
     std::iter::once(Block::Paragraph(intro)).chain(cards).collect()
 }
 
+/// The problems of the environments that no finding is about. Findings about the packages of an environment name the
+/// same file.
+pub fn unexplained_problems(doctor: &DoctorReport) -> impl Iterator<Item = &str> {
+    let evidence = || doctor.findings.iter().flat_map(|finding| &finding.evidence);
+    doctor.envs.iter().flat_map(move |env| {
+        let of_packages = move |source: &str| {
+            env.site_packages
+                .iter()
+                .any(|site| source.strip_prefix(site.as_str()).is_some_and(|file| file.len() > 1))
+        };
+        env.problems.iter().map(String::as_str).filter(move |problem| {
+            !evidence().any(|it| of_packages(&it.source) && problem.contains(&it.source))
+        })
+    })
+}
+
 /// `3 findings: 1 error, 1 warning and 1 for information`.
 pub(crate) fn sentence(doctor: &DoctorReport) -> String {
     let findings = &doctor.findings;
@@ -22,7 +38,13 @@ pub(crate) fn sentence(doctor: &DoctorReport) -> String {
         return "The facts of the machine were not kept with this run".to_owned();
     }
     if findings.is_empty() {
-        return "No rule found anything wrong with this machine or its environments".to_owned();
+        return match unexplained_problems(doctor).count() {
+            0 => "No rule found anything wrong with this machine or its environments".to_owned(),
+            problems => format!(
+                "No finding, and {} with the environments",
+                format::count(problems, "problem")
+            ),
+        };
     }
     format!(
         "{}: {}, {} and {} for information",

@@ -2,7 +2,7 @@ use super::Style;
 use super::layout::{fields, paint, paragraph};
 use super::model::model;
 use crate::escape;
-use crate::sections::{describe, finding_tone, findings_sentence, version};
+use crate::sections::{describe, finding_tone, findings_sentence, unexplained_problems, version};
 use facts::{Confidence, DoctorReport, Finding, Platform, RemedyStep, Severity};
 
 /// Only what the user has to act on: problems, worst first, with causes and commands. A flag shows the rest.
@@ -29,6 +29,13 @@ pub fn doctor_brief_with(report: &DoctorReport, style: Style, index: IndexCheck<
     for found in report.findings.iter().filter(|found| found.severity != Severity::Info) {
         out.push('\n');
         finding(&mut out, found, style);
+    }
+    let problems: Vec<&str> = unexplained_problems(report).collect();
+    if !problems.is_empty() {
+        out.push('\n');
+    }
+    for problem in problems {
+        out.push_str(&paragraph(style, &format!("problem: {problem}")));
     }
     let advice: Vec<&Finding> =
         report.findings.iter().filter(|found| found.severity == Severity::Info).collect();
@@ -119,6 +126,67 @@ fn finding(out: &mut String, finding: &Finding, style: Style) {
 mod tests {
     use super::*;
     use facts::{Driver, Machine};
+
+    #[test]
+    fn environment_with_a_problem_is_not_cleared() {
+        let report = |problems: &[&str], findings| {
+            let problems: Vec<String> = problems.iter().map(|it| (*it).to_owned()).collect();
+            let env = facts::PyEnv { problems, ..env() };
+            let machine = Machine { platform: Platform::LinuxX86_64, ..Machine::unknown() };
+            doctor_brief(&DoctorReport::new(machine, vec![env], findings), Style::default())
+        };
+        let clear = "No rule found anything wrong";
+        assert!(report(&[], Vec::new()).contains(clear));
+        let text = report(&["/v/pyvenv.cfg has no `home` line"], Vec::new());
+        assert!(!text.contains(clear), "{text}");
+        assert!(text.contains("No finding, and 1 problem with the environments"), "{text}");
+        assert!(text.contains("problem: /v/pyvenv.cfg has no `home` line"), "{text}");
+        // A finding about the same file has the problem.
+        let twice = "x is installed 2 times: /v/site-packages/x-1.dist-info, /v/site-packages/x-2.dist-info";
+        let evidence = facts::Evidence {
+            what: "x 1".to_owned(),
+            source: "/v/site-packages/x-1.dist-info".to_owned(),
+        };
+        let finding = Finding {
+            rule: "duplicate-dist".to_owned(),
+            severity: Severity::Warning,
+            confidence: Confidence::Certain,
+            title: "x is installed 2 times in /v".to_owned(),
+            evidence: vec![evidence],
+            cause: "an interrupted upgrade".to_owned(),
+            fix: Vec::new(),
+            remedy: Vec::new(),
+            links: Vec::new(),
+        };
+        let text = report(&[twice], vec![finding]);
+        assert!(!text.contains("problem:"), "{text}");
+    }
+
+    fn env() -> facts::PyEnv {
+        facts::PyEnv {
+            root: "/v".to_owned(),
+            kind: facts::EnvKind::Venv,
+            found_by: "--venv".to_owned(),
+            manager: None,
+            interpreter: facts::Interpreter {
+                executable: None,
+                resolved: None,
+                version: None,
+                abi_tag: None,
+                base: None,
+            },
+            site_packages: vec!["/v/site-packages".to_owned()],
+            dists: Vec::new(),
+            torch: None,
+            native_files: Vec::new(),
+            ptxas: Vec::new(),
+            companions: Vec::new(),
+            in_front: Vec::new(),
+            unmet_imports: Vec::new(),
+            missing_names: Vec::new(),
+            problems: Vec::new(),
+        }
+    }
 
     #[test]
     fn machine_without_gpu_names_the_missing_driver() {

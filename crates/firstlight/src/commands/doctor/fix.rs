@@ -3,7 +3,7 @@
 
 mod fix_report;
 
-use super::{cache_folder, examine, find_uv, outcome};
+use super::{cache_folder, examine_with, find_uv, outcome};
 use crate::Outcome;
 use crate::cli::Doctor;
 use crate::confirm;
@@ -30,9 +30,10 @@ pub(super) fn run(
     report: DoctorReport,
     arguments: &Doctor,
     output: &Output,
+    diagnose: impl FnOnce() -> anyhow::Result<DoctorReport>,
 ) -> anyhow::Result<Outcome> {
     let report = match restore_interrupted_fixes(&report, arguments, output)? {
-        true => examine(&arguments.environment)?,
+        true => diagnose()?,
         false => report,
     };
     let wrong = report.findings.iter().filter(|finding| finding.severity != Severity::Info);
@@ -46,22 +47,19 @@ pub(super) fn run(
     }
     let changed = environments.iter().any(|mended| mended.outcome == fix_report::MENDED);
     let failed = environments.iter().any(|mended| mended.outcome == fix_report::PUT_BACK);
-    let fixes = Fixes { schema: SCHEMA, plan, environments };
+    let report = if changed { examine_as_asked(arguments)? } else { report };
+    let problems = report::unexplained_problems(&report).map(str::to_owned).collect();
+    let fixes = Fixes { schema: SCHEMA, plan, environments, problems };
     output.either(&fixes, |_| fix_report::ending(&fixes))?;
     if failed {
         return Ok(Outcome::Bad);
     }
-    Ok(outcome(&if changed { examine(&arguments.environment)? } else { report }))
+    Ok(outcome(&report))
 }
 
-/// Reports on standard error which environments an interrupted fix left half changed.
-pub(super) fn report_interrupted_fix(report: &DoctorReport, output: &Output) {
-    for env in report.envs.iter().filter(|env| EnvironmentSnapshot::is_left(Path::new(&env.root))) {
-        let (note, root) = (output.paint_hint("note:"), &env.root);
-        eprintln!(
-            "{note} a fix of {root} was interrupted: `firstlight doctor --fix --venv {root}` restores the environment"
-        );
-    }
+/// The environments after a command, read as deep as the first time: damage that only hashes show must not seem mended.
+fn examine_as_asked(arguments: &Doctor) -> anyhow::Result<DoctorReport> {
+    examine_with(&arguments.environment, arguments.verify_files)
 }
 
 /// Rolls back an interrupted fix before anything else.
@@ -243,8 +241,7 @@ impl<'a> FixRun<'a> {
             touched.extend(next.touched.clone());
             removed.extend(next.removed.clone());
             seen.push(next.commands.clone());
-            let report =
-                examine(&self.arguments.environment).map_err(|error| format!("{error:#}"))?;
+            let report = examine_as_asked(self.arguments).map_err(|error| format!("{error:#}"))?;
             let root = self.env.root.clone();
             let Some(env) = report.envs.into_iter().find(|env| env.root == root) else {
                 return Err("the environment cannot be read any more".to_owned());

@@ -15,6 +15,9 @@ pub(super) struct Fixes {
     pub(super) schema: u32,
     pub(super) plan: Vec<Step>,
     pub(super) environments: Vec<FixResult>,
+    /// Problems of the environments that no remedy covers.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) problems: Vec<String>,
 }
 
 /// The step for one finding.
@@ -87,10 +90,13 @@ pub(super) fn remedy(root: &Path, findings: &[Finding], resolved: &ResolvedRemed
 
 /// The results of all steps.
 pub(super) fn ending(fixes: &Fixes) -> String {
-    if fixes.plan.is_empty() {
+    if fixes.plan.is_empty() && fixes.problems.is_empty() {
         return "nothing to fix\n".to_owned();
     }
     let mut out = String::new();
+    for problem in &fixes.problems {
+        out.push_str(&format!("no remedy is known: {problem}\n"));
+    }
     let shown: Vec<&str> = fixes.environments.iter().map(|it| it.environment.as_str()).collect();
     // Steps that belong to no environment that can be fixed were not shown yet.
     for step in fixes.plan.iter().filter(|step| step.result == "not run") {
