@@ -5,9 +5,9 @@ use crate::remedy::{Installer, text};
 use crate::torch_build::installed;
 use crate::torch_choice::{choose, reach};
 use crate::{gpu, host};
-use facts::{Confidence, Finding, Machine, MachineKind, PyEnv, RemedyStep, Severity};
+use facts::{Confidence, Driver, Fact, Finding, Machine, MachineKind, PyEnv, RemedyStep, Severity};
 use knowledge::cuda_drivers::{self, CudaSupport};
-use knowledge::dotted;
+use knowledge::{Minor, dotted};
 
 pub(super) const RULE: Rule = Rule {
     id: "driver-too-old",
@@ -35,11 +35,24 @@ downloading and installing a new version from the URL: http://www.nvidia.com/Dow
         Text::new("requirement error: unsatisfied condition: cuda>=", "nvidia-container-cli: requirement error: unsatisfied condition: cuda>=12.8, please update your driver to a newer version, or use an earlier cuda container: unknown"),
     ],
     remedy: |seen| {
-        let choice = seen.env().and_then(|env| choose(seen.machine(), env, None));
-        match choice {
-            Some(choice) => text(seen.installer().replace_torch(&choice)),
-            None => host::update_driver(seen.machine(), 580),
-        }
+        let stated = seen.word("found").and_then(cuda_of_number).map(|limit| Driver {
+            cuda_limit: Some(Fact::new(limit, "the text")),
+            ..Driver::default()
+        });
+        // Without a driver, no build is known to run.
+        let choice = stated.or_else(|| seen.machine().driver.clone()).and_then(|driver| {
+            let machine = Machine { driver: Some(driver), ..seen.machine().clone() };
+            choose(&machine, seen.env()?, None)
+        });
+        let update = host::update_driver(seen.machine(), 580);
+        let Some(choice) = choice else { return update };
+        let runs = cuda_drivers::minimum_driver(choice.cuda.0).map_or("?", |row| &row.driver);
+        let mut lines =
+            vec![format!("# a build of torch for CUDA {}, which runs on driver {runs} and newer:", choice.cuda.0)];
+        lines.extend(text(seen.installer().replace_torch(&choice)));
+        lines.push("# or keep this torch and update the driver:".into());
+        lines.extend(update);
+        lines
     },
     needs: &[Need::Torch, Need::Driver],
     check: Some(check),
@@ -47,6 +60,12 @@ downloading and installing a new version from the URL: http://www.nvidia.com/Dow
     cases: tests::cases,
     ..Rule::BLANK
 };
+
+/// The CUDA release of a number of `cudaDriverGetVersion`: 12020 is CUDA 12.2.
+fn cuda_of_number(number: &str) -> Option<Minor> {
+    let number: u32 = number.parse().ok()?;
+    Some((number / 1000, number % 1000 / 10))
+}
 
 fn check(context: &Context) -> Vec<Finding> {
     let machine = context.machine;
@@ -246,6 +265,30 @@ mod tests {
             driver.cuda_limit = None;
         }
         machine
+    }
+
+    #[test]
+    fn remedy_is_for_the_driver_of_the_text() {
+        let envs = [env("/v").python("3.11.9").build()];
+        let fix = |text: &str| crate::explain(text, &machines::x86(), &envs)[0].fix.join("\n");
+        let stated = |version: &str| {
+            fix(&format!("The NVIDIA driver on your system is too old (found version {version})."))
+        };
+        // CUDA 11.4 and 12.2: releases of the same major version run.
+        let eleven = stated("11040");
+        assert!(eleven.contains("'torch==2.7.*'") && eleven.contains("/whl/cu118"), "{eleven}");
+        assert!(eleven.contains("CUDA 11, which runs on driver 450.80.02"), "{eleven}");
+        assert!(eleven.contains("nvidia:580"), "{eleven}");
+        let twelve = stated("12020");
+        assert!(twelve.contains("/whl/cu126") && !twelve.contains("cu13"), "{twelve}");
+        // No build is published for CUDA 10, and without a version no build is known to run.
+        for only_driver in [
+            stated("10020"),
+            fix("CUDA error 35: CUDA driver version is insufficient for CUDA runtime version"),
+        ] {
+            assert!(only_driver.contains("nvidia:580"), "{only_driver}");
+            assert!(!only_driver.contains("torch"), "{only_driver}");
+        }
     }
 
     pub(super) fn cases() -> Vec<Case> {
