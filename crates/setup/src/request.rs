@@ -59,6 +59,12 @@ impl RequestedPackage {
         let read = Requirement::parse(line).ok_or_else(|| {
             wrong("expected a name and versions, like flash-attn>=2.8".to_owned())
         })?;
+        // Neither names nor versions have this character.
+        if line.split(';').next().is_some_and(|spec| spec.contains('@')) {
+            return Err(wrong(
+                "a plan takes releases of package indexes, not files at an address".to_owned(),
+            ));
+        }
         let specifiers = read.constraint();
         let _: pep440_rs::VersionSpecifiers =
             specifiers.parse().map_err(|reason: pep440_rs::VersionSpecifiersParseError| {
@@ -153,5 +159,27 @@ impl PlanRequest {
                 |name: &String| name == "all" || Dist::normalise(name) == wanted.want.package;
             wanted.want.source_build |= packages.iter().any(named);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requirement_with_an_address_is_refused() {
+        for line in [
+            "torch @ https://example.org/torch-2.9.0-cp312-cp312-linux_x86_64.whl",
+            "torch@file:///wheels/torch.whl",
+            "torch[extra] @ https://example.org/torch.whl ; sys_platform == 'linux'",
+            "git+https://example.org/torch.git",
+        ] {
+            let error = RequestedPackage::parse(line, "requirement").expect_err(line).to_string();
+            assert!(error.contains("is not a requirement"), "{error}");
+        }
+        let marker = "torch>=2; platform_node != 'a@b'";
+        assert!(RequestedPackage::parse("torch>=2", "requirement").is_ok());
+        let parsed = RequestedPackage::parse(marker, "requirement");
+        assert!(!parsed.is_err_and(|error| error.to_string().contains("address")));
     }
 }
