@@ -60,12 +60,28 @@ fn refusal_is_a_finding_in_text_and_json() {
 }
 
 #[test]
+fn driver_older_than_cuda_11_has_no_plan() {
+    let output = plan(&["torch", "--machine", "a100", "--driver", "440.33.01"]);
+    let out = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(1), "{out}");
+    assert!(out.contains("no plan for a100"), "{out}");
+    assert!(out.contains("the driver is 440.33.01, which runs CUDA 10 and older"), "{out}");
+}
+
+#[test]
 fn suggests_corrections_of_misspelt_names() {
     for (arguments, words) in [
         (&["--machine", "gh20"][..], "did you mean `gh200`?"),
         (&["--for", "granite-a1", "--machine", "a10"], "did you mean `granite-a10`?"),
         (&["--machine", "a10", "--emit", "plan.tml"], "did you mean `plan.toml`?"),
         (&["--machine", "a10", "flash-attn>>2"], "is not a requirement"),
+        (
+            &["--machine", "a10", "torch @ https://example.org/torch.whl"],
+            "a plan takes releases of package indexes, not files at an address",
+        ),
+        (&["--machine", "a100", "--driver", "9999"], "driver branches have three digits"),
+        (&["--machine", "cpu-x86_64", "--driver", "580.65.06"], "has no NVIDIA GPU"),
+        (&["--machine", "thor", "--driver", "580.65.06"], "whose driver is part of JetPack"),
     ] {
         let output = plan(arguments);
         let error = text(&output.stderr);

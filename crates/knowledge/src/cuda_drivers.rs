@@ -64,11 +64,15 @@ pub struct CudaSupport {
 }
 
 impl CudaSupport {
-    /// Uses the release that the driver reports, otherwise its version; `None` if neither is known.
+    /// Uses the release that the driver reports, otherwise its version; `None` if neither is known. A driver older than
+    /// every row runs only CUDA releases before them.
     pub fn of(limit: Option<Minor>, version: Option<&str>) -> Option<Self> {
         match (limit, version.and_then(Version::parse)) {
             (Some(limit), _) => Some(Self { major: limit.0, limit: Some(limit) }),
-            (None, Some(version)) => Some(Self { major: newest_major(&version)?, limit: None }),
+            (None, Some(version)) => {
+                let before = || minimum_drivers().first().map_or(0, |row| row.cuda - 1);
+                Some(Self { major: newest_major(&version).unwrap_or_else(before), limit: None })
+            }
             (None, None) => None,
         }
     }
@@ -119,6 +123,13 @@ mod tests {
         ] {
             assert_eq!(newest_major(&Version::parse(driver).expect(driver)), expect, "{driver}");
         }
+    }
+
+    #[test]
+    fn driver_older_than_every_row_is_limited_to_earlier_releases() {
+        let support = CudaSupport::of(None, Some("440.33.01"));
+        assert_eq!(support, Some(CudaSupport { major: 10, limit: None }));
+        assert_eq!(CudaSupport::of(None, None), None);
     }
 
     #[test]

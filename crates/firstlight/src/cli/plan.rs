@@ -39,7 +39,11 @@ fn processor(text: &str) -> Result<Arch, String> {
 /// A driver version, as in nvidia-smi.
 fn driver(text: &str) -> Result<String, String> {
     let number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+    let branch = text.split('.').next().unwrap_or_default();
     match text.split('.').all(number) {
+        true if branch.len() > 3 => {
+            Err("NVIDIA's driver branches have three digits, as in 550.54.14".to_owned())
+        }
         true => Ok(text.to_owned()),
         false => Err("expected a driver version such as 550.54.14".to_owned()),
     }

@@ -347,6 +347,17 @@ pub(super) fn named(which: &MachineChoice) -> anyhow::Result<Option<PlanTarget>>
         Some(gpu) => Some(setup::with_gpu(gpu, which.arch)),
         None => setup::machine(&which.machine),
     };
+    if let (Some(_), Some(target)) = (&which.driver, &found) {
+        let why = match (target.gpus.is_empty() || target.os == "macos", target.tegra) {
+            (true, _) => Some("has no NVIDIA GPU"),
+            (false, true) => Some("is a Jetson, whose driver is part of JetPack"),
+            (false, false) => None,
+        };
+        if let Some(why) = why {
+            let what = format!("--driver does not apply: {} {why}", target.name);
+            return Err(Failure::hinted(what, "leave out --driver"));
+        }
+    }
     let found = found.map(|it| PlanTarget { driver: which.driver.clone(), ..it });
     found.map(Some).ok_or_else(|| {
         let machines = setup::machines();

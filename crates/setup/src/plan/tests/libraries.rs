@@ -47,6 +47,18 @@ fn pinned_vllm_of_cuda_13_is_refused_for_an_older_driver() {
     );
 }
 
+#[test]
+fn driver_older_than_cuda_11_has_no_plan() {
+    for driver in ["440.33.01", "450.36", "418.0", "300", "1.2"] {
+        let refusal = plan(&request("torch"), &gpu((8, 0), Some(driver))).expect_err(driver);
+        let facts = conflict(&refusal);
+        assert!(facts.contains(&format!("the driver is {driver}, which runs CUDA 10")), "{facts}");
+        let update = refusal.nearest.iter().any(|it| it.change.contains("update the driver"));
+        assert!(update, "{driver}: {:?}", refusal.nearest);
+    }
+    assert!(plan(&request("torch"), &gpu((8, 0), Some("450.80.02"))).is_ok());
+}
+
 /// Row D2: the CUDA of the plan is the one that vllm's libraries need.
 #[test]
 fn newest_vllm_comes_with_a_torch_of_its_own_cuda() {
