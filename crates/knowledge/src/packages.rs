@@ -14,7 +14,7 @@ pub struct Package {
     pub name: String,
     /// Packages with a lower number are installed first.
     pub order: u32,
-    /// `cuda` if it needs an NVIDIA GPU.
+    /// `cuda` if the published files that plans use need an NVIDIA GPU.
     pub needs: Option<Needs>,
     /// The minimum compute capability.
     #[serde(default, deserialize_with = "optional_minor")]
@@ -26,6 +26,8 @@ pub struct Package {
     pub lost: Option<String>,
     /// The alternative to the package.
     pub instead: Option<String>,
+    /// Files for machines without an NVIDIA GPU that are published outside of the indexes, if `needs` is `cuda`.
+    pub elsewhere: Option<String>,
     /// Source of the row.
     pub source: Citation,
 }
@@ -36,6 +38,18 @@ pub struct Package {
 pub enum Needs {
     /// An NVIDIA GPU.
     Cuda,
+}
+
+impl Package {
+    /// Why a plan cannot have it on a machine without an NVIDIA GPU.
+    pub fn needs_gpu(&self) -> String {
+        let elsewhere = self.elsewhere.iter().map(|text| format!("; {text}"));
+        let name = &self.name;
+        let rest: String = elsewhere.collect();
+        format!(
+            "firstlight plans {name} only for NVIDIA GPUs, which its files on package indexes need{rest}"
+        )
+    }
 }
 
 fn yes() -> bool {

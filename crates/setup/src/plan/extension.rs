@@ -113,7 +113,7 @@ impl<'p> SelectionContext<'_, 'p> {
         };
         let source = package.source.to_string();
         if package.needs == Some(Needs::Cuda) && !self.problem.has_gpu() {
-            return Err(Reason::new(format!("{} needs an NVIDIA GPU", item.name()), source));
+            return Err(Reason::new(package.needs_gpu(), source));
         }
         let oldest = self.problem.target.gpus.iter().min();
         match (package.oldest_gpu, oldest) {

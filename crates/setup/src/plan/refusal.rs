@@ -109,11 +109,11 @@ pub(super) fn fact(problem: &Problem, limit: Limit) -> Fact<String> {
             let item = &problem.items[item];
             let row = item.package;
             let oldest = row.and_then(|row| row.oldest_gpu).filter(|_| problem.has_gpu());
-            let text = match (oldest, row.and_then(|row| row.needs)) {
+            let text = match (oldest, row.filter(|row| row.needs == Some(Needs::Cuda))) {
                 (Some(floor), _) => {
                     format!("{} needs compute capability {} or later", item.name(), dotted(floor))
                 }
-                (None, Some(Needs::Cuda)) => format!("{} needs an NVIDIA GPU", item.name()),
+                (None, Some(row)) => row.needs_gpu(),
                 (None, None) => format!("{} does not support this machine", item.name()),
             };
             Fact::new(text, row.map_or(String::new(), |row| row.source.to_string()))

@@ -59,6 +59,18 @@ fn driver_older_than_cuda_11_has_no_plan() {
     assert!(plan(&request("torch"), &gpu((8, 0), Some("450.80.02"))).is_ok());
 }
 
+#[test]
+fn vllm_without_a_gpu_names_the_wheels_for_cpus() {
+    let refusal = plan(&request("vllm"), &machine("cpu-x86_64")).expect_err("no plan");
+    let facts = conflict(&refusal);
+    assert!(facts.contains("firstlight plans vllm only for NVIDIA GPUs"), "{facts}");
+    assert!(
+        facts.contains("vLLM publishes wheels for CPUs with its releases on GitHub"),
+        "{facts}"
+    );
+    assert!(!facts.contains("vllm needs an NVIDIA GPU"), "{facts}");
+}
+
 /// Row D2: the CUDA of the plan is the one that vllm's libraries need.
 #[test]
 fn newest_vllm_comes_with_a_torch_of_its_own_cuda() {
@@ -94,7 +106,8 @@ fn every_independent_conflict_is_reported() {
     let refusal = plan(&request("flash-attn>=99"), &machine("cpu-x86_64")).expect_err("no plan");
     assert!(!refusal.further.is_empty(), "{refusal:?}");
     let facts = conflict(&refusal);
-    assert!(facts.contains("needs an NVIDIA GPU") && facts.contains("flash-attn>=99"), "{facts}");
+    let gpu = "firstlight plans flash-attn only for NVIDIA GPUs";
+    assert!(facts.contains(gpu) && facts.contains("flash-attn>=99"), "{facts}");
     assert!(facts.contains("the newest release that is known is 2."), "{facts}");
     // Without the versions the GPU is still missing; without the package there is no conflict.
     let one = plan(&request("flash-attn"), &machine("cpu-x86_64")).expect_err("no plan");
