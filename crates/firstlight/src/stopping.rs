@@ -5,7 +5,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 #[cfg(unix)]
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -22,7 +22,7 @@ pub(crate) fn on_interrupt(stop: &Arc<AtomicBool>) -> io::Result<()> {
 /// Sets a flag on the first signal to stop; a second signal ends the process at once.
 pub(crate) fn on_signals(stop: &Arc<AtomicBool>) -> io::Result<()> {
     #[cfg(unix)]
-    watch(SignalAction::Stop { flag: Arc::clone(stop), first: None }, &STOPS)?;
+    watch(SignalAction::Stop { flag: Arc::clone(stop), received: false }, &STOPS)?;
     #[cfg(not(unix))]
     let _ = stop;
     Ok(())
@@ -69,10 +69,11 @@ impl Drop for PrintOnSignals {
 /// A command's action on a signal.
 #[cfg_attr(not(unix), allow(dead_code))]
 enum SignalAction {
-    /// Sets a flag; a second signal ends the process. `first` is the time of the first one.
+    /// Sets a flag; a second signal ends the process.
     Stop {
         flag: Arc<AtomicBool>,
-        first: Option<Instant>,
+        /// Whether the first signal was received.
+        received: bool,
     },
     /// Sets a flag on every Ctrl-C.
     Interrupt(Arc<AtomicBool>),
@@ -108,9 +109,10 @@ fn state() -> MutexGuard<'static, SignalState> {
 #[cfg(unix)]
 const STOPS: [i32; 3] = [SIGHUP, SIGINT, SIGTERM];
 
-/// Signals within this time count as one: timeout(1) signals the process and then its process group.
+/// Signals within this time after the first one count as one: timeout(1) signals the process and then its process group.
+/// It is shorter than the time between two presses of Ctrl-C.
 #[cfg_attr(not(unix), allow(dead_code))]
-const ONE_SIGNAL: Duration = Duration::from_millis(100);
+const ONE_SIGNAL: Duration = Duration::from_millis(30);
 
 #[cfg(unix)]
 fn watch(action: SignalAction, signals: &[i32]) -> io::Result<()> {
@@ -156,12 +158,18 @@ fn receive_all(mut woken: std::os::unix::net::UnixStream) {
             flag.swap(false, Ordering::Relaxed).then_some(*signal)
         };
         let signals: Vec<i32> = state().watched.iter().filter_map(came).collect();
-        signals.into_iter().for_each(receive);
+        let mut is_first = false;
+        signals.into_iter().for_each(|signal| receive(signal, &mut is_first));
+        if is_first {
+            std::thread::sleep(ONE_SIGNAL);
+            state().watched.iter().for_each(|(_, flag)| flag.store(false, Ordering::Relaxed));
+        }
     }
 }
 
+/// `is_first`: whether these signals are the first request to stop.
 #[cfg(unix)]
-fn receive(signal: i32) {
+fn receive(signal: i32, is_first: &mut bool) {
     let mut state = state();
     if let Some((sentence, leftover)) = state.sentence.take() {
         // It may not exist yet.
@@ -172,17 +180,17 @@ fn receive(signal: i32) {
         end_at_once(128 + signal);
     }
     match state.action.take() {
-        Some(SignalAction::Stop { flag, first }) => {
-            if first.is_some_and(|first| first.elapsed() >= ONE_SIGNAL) {
+        Some(SignalAction::Stop { flag, received }) => {
+            if received && !*is_first {
                 end_at_once(128 + signal);
             }
+            *is_first = true;
             flag.store(true, Ordering::Relaxed);
-            let first = Some(first.unwrap_or_else(Instant::now));
-            state.action = Some(SignalAction::Stop { flag, first });
+            state.action = Some(SignalAction::Stop { flag, received: true });
         }
         Some(SignalAction::Print(sentence)) => {
-            let first = Some(Instant::now());
-            state.action = Some(SignalAction::Stop { flag: Arc::default(), first });
+            *is_first = true;
+            state.action = Some(SignalAction::Stop { flag: Arc::default(), received: true });
             std::thread::spawn(move || {
                 // A progress bar's line ends first.
                 eprintln!("\n{}", sentence());

@@ -67,12 +67,22 @@ fn two_sigterms_at_once_count_as_one() {
 #[test]
 fn second_ctrl_c_ends_the_server_at_once() {
     let folder = model("kimi-linear-mini");
+    // A person may press the keys twice in a tenth of a second.
+    for first in ["INT", "TERM"] {
+        let server = Server::start(folder.path(), &["--shutdown-timeout", "30"]);
+        let _open = server.begin_stream(&long());
+        wait(|| server.health()["running"] == 1);
+        server.signal(first);
+        std::thread::sleep(Duration::from_millis(70));
+        server.signal("INT");
+        assert_eq!(server.end().0, Some(128 + 2), "after {first}");
+    }
     let server = Server::start(folder.path(), &["--shutdown-timeout", "600"]);
     let mut open = server.begin_stream(&long());
     wait(|| server.health()["running"] == 1);
     server.signal("INT");
     wait(|| server.health()["status"] == "draining");
-    std::thread::sleep(Duration::from_millis(150));
+    std::thread::sleep(Duration::from_millis(70));
     server.signal("INT");
     let (status, lines, _) = server.end();
     assert_eq!(status, Some(128 + 2));
