@@ -291,6 +291,7 @@ pub(crate) struct Doctor {
 #[derive(Debug, Args)]
 pub(crate) struct Explain {
     /// An error message, a file with one (a traceback, a pip log, dmesg), `-` for standard input, or a rule's id.
+    /// Without it, text that is piped in is read; without a pipe the rules are listed.
     #[arg(value_name = "TEXT|FILE|-|RULE")]
     pub(crate) text: Option<String>,
     #[command(flatten)]

@@ -1,4 +1,5 @@
 //! `explain`: an error text from an argument, a file or standard input gives its rule; an unknown one is reported.
+#![allow(clippy::unwrap_used)] // Test helpers may unwrap.
 
 mod support;
 
@@ -32,6 +33,56 @@ fn r0_16_error_text_gives_its_rule() {
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(0));
     assert_eq!(serde_json::from_slice::<serde_json::Value>(&output.stdout).unwrap(), argument);
+}
+
+/// Runs `explain` with this standard input.
+fn piped(folder: &std::path::Path, arguments: &[&str], input: &str) -> std::process::Output {
+    let mut child = command(folder, &[&["explain", "--json"], arguments].concat())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    child.wait_with_output().unwrap()
+}
+
+#[test]
+fn piped_text_is_read_with_and_without_a_name() {
+    let folder = tempdir().unwrap();
+    for arguments in [&[][..], &["-"], &["/dev/stdin"], &["/dev/fd/0"]] {
+        let output = piped(folder.path(), arguments, CPU_ONLY);
+        let found: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(found["matches"][0]["rule"], "cpu-only-torch", "{arguments:?}: {found}");
+        let empty = piped(folder.path(), arguments, "\n");
+        let error = String::from_utf8_lossy(&empty.stdout).into_owned();
+        assert_eq!(empty.status.code(), Some(2), "{arguments:?}: {error}");
+        assert!(error.contains("the text is empty"), "{arguments:?}: {error}");
+    }
+    // Without a pipe the rules are listed.
+    let rules = json(folder.path(), &["explain"], 0);
+    assert!(rules["rules"].as_array().unwrap().len() > 100);
+    let empty = json(folder.path(), &["explain", "/dev/null"], 2);
+    assert!(empty["error"].as_str().unwrap().contains("the text is empty"), "{empty}");
+}
+
+#[cfg(unix)]
+#[test]
+fn named_pipe_is_read() {
+    let folder = tempdir().unwrap();
+    let made = std::process::Command::new("mkfifo").arg(folder.path().join("pipe")).status();
+    assert!(made.unwrap().success());
+    std::fs::write(folder.path().join("error.log"), CPU_ONLY).unwrap();
+    // It waits until the pipe is opened for reading.
+    let mut writer = std::process::Command::new("sh")
+        .args(["-c", "exec cat error.log > pipe"])
+        .current_dir(folder.path())
+        .spawn()
+        .unwrap();
+    let output = support::run(folder.path(), &["explain", "pipe", "--json"]);
+    let _ = writer.kill();
+    writer.wait().unwrap();
+    let found: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(found["matches"][0]["rule"], "cpu-only-torch", "{found}");
 }
 
 #[test]

@@ -102,7 +102,11 @@ struct RuleEntry {
 }
 
 pub(super) fn run(arguments: &Explain, output: &Output) -> anyhow::Result<Outcome> {
-    let Some(asked) = &arguments.text else { return list(output) };
+    let asked = match &arguments.text {
+        Some(asked) => asked.as_str(),
+        None if pasted::is_piped() => "-",
+        None => return list(output),
+    };
     match pasted::read(asked)? {
         Query::Rule(rule) => {
             let report = examine(&arguments.environment)?;

@@ -26,21 +26,7 @@ pub(super) fn empty() -> anyhow::Error {
 
 pub(super) fn read(asked: &str) -> anyhow::Result<Query> {
     if asked == "-" {
-        let mut bytes = Vec::new();
-        let mut input = std::io::stdin().lock();
-        // The front of a long text is dropped while reading, so that any stream can be piped in.
-        let mut buffer = vec![0; 1 << 16];
-        loop {
-            let read = input.read(&mut buffer)?;
-            if read == 0 {
-                break;
-            }
-            bytes.extend_from_slice(&buffer[..read]);
-            if bytes.len() as u64 > 2 * LONGEST {
-                bytes.drain(..bytes.len() - LONGEST as usize);
-            }
-        }
-        return Ok(Query::Text(String::from_utf8_lossy(&bytes).into_owned()));
+        return Ok(Query::Text(end_of(std::io::stdin().lock())?));
     }
     if asked.trim().is_empty() {
         return Err(empty());
@@ -51,7 +37,7 @@ pub(super) fn read(asked: &str) -> anyhow::Result<Query> {
     // A pasted traceback can be longer than any path, and a system call with it would give a confusing error.
     let one_line = !asked.contains('\n') && asked.len() < 4096;
     let path = Path::new(asked);
-    if one_line && path.is_file() {
+    if one_line && path.exists() && !path.is_dir() {
         return file(path).map(Query::Text);
     }
     if asked.contains(char::is_whitespace) {
@@ -74,15 +60,40 @@ pub(super) fn read(asked: &str) -> anyhow::Result<Query> {
     })
 }
 
+/// Whether standard input is a pipe, a socket or a file, and not a terminal or a device such as /dev/null.
+pub(super) fn is_piped() -> bool {
+    use std::os::fd::AsFd;
+    use std::os::unix::fs::FileTypeExt;
+    let input = std::io::stdin().as_fd().try_clone_to_owned().map(std::fs::File::from);
+    let kind = input.and_then(|input| input.metadata()).map(|data| data.file_type());
+    kind.is_ok_and(|kind| kind.is_fifo() || kind.is_socket() || kind.is_file())
+}
+
+/// The end of a stream. The front of a long text is dropped while reading, so that any stream can be piped in.
+fn end_of(mut input: impl Read) -> std::io::Result<String> {
+    let (mut bytes, mut buffer) = (Vec::new(), vec![0; 1 << 16]);
+    loop {
+        let read = input.read(&mut buffer)?;
+        if read == 0 {
+            return Ok(String::from_utf8_lossy(&bytes).into_owned());
+        }
+        bytes.extend_from_slice(&buffer[..read]);
+        if bytes.len() as u64 > 2 * LONGEST {
+            bytes.drain(..bytes.len() - LONGEST as usize);
+        }
+    }
+}
+
+/// The end of a file, a named pipe or a device such as /dev/stdin.
 fn file(path: &Path) -> anyhow::Result<String> {
     use std::io::{Seek, SeekFrom};
     let open = || -> std::io::Result<String> {
         let mut file = std::fs::File::open(path)?;
-        let length = file.metadata()?.len();
-        file.seek(SeekFrom::Start(length.saturating_sub(LONGEST)))?;
-        let mut bytes = Vec::new();
-        file.take(LONGEST).read_to_end(&mut bytes)?;
-        Ok(String::from_utf8_lossy(&bytes).into_owned())
+        let about = file.metadata()?;
+        if about.is_file() {
+            file.seek(SeekFrom::Start(about.len().saturating_sub(LONGEST)))?;
+        }
+        end_of(file)
     };
     open().map_err(|reason| {
         Failure::hinted(
