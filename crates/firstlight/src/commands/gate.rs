@@ -8,7 +8,7 @@ use crate::hashes;
 use crate::output::Output;
 use anyhow::Context;
 use report::count;
-use serde_json::json;
+use serde_json::{Value, json};
 use time::OffsetDateTime;
 
 pub(super) fn run(arguments: &Gate, output: &Output) -> anyhow::Result<Outcome> {
@@ -32,10 +32,27 @@ pub(super) fn run(arguments: &Gate, output: &Output) -> anyhow::Result<Outcome> 
     print_verdict(&reasons, Some(&statement), output)
 }
 
+/// The time and extent of an accepted check, and what is the same as then.
+fn accepted_sentence(own: &Value) -> String {
+    let files = usize::try_from(own["files"].as_u64().unwrap_or_default()).unwrap_or(usize::MAX);
+    let gpus = own["gpus"].as_array().is_some_and(|gpus| !gpus.is_empty());
+    let same = match (own["driver"].is_string(), gpus) {
+        (true, true) => "the driver, the GPUs and ",
+        (true, false) => "the driver and ",
+        (false, true) => "the GPUs and ",
+        (false, false) => "",
+    };
+    let are = if same.is_empty() && files == 1 { "is" } else { "are" };
+    let part = if own["extent"] == "quick" { " in part (`check --quick`)" } else { "" };
+    let finished = own["finished"].as_str().unwrap_or_default();
+    let files = count(files, "file");
+    format!("certificate: accepted, checked{part} at {finished}; {same}{files} {are} the same")
+}
+
 /// Prints the verdict with its reasons.
 fn print_verdict(
     reasons: &[String],
-    statement: Option<&serde_json::Value>,
+    statement: Option<&Value>,
     output: &Output,
 ) -> anyhow::Result<Outcome> {
     let accepted = reasons.is_empty();
@@ -47,17 +64,39 @@ fn print_verdict(
             "statement": statement,
         }))?;
     } else if accepted {
-        let own = statement.map(|statement| &statement["predicate"]["firstlight"]);
-        let text = |key: &str| own.and_then(|own| own[key].as_str()).unwrap_or_default();
-        let files = own.and_then(|own| own["files"].as_u64()).unwrap_or_default();
-        output.text(&format!(
-            "certificate: accepted, checked at {}; the driver, the GPUs and {} are the same",
-            text("finished"),
-            count(usize::try_from(files)?, "file")
-        ))?;
+        let own = statement.map_or(&Value::Null, |statement| &statement["predicate"]["firstlight"]);
+        output.text(&accepted_sentence(own))?;
     } else {
         output.text(&format!("certificate: refused\n  {}", reasons.join("\n  ")))?;
         output.text("check this machine again: firstlight check --certificate FILE")?;
     }
     Ok(if accepted { Outcome::Good } else { Outcome::Bad })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quick_certificate_is_reported_as_partial() {
+        let mut own = json!({
+            "finished": "2026-11-30T08:00:00Z", "extent": "quick", "files": 8, "driver": null, "gpus": [],
+        });
+        let time = "2026-11-30T08:00:00Z";
+        assert_eq!(
+            accepted_sentence(&own),
+            format!(
+                "certificate: accepted, checked in part (`check --quick`) at {time}; 8 files are the same"
+            )
+        );
+        own["extent"] = "standard".into();
+        own["driver"] = "580.65.06".into();
+        own["gpus"] = json!([{ "uuid": "GPU-1", "name": "NVIDIA H200" }]);
+        assert_eq!(
+            accepted_sentence(&own),
+            format!(
+                "certificate: accepted, checked at {time}; the driver, the GPUs and 8 files are the same"
+            )
+        );
+    }
 }
