@@ -62,7 +62,7 @@ fn judge(
     let Some(env) = env else {
         return (
             KernelStatus::Unusable,
-            "no Python environment was read; name one with --venv".into(),
+            "no Python environment was read; `firstlight doctor --model MODEL --venv DIR` reads one".into(),
         );
     };
     let dist =

@@ -94,6 +94,10 @@ fn layers_are_read_from_the_config() {
     check(LLAMA_8B, "plain-attention", &[("attention", 32)]);
     let (report, _) = read(GRANITE_MICRO, &machines::a10(), &[]);
     assert_eq!(report.layers[1].indices, [5, 15, 25, 35]);
+    // `fit` reads no environment either, and has no --venv.
+    let command = "`firstlight doctor --model MODEL --venv DIR`";
+    assert!(report.kernels.iter().all(|need| need.reason.contains(command)), "{report:?}");
+    assert!(!report.kernels.is_empty());
     let resaved = GRANITE_MICRO
         .replace("\"mamba\"", "\"linear_attention\"")
         .replace("\"attention\"", "\"full_attention\"");
