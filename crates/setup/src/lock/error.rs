@@ -114,9 +114,8 @@ pub(super) fn translate(stderr: &str, plan: &InstallPlan) -> LockError {
     if let Some(url) =
         word_after(&said, "Failed to fetch: ").or_else(|| word_after(&said, "Failed to download: "))
     {
-        let reason = said.lines().last().unwrap_or_default().trim();
         let url = url.trim_matches('`').to_owned();
-        return LockError::Unreachable { url, reason: without_label(reason).to_owned() };
+        return LockError::Unreachable { url, reason: last_cause(&said) };
     }
     if said.contains("No interpreter found") {
         return LockError::NoPython;
@@ -160,9 +159,24 @@ fn errors(stderr: &str) -> String {
     if lines.is_empty() { stderr.trim().to_owned() } else { lines.join("\n") }
 }
 
+/// The labels of an error and of its causes, in both layouts of uv. Text without one continues the line before it.
+const LABELS: [&str; 7] = ["error: ", "cause: ", "Caused by: ", "╰─▶ ", "├─▶ ", "│ ", "× "];
+
+fn label_of(line: &str) -> Option<&'static str> {
+    LABELS.into_iter().find(|label| line.starts_with(label))
+}
+
+/// The last cause of an error, whose lines uv wraps at the width of the terminal.
+fn last_cause(said: &str) -> String {
+    let lines: Vec<&str> = said.lines().map(str::trim).collect();
+    let first = lines.iter().rposition(|line| label_of(line).is_some()).unwrap_or(0);
+    let words: Vec<&str> = lines[first..].iter().map(|line| without_label(line)).collect();
+    words.join(" ")
+}
+
 fn without_label(line: &str) -> &str {
     let line = line.trim();
-    ["error: ", "cause: ", "╰─▶ "].iter().find_map(|label| line.strip_prefix(label)).unwrap_or(line)
+    label_of(line).map_or(line, |label| &line[label.len()..])
 }
 
 fn word_after<'a>(text: &'a str, words: &str) -> Option<&'a str> {

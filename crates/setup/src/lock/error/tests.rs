@@ -119,6 +119,25 @@ fn an_index_that_does_not_answer_is_named() {
 }
 
 #[test]
+fn wrapped_reason_is_whole() {
+    let stderr = "\
+  × Failed to fetch: `https://pypi.org/simple/torhc/`
+  ├─▶ Request failed after 3 retries
+  ├─▶ error sending request for url (https://pypi.org/simple/torhc/)
+  ├─▶ dns error
+  ╰─▶ failed to lookup address information: Temporary failure in name
+      resolution
+";
+    for stderr in [stderr.to_owned(), stderr.replace("╰─▶", "Caused by:")] {
+        let error = translate(&stderr, &plan());
+        let LockError::Unreachable { url, reason } = &error else { panic!("{error}") };
+        assert_eq!(url, "https://pypi.org/simple/torhc/");
+        let whole = "failed to lookup address information: Temporary failure in name resolution";
+        assert_eq!(reason, whole);
+    }
+}
+
+#[test]
 fn both_layouts_of_uv_are_read() {
     let error = translate(OLDER, &plan());
     let LockError::Conflict { wants, reason, .. } = &error else { panic!("{error}") };
