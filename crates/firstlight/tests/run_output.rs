@@ -48,6 +48,22 @@ fn text_goes_to_stdout_and_the_rest_to_stderr() {
 }
 
 #[test]
+fn prompt_beyond_the_context_is_refused_by_its_length() {
+    let folder = tempdir().unwrap();
+    let here = folder.path();
+    expect(here, &["model", "synth", "granite-rope-mini", "m"], 0);
+    for (more, words) in [
+        (&[][..], "; the model's context is "),
+        (&["--max-model-len", "64"], "; --max-model-len is 64"),
+    ] {
+        let output = piped(here, &[&["run", "m"], more].concat(), &"a".repeat(4 << 20));
+        let told = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{told}");
+        assert!(told.contains("the prompt has at least ") && told.contains(words), "{told}");
+    }
+}
+
+#[test]
 fn prompt_is_an_argument_or_stdin() {
     let folder = tempdir().unwrap();
     let here = folder.path();

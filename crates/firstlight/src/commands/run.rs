@@ -43,9 +43,10 @@ pub(super) fn run(arguments: &Run, output: &Output) -> anyhow::Result<Outcome> {
     let model = model_ranks.part(model)?;
     phases.done("config and weight headers");
     let tokenizer = prompts::read_tokenizer(arguments, &folder, model.architecture.vocabulary)?;
-    let prompts = prompts::prompts(&asked, arguments, &folder, tokenizer.as_ref())?;
+    let limit = ContextLimit::of(arguments, model.architecture.context)?;
+    let prompts = prompts::prompts(&asked, arguments, &folder, tokenizer.as_ref(), limit)?;
     let longest_prompt = prompts.iter().map(Vec::len).max().unwrap_or(0);
-    let most = answer_tokens(arguments, longest_prompt, model.architecture.context)?;
+    let most = limit.answer_tokens(arguments.tokens, longest_prompt)?;
     let longest = longest_prompt.saturating_add(most);
     let stop_ids = match &arguments.choice.stop_ids {
         Some(ids) => ids.clone(),
@@ -144,30 +145,60 @@ pub(super) fn run(arguments: &Run, output: &Output) -> anyhow::Result<Outcome> {
 /// Default number of tokens of an answer, if the context has as many left.
 const TOKENS: usize = 128;
 
-/// Maximum tokens of each answer, for a longest prompt of `prompt` tokens and a model's limit of `limit` tokens.
-fn answer_tokens(arguments: &Run, prompt: usize, limit: usize) -> anyhow::Result<usize> {
-    let asked = super::chat::asked_context(arguments.context, limit)?;
-    let (context, name) = match asked {
-        Some(asked) => (asked, as_typed("--max-model-len", &["--context", "--ctx-size", "-c"])),
-        None => (limit, "the model's context"),
-    };
-    let left = context.saturating_sub(prompt);
-    match arguments.tokens {
-        Some(tokens) if tokens <= left => Ok(tokens),
-        None if left > 0 => Ok(TOKENS.min(left)),
-        tokens => {
-            let answer = tokens.unwrap_or(1);
-            let what = format!(
-                "a prompt of {prompt} tokens and {answer} to add are {}; {name} is {context}",
-                prompt.saturating_add(answer)
-            );
-            let more = if asked.is_some() { ", or raise --max-model-len" } else { "" };
-            let hint = match left {
-                0 => format!("shorten the prompt{more}"),
-                left => format!("ask for at most -n {left}, or shorten the prompt{more}"),
-            };
-            Err(Failure::hinted(what, hint))
+/// The longest sequence of a prompt and its answer.
+#[derive(Clone, Copy)]
+struct ContextLimit {
+    tokens: usize,
+    /// The option or the property of the model that sets it.
+    name: &'static str,
+    /// Whether the user chose it.
+    asked: bool,
+}
+
+impl ContextLimit {
+    /// The limit of the arguments, or else `longest`, the model's.
+    fn of(arguments: &Run, longest: usize) -> anyhow::Result<Self> {
+        Ok(match super::chat::asked_context(arguments.context, longest)? {
+            Some(tokens) => {
+                let name = as_typed("--max-model-len", &["--context", "--ctx-size", "-c"]);
+                Self { tokens, name, asked: true }
+            }
+            None => Self { tokens: longest, name: "the model's context", asked: false },
+        })
+    }
+
+    /// Maximum tokens of each answer, for a longest prompt of `prompt` tokens.
+    fn answer_tokens(self, asked: Option<usize>, prompt: usize) -> anyhow::Result<usize> {
+        let left = self.tokens.saturating_sub(prompt);
+        match asked {
+            Some(tokens) if tokens <= left => Ok(tokens),
+            None if left > 0 => Ok(TOKENS.min(left)),
+            tokens => {
+                let answer = tokens.unwrap_or(1);
+                let what = format!(
+                    "a prompt of {prompt} tokens and {answer} to add are {}; {} is {}",
+                    prompt.saturating_add(answer),
+                    self.name,
+                    self.tokens
+                );
+                let hint = match left {
+                    0 => self.shorten(),
+                    left => format!("ask for at most -n {left}, or {}", self.shorten()),
+                };
+                Err(Failure::hinted(what, hint))
+            }
         }
+    }
+
+    fn prompt_too_long(self, at_least: usize) -> anyhow::Error {
+        let what =
+            format!("the prompt has at least {at_least} tokens; {} is {}", self.name, self.tokens);
+        Failure::hinted(what, self.shorten())
+    }
+
+    fn shorten(self) -> String {
+        let more = if self.asked { ", or raise --max-model-len" } else { "" };
+        format!("shorten the prompt{more}")
     }
 }
 

@@ -1,11 +1,12 @@
 //! The prompts of `run`, as token ids.
 
+use super::ContextLimit;
 use crate::cli::Run;
 use crate::commands::render_templates;
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::tokenizer;
-use models::{ChatMessage, Conversation, Json, ModelError, Tokenizer};
+use models::{ChatMessage, Conversation, Encoded, Json, ModelError, Tokenizer};
 use std::io::{IsTerminal, Read};
 use std::path::Path;
 
@@ -98,12 +99,13 @@ fn input() -> anyhow::Result<String> {
     Ok(line.strip_suffix('\r').unwrap_or(line).to_owned())
 }
 
-/// Token ids of the prompts.
+/// Token ids of the prompts. A prompt that exceeds the context is detected before all of it is encoded.
 pub(super) fn prompts(
     asked: &PromptRequest,
     arguments: &Run,
     folder: &Path,
     tokenizer: Option<&Tokenizer>,
+    limit: ContextLimit,
 ) -> anyhow::Result<Vec<Vec<u32>>> {
     let (Some(tokenizer), false) = (tokenizer, matches!(asked, PromptRequest::Ids)) else {
         return Ok(vec![arguments.ids.clone()]);
@@ -129,8 +131,11 @@ pub(super) fn prompts(
             }
         }
     };
-    let ids: Result<Vec<_>, _> = texts.iter().map(|text| tokenizer.encode(text)).collect();
-    Ok(ids?)
+    let encode = |text: &String| match tokenizer.encode_up_to(text, false, limit.tokens)? {
+        Encoded::Ids(ids) => Ok(ids),
+        Encoded::AtLeast(count) => Err(limit.prompt_too_long(count)),
+    };
+    texts.iter().map(encode).collect()
 }
 
 /// The functions in a file.
