@@ -1,11 +1,13 @@
-//! Softmax attention on the CPU.
+//! Softmax attention on the CPU, and its gradient.
 
+mod backward;
 mod flash;
 
+use crate::variants::variants;
 use crate::{CpuTable, CpuVariant};
 use device::Isa;
-use ops::DType;
 use ops::attention::AttentionProblem;
+use ops::{DType, GradientProblem};
 
 /// The op's variants, best first.
 pub(crate) static CPU: CpuTable<AttentionProblem> = CpuTable(&[
@@ -48,3 +50,12 @@ pub(crate) static CPU: CpuTable<AttentionProblem> = CpuTable(&[
         },
     },
 ]);
+
+/// Every variant of the gradient, best first.
+pub(crate) static BACKWARD: CpuTable<GradientProblem<AttentionProblem>> =
+    CpuTable(variants!("attention_backward":
+        backward Avx512 "tiles.avx512",
+        backward Avx2 "tiles.avx2",
+        backward Neon "tiles.neon",
+        backward Portable "tiles.portable",
+    ));

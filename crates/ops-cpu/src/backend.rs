@@ -8,7 +8,7 @@ use ops::{Backend, Implementations};
 pub struct Cpu;
 
 /// The CPU implementations of each op.
-static TABLES: [(&str, &dyn Implementations); 13] = [
+static TABLES: [(&str, &dyn Implementations); 17] = [
     ("attention", &crate::attention::CPU),
     ("kda", &crate::kda::CPU),
     ("gated_delta", &crate::gated_delta::CPU),
@@ -20,6 +20,10 @@ static TABLES: [(&str, &dyn Implementations); 13] = [
     ("linear", &crate::linear::CPU),
     ("moe", &crate::moe::CPU),
     ("sampling", &crate::sampling::CPU),
+    ("attention_backward", &crate::attention::BACKWARD),
+    ("kda_backward", &crate::kda::BACKWARD),
+    ("gated_delta_backward", &crate::gated_delta::BACKWARD),
+    ("ssd_backward", &crate::ssd::BACKWARD),
     ("conv1d_backward", &crate::conv1d::BACKWARD),
     ("rmsnorm_backward", &crate::rmsnorm::BACKWARD),
 ];

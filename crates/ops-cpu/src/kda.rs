@@ -1,11 +1,13 @@
-//! Kimi Delta Attention on the CPU.
+//! Kimi Delta Attention on the CPU, and its gradient.
 
+pub(crate) mod backward;
 pub(crate) mod chunk;
 mod operands;
 mod parts;
 pub(crate) mod recurrent;
 
 use crate::CpuTable;
+use ops::GradientProblem;
 use ops::kda::KdaProblem;
 
 /// Every variant over host memory of an op that is this machinery under a name, best first.
@@ -26,6 +28,21 @@ macro_rules! variants {
         }
     };
 }
-pub(crate) use variants;
+/// Every variant of the gradient of such an op, best first.
+macro_rules! backward_variants {
+    ($op:literal) => {
+        &[
+            $crate::variants::variant!($op, backward, Avx512, "recurrent.avx512"),
+            $crate::variants::variant!($op, backward, Avx2, "recurrent.avx2"),
+            $crate::variants::variant!($op, backward, Neon, "recurrent.neon"),
+            $crate::variants::variant!($op, backward, Portable, "recurrent.portable"),
+        ]
+    };
+}
+pub(crate) use {backward_variants, variants};
 
 pub(crate) static CPU: CpuTable<KdaProblem> = CpuTable(variants!("kda"));
+
+/// Every variant of the gradient, best first.
+pub(crate) static BACKWARD: CpuTable<GradientProblem<KdaProblem>> =
+    CpuTable(backward_variants!("kda_backward"));

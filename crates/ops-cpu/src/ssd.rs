@@ -1,5 +1,6 @@
-//! Mamba-2's state space scan (SSD) on the CPU.
+//! Mamba-2's state space scan (SSD) on the CPU, and its gradient.
 
+mod backward;
 mod chunk;
 mod decay;
 mod operands;
@@ -7,6 +8,7 @@ mod recurrent;
 
 use crate::CpuTable;
 use crate::variants::variants;
+use ops::GradientProblem;
 use ops::ssd::SsdProblem;
 
 /// Every variant, best first.
@@ -20,4 +22,13 @@ pub(crate) static CPU: CpuTable<SsdProblem> = CpuTable(variants! {
     recurrent Avx2 "recurrent.avx2",
     recurrent Neon "recurrent.neon",
     recurrent Portable "recurrent.portable",
+});
+
+/// Every variant of the gradient, best first.
+pub(crate) static BACKWARD: CpuTable<GradientProblem<SsdProblem>> = CpuTable(variants! {
+    "ssd_backward":
+    backward Avx512 "recurrent.avx512",
+    backward Avx2 "recurrent.avx2",
+    backward Neon "recurrent.neon",
+    backward Portable "recurrent.portable",
 });

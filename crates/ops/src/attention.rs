@@ -1,6 +1,7 @@
 //! Softmax attention: dense, packed and paged, grouped heads, any head dimension. See `attention/README.md`.
 
 mod call;
+mod gradient;
 mod keys;
 mod mask;
 mod problem;
@@ -11,7 +12,7 @@ pub use keys::KeyLayout;
 pub use mask::Mask;
 pub use problem::AttentionProblem;
 
-use crate::{Family, Inputs, OpError, OpSpec, TensorMap};
+use crate::{Differentiable, Family, Inputs, OpError, OpSpec, TensorMap};
 
 /// The attention op.
 #[derive(Debug, Clone, Copy)]
@@ -28,5 +29,14 @@ impl Family for AttentionOp {
 
     fn reference(problem: &AttentionProblem, inputs: Inputs<'_>) -> TensorMap {
         reference::attention(problem, inputs)
+    }
+}
+
+impl Differentiable for AttentionOp {
+    const GRADIENT: &'static OpSpec = &gradient::SPEC;
+    const FLOPS: f64 = 2.5;
+
+    fn gradient(problem: &AttentionProblem, inputs: Inputs<'_>) -> TensorMap {
+        gradient::gradient(problem, inputs)
     }
 }

@@ -7,7 +7,7 @@ mod reference;
 pub use call::{GatedDeltaCall, GatedDeltaOptions};
 
 use crate::kda::KdaProblem;
-use crate::{Family, Inputs, OpError, OpSpec, TensorMap};
+use crate::{Differentiable, Family, Inputs, OpError, OpSpec, TensorMap};
 
 /// The op `gated_delta`.
 #[derive(Debug, Clone, Copy)]
@@ -24,5 +24,14 @@ impl Family for GatedDeltaOp {
 
     fn reference(problem: &KdaProblem, inputs: Inputs<'_>) -> TensorMap {
         reference::reference(problem, inputs)
+    }
+}
+
+impl Differentiable for GatedDeltaOp {
+    const GRADIENT: &'static OpSpec = &problem::GRADIENT;
+    const FLOPS: f64 = 3.0;
+
+    fn gradient(problem: &KdaProblem, inputs: Inputs<'_>) -> TensorMap {
+        crate::kda::gradient::gradient(problem, inputs)
     }
 }

@@ -1,13 +1,14 @@
 //! Kimi Delta Attention: a gated delta rule whose decay differs per key channel. See the folder's README.
 
 mod call;
+pub(crate) mod gradient;
 pub(crate) mod problem;
 pub(crate) mod reference;
 
 pub use call::{GateKind, KdaCall, KdaOptions};
 pub use problem::{Beta, Decays, Gate, KdaProblem};
 
-use crate::{Family, Inputs, OpError, OpSpec, TensorMap};
+use crate::{Differentiable, Family, Inputs, OpError, OpSpec, TensorMap};
 
 /// The op `kda`.
 #[derive(Debug, Clone, Copy)]
@@ -24,5 +25,14 @@ impl Family for KdaOp {
 
     fn reference(problem: &KdaProblem, inputs: Inputs<'_>) -> TensorMap {
         reference::reference(problem, inputs)
+    }
+}
+
+impl Differentiable for KdaOp {
+    const GRADIENT: &'static OpSpec = &gradient::SPEC;
+    const FLOPS: f64 = 3.0;
+
+    fn gradient(problem: &KdaProblem, inputs: Inputs<'_>) -> TensorMap {
+        gradient::gradient(problem, inputs)
     }
 }

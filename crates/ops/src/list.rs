@@ -37,6 +37,10 @@ ops! {
         crate::sampling::SamplingOp,
     ],
     gradients: [
+        crate::attention::AttentionOp,
+        crate::kda::KdaOp,
+        crate::gated_delta::GatedDeltaOp,
+        crate::ssd::SsdOp,
         crate::conv1d::Conv1dOp,
         crate::rmsnorm::RmsNormOp,
     ],

@@ -42,6 +42,10 @@ pub const CASES: &[OpCases] = &[
     linear::OP,
     moe::OP,
     sampling::OP,
+    attention::BACKWARD,
+    kda::BACKWARD,
+    gated_delta::BACKWARD,
+    ssd::BACKWARD,
     conv1d::BACKWARD,
     rmsnorm::BACKWARD,
 ];

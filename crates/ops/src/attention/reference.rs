@@ -65,7 +65,7 @@ pub(super) fn attention(problem: &AttentionProblem, inputs: Inputs<'_>) -> Tenso
 }
 
 /// Whether query i sees key j: its own position is i + Tk - Tq.
-fn is_visible(mask: &Mask, queries: usize, keys: usize, i: usize, j: usize) -> bool {
+pub(super) fn is_visible(mask: &Mask, queries: usize, keys: usize, i: usize, j: usize) -> bool {
     let ahead = j as i64 - (i as i64 + keys as i64 - queries as i64);
     (!mask.causal || ahead <= 0)
         && mask.window_left.is_none_or(|left| -ahead <= i64::try_from(left).unwrap_or(i64::MAX))
@@ -81,7 +81,7 @@ fn logit(problem: &AttentionProblem, product: f64) -> f64 {
     }
 }
 
-fn lse_index(
+pub(super) fn lse_index(
     problem: &AttentionProblem,
     sequence: usize,
     head: usize,

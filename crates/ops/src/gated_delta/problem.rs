@@ -2,14 +2,14 @@
 
 use super::GatedDeltaOptions;
 use crate::kda::problem::shared::{
-    A_LOG, ALLOW_NEG_EIGVAL, BETA, CU_SEQLENS, INITIAL_STATE, K, L2NORM, OUTPUTS, Q, SCALE,
-    STATE_INDICES, V,
+    A_LOG, ALLOW_NEG_EIGVAL, BETA, CU_SEQLENS, DFINAL_STATE, DO, GRADIENTS, INITIAL_STATE, K,
+    L2NORM, OUTPUTS, Q, SCALE, STATE_INDICES, V,
 };
 use crate::kda::problem::{optional, required};
 use crate::kda::{Decays, KdaOptions, KdaProblem, problem};
 use crate::{Inputs, OpError, OpSpec};
 
-pub(super) static SPEC: OpSpec = OpSpec {
+pub(super) const SPEC: OpSpec = OpSpec {
     name: "gated_delta",
     summary: "gated delta rule: one decay per value head (Qwen3-Next's Gated DeltaNet)",
     inputs: &[
@@ -26,6 +26,27 @@ pub(super) static SPEC: OpSpec = OpSpec {
     ],
     outputs: OUTPUTS,
     settings: &[SCALE, L2NORM, ALLOW_NEG_EIGVAL],
+};
+
+/// The gradient's table. Pools of states, which are for inference, are not supported.
+pub(super) const GRADIENT: OpSpec = OpSpec {
+    name: "gated_delta_backward",
+    summary: "gradients of gated_delta",
+    inputs: &[
+        Q,
+        K,
+        V,
+        SPEC.inputs[3],
+        BETA,
+        A_LOG,
+        SPEC.inputs[6],
+        INITIAL_STATE,
+        CU_SEQLENS,
+        DO,
+        DFINAL_STATE,
+    ],
+    outputs: GRADIENTS,
+    settings: SPEC.settings,
 };
 
 pub(super) fn parse(

@@ -59,6 +59,19 @@ pub(crate) mod shared {
             "state after the last token, f32; shaped like the pool",
         ),
     ];
+    pub(crate) const DO: TensorSpec = required("do", "[B, T, HV, V]", "gradient of o, in its type");
+    pub(crate) const DFINAL_STATE: TensorSpec =
+        optional("dfinal_state", "[N, HV, K, V]", "gradient of final_state, in its type");
+    pub(crate) const GRADIENTS: &[TensorSpec] = &[
+        required("dq", "like q", "gradient of q, in its type"),
+        required("dk", "like k", "gradient of k, in its type"),
+        required("dv", "like v", "gradient of v, in its type"),
+        required("dg", "like g", "gradient of g as given, in its type"),
+        required("dbeta", "like beta", "gradient of beta as given, in its type"),
+        optional("dA_log", "[HV]", "gradient of A_log, in its type"),
+        optional("ddt_bias", "like dt_bias", "gradient of dt_bias, in its type"),
+        optional("dinitial_state", "like initial_state", "gradient of it, in its type"),
+    ];
     pub(crate) const SCALE: SettingSpec =
         setting("scale", SettingKind::Number, "K^-1/2", "factor on the queries");
     pub(crate) const L2NORM: SettingSpec = setting(
@@ -79,7 +92,7 @@ use shared::{
     STATE_INDICES, V,
 };
 
-pub(super) static SPEC: OpSpec = OpSpec {
+pub(super) const SPEC: OpSpec = OpSpec {
     name: "kda",
     summary: "Kimi Delta Attention: delta rule with one decay per key channel",
     inputs: &[

@@ -89,7 +89,7 @@ pub(crate) fn normalise(x: &mut [f64]) {
     x.iter_mut().for_each(|x| *x /= norm);
 }
 
-fn sigmoid(x: f64) -> f64 {
+pub(super) fn sigmoid(x: f64) -> f64 {
     1.0 / (1.0 + (-x).exp())
 }
 
@@ -98,13 +98,13 @@ pub(crate) fn softplus(x: f64) -> f64 {
     x.max(0.0) + (-x.abs()).exp().ln_1p()
 }
 
-/// The log decay of every token, value head and key channel, `[total, HV, K]`.
-fn log_decay(problem: &KdaProblem, inputs: Inputs<'_>) -> Vec<f64> {
+/// The log decay of every token, value head and gate, `[total, HV, K]`; `[total, HV]` if the channels share one.
+pub(super) fn log_decay(problem: &KdaProblem, inputs: Inputs<'_>) -> Vec<f64> {
     let g = inputs.tensor("g").to_f64();
     if problem.gate == Gate::LogDecay {
         return g;
     }
-    let per_token = problem.value_heads * problem.key_dim;
+    let per_token = problem.value_heads * problem.gate_dim();
     let a_log = inputs.tensor("A_log").to_f64(); // [HV]
     let bias = match inputs.get("dt_bias") {
         Some(bias) => bias.to_f64(), // [HV, K]
@@ -112,7 +112,7 @@ fn log_decay(problem: &KdaProblem, inputs: Inputs<'_>) -> Vec<f64> {
     };
     let log_decay = |(index, g): (usize, &f64)| {
         let channel = index % per_token;
-        let (rate, x) = (a_log[channel / problem.key_dim].exp(), g + bias[channel]);
+        let (rate, x) = (a_log[channel / problem.gate_dim()].exp(), g + bias[channel]);
         match problem.gate {
             Gate::LogDecay => *g,
             Gate::Plain => -rate * softplus(x),

@@ -205,6 +205,12 @@ pub struct Key {
     words: Vec<u64>,
 }
 
+/// FNV-1a of an op's name.
+fn hash(name: &str) -> u64 {
+    let step = |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    name.bytes().fold(0xcbf2_9ce4_8422_2325, step)
+}
+
 impl Key {
     /// Replaces the key by that of a call: everything that its plan may depend on, except addresses.
     pub fn set(
@@ -214,8 +220,7 @@ impl Key {
         [inputs, outputs]: [&Slots<'_>; 2],
     ) {
         self.words.clear();
-        // The first 8 bytes of an op's name are unique.
-        self.word(spec.name.bytes().take(8).fold(0, |word, byte| word << 8 | u64::from(byte)));
+        self.word(hash(spec.name));
         options.key(self);
         for (place, _, tensor) in inputs.iter() {
             self.word(place as u64);
@@ -285,15 +290,23 @@ impl Key {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::OPS;
     use crate::conv1d::Conv1dOp;
     use crate::gated_delta::GatedDeltaOp;
     use crate::kda::KdaOp;
     use crate::selective_scan::SelectiveScanOp;
     use crate::ssd::SsdOp;
+    use std::collections::BTreeSet;
 
     fn of_tokens<F: Family>() -> String {
         let inputs = F::SPEC.inputs.iter().filter(|spec| spec.is_of_tokens());
         inputs.map(|spec| spec.name).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn ops_have_different_keys() {
+        let hashes: BTreeSet<u64> = OPS.iter().map(|op| hash(op.spec().name)).collect();
+        assert_eq!(hashes.len(), OPS.len());
     }
 
     #[test]

@@ -5,7 +5,7 @@ use crate::{Inputs, Tensor, TensorMap};
 use rayon::prelude::*;
 
 /// Step size of one token and head: softplus (identity above 20, where they agree to 2e-9), then the limits.
-fn step(problem: &SsdProblem, raw: f64) -> f64 {
+pub(super) fn step(problem: &SsdProblem, raw: f64) -> f64 {
     let dt = match problem.dt_softplus {
         true if raw <= 20.0 => raw.exp().ln_1p(),
         _ => raw,
@@ -74,7 +74,7 @@ pub(super) fn reference(problem: &SsdProblem, inputs: Inputs<'_>) -> TensorMap {
 }
 
 /// D as `[H, P]`, zero when it is not given.
-fn skip_weights(problem: &SsdProblem, inputs: Inputs<'_>) -> Vec<f64> {
+pub(super) fn skip_weights(problem: &SsdProblem, inputs: Inputs<'_>) -> Vec<f64> {
     let len = problem.heads * problem.head_dim;
     match inputs.get("D").map(|d| (d.shape().len(), d.to_f64())) {
         None => vec![0.0; len],

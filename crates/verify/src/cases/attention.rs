@@ -1,12 +1,15 @@
 use super::OpCases;
-use super::list::{ALL, BF16, Call, F16, F32, F32_BF16, List, integers, offsets};
+use super::list::{ALL, BF16, Backward, Call, F16, F32, F32_BF16, List, integers, offsets};
 use crate::Tier::{Full, Quick, Standard};
-use crate::layout::Axis::{Batch, Head, QueryTokens, Shared, Whole};
+use crate::layout::Axis::{Batch, Head, QueryTokens, Shared, Tokens, Whole};
 use crate::layout::Layout;
 use crate::{Case, Property, TensorRng};
 use ops::{DType, Settings, Tensor, TensorMap};
 
 pub(super) const OP: OpCases = OpCases { op: "attention", cases, layout: LAYOUT };
+
+pub(super) const BACKWARD: OpCases =
+    OpCases { op: "attention_backward", cases: backward, layout: GRADIENT_LAYOUT };
 
 const LAYOUT: Layout = Layout {
     heads: ("q", 2),
@@ -19,6 +22,25 @@ const LAYOUT: Layout = Layout {
         ("cache_seqlens", &[Batch]),
         ("o", &[Batch, QueryTokens, Head, Whole]),
         ("lse", &[Batch, Head, QueryTokens]),
+    ],
+};
+
+/// A key's gradient is a sum over the queries of all heads that read it.
+const GRADIENT_LAYOUT: Layout = Layout {
+    heads: ("q", 2),
+    shared: ("k", 2),
+    whole_groups: true,
+    tensors: &[
+        ("q", &[Batch, Tokens, Head, Whole]),
+        ("k", &[Batch, Tokens, Shared, Whole]),
+        ("v", &[Batch, Tokens, Shared, Whole]),
+        ("o", &[Batch, Tokens, Head, Whole]),
+        ("lse", &[Batch, Head, Tokens]),
+        ("do", &[Batch, Tokens, Head, Whole]),
+        ("dlse", &[Batch, Head, Tokens]),
+        ("dq", &[Batch, Tokens, Head, Whole]),
+        ("dk", &[Batch, Tokens, Shared, Whole]),
+        ("dv", &[Batch, Tokens, Shared, Whole]),
     ],
 };
 
@@ -206,6 +228,77 @@ fn schedules(list: &mut List) {
         let call = Attention { fall: 900.0, ..call };
         list.add(Standard, &format!("edge/logits-fall-by-900-d{dim}"), HALVES, &call);
     }
+}
+
+/// Gradients: the shapes of the forward suites that train, and what is hard for a gradient: rows without visible keys, lse far from 0,
+/// one query, a number of tokens that is 64 modulo 128.
+fn backward() -> Vec<Case> {
+    let mut list = List::new(BACKWARD.op);
+    let of = |call: Attention| Backward { op: OP.op, call };
+    let square = |tokens: usize, dim| Attention::new(tokens, 2, dim);
+    for dim in [64, 128] {
+        let call = square(192, dim).causal();
+        list.add(Quick, &format!("dims/d{dim}-t192-causal"), ALL, &of(call));
+    }
+    for dim in [32, 96, 192, 256] {
+        let call = square(150, dim).kv_heads(1);
+        list.add(Standard, &format!("dims/d{dim}-t150"), F32_BF16, &of(call));
+    }
+    list.add(
+        Quick,
+        "ffpa/d320-gqa16x4-t75",
+        F32_BF16,
+        &of(Attention::new(75, 16, 320).kv_heads(4).causal()),
+    );
+    for dim in [512, 1024] {
+        list.add(Standard, &format!("dims/d{dim}-t70"), F32_BF16, &of(square(70, dim).causal()));
+    }
+    list.add(Quick, "edge/d60", ALL, &of(Attention::new(67, 3, 60).causal()));
+    list.add(Quick, "edge/d100-dv33", F32_BF16, &of(square(40, 100).value_dim(33)));
+    list.add(Standard, "mla/192-128-t130", BF16, &of(Attention::new(130, 4, 192).value_dim(128)));
+    list.add(
+        Standard,
+        "latent/d96-dv64-gqa6x2-t40",
+        F32_BF16,
+        &of(Attention::new(40, 6, 96).kv_heads(2).latent(64).causal()),
+    );
+
+    let base = |queries: usize, keys: usize| square(queries, 64).keys(keys);
+    list.add(Quick, "edge/causal-tq1-tk65", ALL, &of(base(1, 65).causal()));
+    list.add(Quick, "edge/causal-tq-below-tk", F32_BF16, &of(base(13, 130).causal()));
+    list.add(Quick, "edge/causal-tq-over-tk-no-visible-key", ALL, &of(base(100, 37).causal()));
+    list.add(Quick, "edge/t1", ALL, &of(base(1, 1).causal()));
+    list.add(Quick, "edge/no-keys", F32, &of(base(5, 0)));
+    list.add(Quick, "edge/window-12-0-causal", F32_BF16, &of(base(70, 90).causal().left(12)));
+    list.add(Quick, "edge/window-5-3", F32, &of(base(66, 66).left(5).right(3)));
+    list.add(Standard, "edge/window-127-t200", BF16, &of(base(200, 200).causal().left(127)));
+    let gqa = Attention::new(33, 12, 32).kv_heads(3).causal();
+    list.add(Quick, "edge/gqa-12x3-causal", F32, &of(gqa));
+    list.add(Standard, "edge/mqa-24x1", BF16, &of(Attention::new(65, 24, 64).kv_heads(1).causal()));
+    list.add(Standard, "edge/no-batch", F32, &of(Attention::new(4, 2, 32).batch(0)));
+
+    let packed = |lengths: &[(usize, usize)]| Attention::new(0, 4, 64).kv_heads(2).packed(lengths);
+    let same = [(15, 15), (0, 0), (1, 1), (64, 64), (40, 40)];
+    list.add(Quick, "edge/varlen-empty-sequence", ALL, &of(packed(&same).causal()));
+    let uneven = [(3, 40), (0, 9), (30, 21), (5, 0), (1, 100), (0, 0)];
+    list.add(Quick, "edge/varlen-uneven", F32_BF16, &of(packed(&uneven).causal()));
+    list.add(Standard, "varlen/256-129", BF16, &of(packed(&[(256, 256), (129, 129)]).causal()));
+
+    let values = square(70, 64).causal();
+    let capped = values.clone().set("softcap", 5).spread(4.0);
+    list.add(Quick, "edge/softcap-5", F32_BF16, &of(capped));
+    list.add(Quick, "edge/large-logits", F32_BF16, &of(values.clone().spread(30.0)));
+    list.add(Quick, "edge/scale-0.3", F32, &of(values.clone().set("scale", 0.3)));
+    list.add(Standard, "edge/scale-0", F32, &of(values.clone().set("scale", 0)));
+    // lse is far below -88.7, where exp(-lse) is infinite in float32.
+    let sunk = |call| Attention { sunk: true, ..call };
+    list.add(Quick, "edge/far-below-zero", F32_BF16, &of(sunk(values)));
+    list.add(Quick, "edge/far-below-zero-tq1", F32_BF16, &of(sunk(base(1, 64))));
+    list.add(Quick, "edge/far-below-zero-t192", BF16, &of(sunk(base(192, 192).causal())));
+
+    let call = of(Attention::new(200, 4, 64).kv_heads(2).keys(333).causal());
+    list.property(Quick, "property/same-bits", F32_BF16, Property::SameBits, &call);
+    list.done()
 }
 
 /// A call of attention.

@@ -1,6 +1,6 @@
 use super::OpCases;
-use super::kda::{Decay, Kda};
-use super::list::{ALL, BF16, F32, F32_BF16, List, Recurrent};
+use super::kda::{Decay, Kda, gradient_edges};
+use super::list::{ALL, BF16, Backward, F32, F32_BF16, List, Recurrent};
 use crate::Tier::{Full, Quick, Standard};
 use crate::layout::Axis::{Batch, Head, Shared, Tokens, Whole};
 use crate::layout::Layout;
@@ -8,6 +8,9 @@ use crate::{Case, Property};
 use ops::DType;
 
 pub(super) const OP: OpCases = OpCases { op: "gated_delta", cases, layout: LAYOUT };
+
+pub(super) const BACKWARD: OpCases =
+    OpCases { op: "gated_delta_backward", cases: backward, layout: Layout::WHOLE };
 
 const LAYOUT: Layout = Layout {
     heads: ("v", 2),
@@ -49,6 +52,26 @@ fn cases() -> Vec<Case> {
     let parts = Property::Continuation(vec![64, 65, 71]);
     let of_logits = logits(call(200, 2, 60), 0.0, 2.0);
     list.property(Standard, "property/continuation-64-65-71", ALL, parts, &of_logits);
+    list.done()
+}
+
+/// Gradients: Qwen3-Next's heads, its gate up to saturation, and what `kda` has too.
+fn backward() -> Vec<Case> {
+    let mut list = List::new(BACKWARD.op);
+    let of = |call: Recurrent<Kda>| Backward { op: OP.op, call };
+    let model = |tokens, heads| call(tokens, heads, 128).value_heads(2 * heads);
+    let small = logits(model(100, 1), 0.0, 1.0);
+    list.add(Quick, "qwen3-next/t100-h1", ALL, &of(small.initial()));
+    let many = logits(model(200, 3), 0.0, 1.0);
+    list.add(Standard, "qwen3-next/t200-h3", F32_BF16, &of(many.initial()));
+    let base = |mean, deviation| logits(call(70, 2, 64), mean, deviation).initial();
+    for mean in [-8.0, 8.0] {
+        list.add(Quick, &format!("gate/logits{mean}"), F32_BF16, &of(base(mean, 0.5)));
+    }
+    list.add(Quick, "gate/normal8", F32_BF16, &of(base(0.0, 8.0)));
+    let mixed = base(-1.0, 1.0).with(|of| of.bias = Some(1.5)).value_heads(4);
+    list.add(Quick, "gate/bias-hv4", F32_BF16, &of(mixed));
+    gradient_edges(&mut list, OP.op, call);
     list.done()
 }
 

@@ -1,5 +1,7 @@
 use super::OpCases;
-use super::list::{ALL, BF16, F32, F32_BF16, HALVES, List, Recurrence, Recurrent, Sequences};
+use super::list::{
+    ALL, BF16, Backward, F32, F32_BF16, HALVES, List, Recurrence, Recurrent, Sequences,
+};
 use crate::Tier::{Full, Quick, Standard};
 use crate::layout::Axis::{Batch, Head, Shared, Tokens, Whole};
 use crate::layout::Layout;
@@ -7,6 +9,9 @@ use crate::{Case, Property, TensorRng};
 use ops::{DType, Settings, Tensor, TensorMap};
 
 pub(super) const OP: OpCases = OpCases { op: "kda", cases, layout: LAYOUT };
+
+pub(super) const BACKWARD: OpCases =
+    OpCases { op: "kda_backward", cases: backward, layout: Layout::WHOLE };
 
 const LAYOUT: Layout = Layout {
     heads: ("v", 2),
@@ -190,6 +195,117 @@ fn properties(list: &mut List) {
     let parts = Property::Continuation(vec![64, 65, 71]);
     let logits = Kda::new(200, 2, 60).logits("safe", 0.0, 2.0);
     list.property(Standard, "property/continuation-64-65-71-safe", ALL, parts, &logits);
+}
+
+/// Gradients: Kimi Linear's heads, both kinds of gates up to saturation, and what `gated_delta` has too.
+fn backward() -> Vec<Case> {
+    let mut list = List::new(BACKWARD.op);
+    let of = |call: Recurrent<Kda>| Backward { op: OP.op, call };
+    let model = |tokens, heads| Kda::new(tokens, heads, 128);
+    list.add(Quick, "kimi/t130-h2", ALL, &of(model(130, 2).logits("safe", 0.0, 1.0).initial()));
+    let many = model(300, 6).logits("plain", 0.0, 1.0);
+    list.add(Standard, "kimi/t300-h6", F32_BF16, &of(many.initial()));
+    for (gate, heads) in [("safe", 8), ("plain", 16)] {
+        let call = model(130, heads).logits(gate, 0.0, 1.0).initial();
+        list.add(Standard, &format!("kimi/{gate}-t130-h{heads}"), BF16, &of(call));
+    }
+    for gate in ["plain", "safe"] {
+        let base = |mean, deviation| Kda::new(70, 2, 64).logits(gate, mean, deviation).initial();
+        for mean in [-8.0, 8.0] {
+            let name = format!("gate/{gate}-logits{mean}");
+            list.add(Quick, &name, F32_BF16, &of(base(mean, 0.5)));
+        }
+        list.add(Quick, &format!("gate/{gate}-normal8"), F32_BF16, &of(base(0.0, 8.0)));
+        let mixed = base(-1.0, 1.0).with(|of| (of.bias, of.value_heads) = (Some(1.5), 4));
+        list.add(Quick, &format!("gate/{gate}-bias-hv4"), F32_BF16, &of(mixed));
+    }
+    let bound = Kda::new(40, 1, 32).logits("safe", 0.0, 2.0).set("lower_bound", -0.5);
+    list.add(Quick, "gate/safe-bound-0.5", F32, &of(bound.initial()));
+    gradient_edges(&mut list, OP.op, Kda::new);
+    // Each channel decays by e^-40 over the sequence, but the state avoids the decaying channel at each token.
+    let aside = Kda::new(16, 2, 64).decay(Decay::StepsAside).initial();
+    list.add(Quick, "edge/false-decay-bound", F32_BF16, &of(aside));
+    list.done()
+}
+
+/// Cases of the gradient that `kda` and `gated_delta` share; `new` is a call of T tokens and some heads of K = V channels.
+pub(super) fn gradient_edges(
+    list: &mut List,
+    op: &'static str,
+    new: fn(usize, usize, usize) -> Recurrent<Kda>,
+) {
+    let of = |call: Recurrent<Kda>| Backward { op, call };
+    let base = |tokens| new(tokens, 2, 64).soft(0.0).initial();
+    // Chunks have 16 or 32 tokens; the last one may be short.
+    for (tokens, tier) in [
+        (1, Quick),
+        (2, Standard),
+        (15, Standard),
+        (16, Quick),
+        (17, Quick),
+        (65, Quick),
+        (129, Standard),
+    ] {
+        list.add(tier, &format!("edge/t{tokens}"), F32_BF16, &of(base(tokens)));
+    }
+    list.add(Quick, "edge/no-state", F32_BF16, &of(new(50, 2, 64).soft(0.0)));
+    let doubled = new(90, 2, 64).logits("plain", 0.0, 1.0).set("allow_neg_eigval", true);
+    list.add(Quick, "edge/negative-eigenvalues", F32_BF16, &of(doubled.initial()));
+    for (decay, tier) in [(-5.0, Standard), (-20.0, Quick), (-40.0, Standard)] {
+        let fast = base(90).decay(Decay::Constant(decay));
+        list.add(tier, &format!("edge/fast-gates{decay}"), F32_BF16, &of(fast));
+    }
+    list.add(Quick, "edge/slow-gates", ALL, &of(base(200).decay(Decay::Constant(-1e-5))));
+    list.add(Quick, "edge/no-decay", F32_BF16, &of(base(130).decay(Decay::Constant(0.0))));
+    list.add(Standard, "edge/slow-gates-t1500", F32_BF16, &of(base(1500).soft(-7.0)));
+    let mixed = Decay::Mixed(&[0.0, -1e-4, -0.1, -5.0, -20.0]);
+    list.add(Quick, "edge/mixed-gates", F32_BF16, &of(base(130).decay(mixed)));
+    let wide = new(100, 2, 128).value_heads(4).decay(mixed).initial();
+    list.add(Standard, "edge/mixed-gates-d128", F32_BF16, &of(wide));
+    // One wiped token in 37: earlier tokens have no gradient from later ones.
+    list.add(Quick, "edge/cliffs", F32_BF16, &of(base(100).decay(Decay::Cliff(-80.0))));
+    let reflections = |call: Recurrent<Kda>| {
+        call.decay(Decay::Constant(0.0)).with(|of| of.beta = Some(2.0)).initial()
+    };
+    list.add(Quick, "edge/reflections", F32_BF16, &of(reflections(base(130))));
+    list.add(Standard, "edge/reflections-d128", F32_BF16, &of(reflections(new(130, 2, 128))));
+    for (name, values, tier) in [("large", 3e4, Quick), ("small", 1e-5, Standard)] {
+        let call = new(60, 2, 128).soft(-1.0).with(|of| of.values = values);
+        list.add(tier, &format!("edge/{name}-values"), F32_BF16, &of(call));
+    }
+    for beta in [0.0, 1.0] {
+        let call = base(40).with(|of| of.beta = Some(beta));
+        list.add(Standard, &format!("edge/beta-{beta}"), F32, &of(call));
+    }
+    for (dim, tier) in [(48, Quick), (128, Standard)] {
+        let call = new(60, 2, dim).value_heads(4).with(|of| of.gate_dtype = Some(DType::F32));
+        list.add(tier, &format!("edge/f32-gates-d{dim}"), BF16, &of(call.soft(-1.0).initial()));
+    }
+    for (dim, tier) in [(64, Quick), (128, Standard)] {
+        let call = new(50, 2, dim).soft(0.0).initial().with(|of| of.state = DType::Bf16);
+        list.add(tier, &format!("edge/bf16-state-d{dim}"), HALVES, &of(call));
+    }
+    list.add(Quick, "edge/gva-h2-hv6", F32_BF16, &of(base(50).value_heads(6)));
+    let odd = new(70, 2, 33).value_dim(20).soft(0.0).initial();
+    list.add(Quick, "edge/k33-v20", ALL, &of(odd));
+    for (key_dim, value_dim, heads) in [(1, 1, 2), (16, 200, 1), (256, 64, 1), (128, 64, 2)] {
+        let call = new(40, heads, key_dim).value_dim(value_dim).soft(0.0).initial();
+        let name = format!("edge/k{key_dim}-v{value_dim}");
+        list.add(Standard, &name, F32_BF16, &of(call));
+    }
+    let lengths = [5, 0, 1, 64, 0, 33];
+    let varlen = |dim| new(0, 2, dim).packed(&lengths).soft(0.0);
+    list.add(Quick, "edge/varlen-empty-sequence", ALL, &of(varlen(48).initial()));
+    list.add(Quick, "edge/varlen-no-state", F32, &of(varlen(48).soft(-3.0)));
+    let logits = varlen(128).value_heads(4).logits("plain", 0.0, 1.0).initial();
+    list.add(Standard, "edge/varlen-d128", F32_BF16, &of(logits));
+    list.add(Standard, "edge/no-tokens", F32, &of(base(0).batch(2)));
+    list.add(Standard, "edge/no-batch", F32, &of(base(5).batch(0)));
+    list.add(Standard, "edge/scale-1", F32, &of(base(50).set("scale", 1)));
+    let raw = base(70).with(|of| of.l2norm = false);
+    list.add(Quick, "edge/without-l2norm", F32_BF16, &of(raw));
+    let call = new(100, 2, 64).batch(2).value_heads(4).logits("plain", -1.0, 1.0).initial();
+    list.property(Quick, "property/same-bits", F32_BF16, Property::SameBits, &of(call));
 }
 
 /// Distribution of the log decays in `g`.

@@ -79,7 +79,7 @@ pub(super) trait Call: Clone + Send + Sync + 'static {
     fn draw(&self, draw: &mut TensorRng, dtype: DType) -> (TensorMap, Settings);
 }
 
-/// A call of an op's gradient: the inputs of a call of the op, and random gradients of its outputs.
+/// A call of an op's gradient: the inputs of a call of the op, the outputs that the gradient reads, and random gradients of its outputs.
 #[derive(Clone)]
 pub(super) struct Backward<C> {
     /// The op.
@@ -91,8 +91,20 @@ pub(super) struct Backward<C> {
 impl<C: Call> Call for Backward<C> {
     fn draw(&self, draw: &mut TensorRng, dtype: DType) -> (TensorMap, Settings) {
         let (mut inputs, settings) = self.call.draw(draw, dtype);
-        let outputs = ops::op(self.op).and_then(|op| Ok(op.bind(&inputs, &settings)?.outputs()));
-        let outputs = outputs.unwrap_or_else(|error| panic!("{error}"));
+        let op = |name: &str| ops::op(name).unwrap_or_else(|error| panic!("{error}"));
+        let call = op(self.op).bind(&inputs, &settings);
+        let call = call.unwrap_or_else(|error| panic!("{error}"));
+        let outputs = call.outputs();
+        let table = op(&format!("{}_backward", self.op)).spec().inputs;
+        let is_read = |spec: &&OutputSpec| table.iter().any(|input| input.name == spec.name);
+        let read: Vec<&OutputSpec> = outputs.iter().filter(is_read).collect();
+        if !read.is_empty() {
+            let reference = call.reference();
+            let stored =
+                |spec: &&OutputSpec| (spec.name.to_owned(), reference[spec.name].cast(spec.dtype));
+            let stored: Vec<_> = read.iter().map(stored).collect();
+            inputs.extend(stored);
+        }
         for OutputSpec { name, shape, dtype } in outputs {
             // A caller that gives no state does not use the final one.
             if name != "final_state" || inputs.contains_key("initial_state") {

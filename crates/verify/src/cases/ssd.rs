@@ -1,5 +1,7 @@
 use super::OpCases;
-use super::list::{ALL, BF16, F16, F32, F32_BF16, HALVES, List, Recurrence, Recurrent, Sequences};
+use super::list::{
+    ALL, BF16, Backward, F16, F32, F32_BF16, HALVES, List, Recurrence, Recurrent, Sequences,
+};
 use crate::Tier::{Full, Quick, Standard};
 use crate::layout::Axis::{Batch, Head, Shared, Tokens, Whole};
 use crate::layout::Layout;
@@ -7,6 +9,9 @@ use crate::{Case, Property, TensorRng};
 use ops::{DType, TensorMap};
 
 pub(super) const OP: OpCases = OpCases { op: "ssd", cases, layout: LAYOUT };
+
+pub(super) const BACKWARD: OpCases =
+    OpCases { op: "ssd_backward", cases: backward, layout: Layout::WHOLE };
 
 const LAYOUT: Layout = Layout {
     heads: ("x", 2),
@@ -212,6 +217,91 @@ fn edges(list: &mut List) {
     list.add(Quick, "edge/varlen-pool-padding", F32_BF16, &pool);
     list.add(Standard, "edge/no-tokens", F32, &base(0).batch(2));
     list.add(Standard, "edge/no-batch", F32, &base(5).batch(0));
+}
+
+/// Gradients: mamba's forward suite, the models' sizes, packed sequences, and decays and step sizes that are hard.
+fn backward() -> Vec<Case> {
+    let mut list = List::new(BACKWARD.op);
+    let of = |call: Recurrent<Ssd>| Backward { op: OP.op, call };
+    let base = |tokens| Ssd::new(tokens, 4, 32, 32).groups(2).every_part().initial();
+    for (tokens, tier) in
+        [(1, Quick), (2, Standard), (63, Standard), (64, Quick), (65, Standard), (129, Quick)]
+    {
+        list.add(tier, &format!("edge/t{tokens}"), ALL, &of(base(tokens)));
+    }
+    let model = Ssd::new(130, 2, 64, 128).every_part().initial();
+    list.add(Quick, "mamba/t130-h2", ALL, &of(model));
+    list.add(Standard, "mamba/t200-h8-g1", F32_BF16, &of(Ssd::new(200, 8, 64, 128).every_part()));
+    list.add(Quick, "edge/plain", F32_BF16, &of(Ssd::new(70, 2, 32, 32)));
+    list.add(Quick, "edge/skip-per-channel", F32, &of(base(40).with(|of| of.skip = Some(true))));
+    list.add(Quick, "edge/p20-n33", F32_BF16, &of(Ssd::new(70, 3, 20, 33).every_part().initial()));
+    list.add(Standard, "edge/p1-n1", F32, &of(Ssd::new(70, 3, 1, 1).every_part().initial()));
+    list.add(Standard, "edge/head-each-group", F32_BF16, &of(base(70).groups(4)));
+    let clamp = |low, high| base(80).set("dt_min", low).set("dt_max", high);
+    list.add(Quick, "edge/dt-clamped", F32_BF16, &of(clamp(0.3, 0.8)));
+    list.add(Quick, "edge/dt-over-20", F32_BF16, &of(base(60).with(|of| of.dt = (22.0, 3.0))));
+    let low = base(60).with(|of| of.dt = (-15.0, 1.0));
+    list.add(Standard, "edge/dt-far-below-zero", F32, &of(low));
+    let given =
+        base(60).with(|of| of.dt = (0.5, 0.1)).set("dt_softplus", false).set("dt_min", 0.01);
+    list.add(Quick, "edge/dt-without-softplus", F32, &of(given));
+    for (name, rate) in [
+        ("slow", (1e-5, 1e-4)),
+        ("none", (0.0, 0.0)),
+        ("fast", (50.0, 200.0)),
+        ("mixed", (1e-4, 20.0)),
+    ] {
+        let call = base(150).with(|of| of.rate = rate);
+        list.add(Quick, &format!("edge/decay-{name}"), F32_BF16, &of(call));
+    }
+    let lengths = [5, 0, 1, 64, 0, 133];
+    list.add(Quick, "edge/varlen-empty-sequence", ALL, &of(base(0).packed(&lengths)));
+    list.add(Standard, "edge/no-tokens", F32, &of(base(0).batch(2)));
+    list.add(Standard, "edge/no-batch", F32, &of(base(5).batch(0)));
+    ungated_gradients(&mut list);
+    let call = of(Ssd::new(150, 8, 16, 24).batch(2).every_part().initial());
+    list.property(Quick, "property/same-bits", F32_BF16, Property::SameBits, &call);
+    list.done()
+}
+
+/// Gradients of the models' sizes without a gate, as kernels by MMA compute them in chunks of 64 tokens.
+fn ungated_gradients(list: &mut List) {
+    let of = |call: Recurrent<Ssd>| Backward { op: OP.op, call };
+    let base =
+        |tokens, heads| Ssd::new(tokens, heads, 64, 128).every_part().with(|of| of.gate = false);
+    for tokens in [1, 2, 17, 63, 64, 65, 129] {
+        let tier = if tokens == 65 { Quick } else { Standard };
+        let call = base(tokens, 8).groups(2).batch(2).initial();
+        list.add(tier, &format!("ungated/t{tokens}-h8-g2"), HALVES, &of(call));
+    }
+    list.add(Standard, "ungated/t1000-h4-g4", HALVES, &of(base(1000, 4).groups(4).initial()));
+    // Few chunks and many heads of a group: its heads are divided among blocks, also unevenly.
+    list.add(Standard, "ungated/t130-h16-g1", HALVES, &of(base(130, 16).initial()));
+    list.add(Standard, "ungated/t65-h9-g1", HALVES, &of(base(65, 9).initial()));
+    list.add(Standard, "ungated/no-state", HALVES, &of(base(200, 8)));
+    list.add(Standard, "ungated/plain", HALVES, &of(Ssd::new(200, 8, 64, 128).groups(2)));
+    let without_bias = base(100, 8).initial().with(|of| of.bias = false);
+    list.add(Standard, "ungated/no-bias", HALVES, &of(without_bias));
+    let per_channel = base(130, 8).initial().with(|of| of.skip = Some(true));
+    list.add(Standard, "ungated/skip-per-channel", HALVES, &of(per_channel));
+    list.add(Standard, "ungated/bf16-state", HALVES, &of(base(130, 8).initial().narrow()));
+    let clamped = base(130, 8).initial().set("dt_min", 0.3).set("dt_max", 0.8);
+    list.add(Standard, "ungated/dt-clamped", HALVES, &of(clamped));
+    // Ends before, at and after a chunk's end, sequences of zero and one token, and unused slots.
+    let varlen = base(0, 8).groups(2).packed(&[63, 0, 1, 64, 65, 0, 129, 70]);
+    list.add(Quick, "ungated/varlen", HALVES, &of(varlen.clone().initial()));
+    list.add(Standard, "ungated/varlen-no-state", HALVES, &of(varlen));
+    for (name, rate) in [
+        ("slow", (1e-5, 1e-3)),
+        ("none", (0.0, 0.0)),
+        ("fast", (50.0, 200.0)),
+        ("mixed", (1e-4, 20.0)),
+    ] {
+        let call = base(150, 16).groups(2).initial().with(|of| of.rate = rate);
+        list.add(Standard, &format!("ungated/decay-{name}"), HALVES, &of(call));
+    }
+    let call = of(base(150, 8).batch(2).initial());
+    list.property(Standard, "ungated/same-bits", BF16, Property::SameBits, &call);
 }
 
 /// A call of ssd.

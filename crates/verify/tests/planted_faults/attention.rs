@@ -19,6 +19,60 @@ pub(crate) const FAULTS: &[Fault] = &[
     Fault { name: "values are the last channels of the keys", plant: last_channels },
 ];
 
+pub(crate) const BACKWARD: &[Fault] = &[
+    Fault { name: "scale forgotten", plant: |given| given.set("scale", "1") },
+    Fault { name: "window off by one", plant: window },
+    Fault { name: "causal mask off by one", plant: causal },
+    Fault { name: "slope of the soft cap left out", plant: |given| given.unset(&["softcap"]) },
+    Fault { name: "gradient of lse left out", plant: |given| given.without("dlse") },
+    Fault { name: "delta of the next row", plant: |given| given.with(&["o"], next_row) },
+    Fault { name: "delta left out", plant: |given| given.with(&["o"], zeros) },
+    Fault { name: "lse of the next row", plant: |given| given.with(&["lse"], next_lse) },
+    Fault { name: "packed sequences see one another", plant: one_sequence },
+    Fault { name: "last query left out of dk", plant: |given| last_query_left_out(given, "dk") },
+    Fault { name: "last query left out of dv", plant: |given| last_query_left_out(given, "dv") },
+    Fault { name: "dk and dv of one head of a group", plant: one_head_of_a_group },
+];
+
+/// The rows of o, each in the place of the one before it.
+fn next_row(o: &Tensor) -> Tensor {
+    let mut values = o.to_f64();
+    values.rotate_left(o.shape().last().copied().unwrap_or(0).min(o.len()));
+    Tensor::new(o.shape(), values).cast(o.dtype())
+}
+
+fn zeros(o: &Tensor) -> Tensor {
+    Tensor::new(o.shape(), vec![0.0; o.len()]).cast(o.dtype())
+}
+
+fn next_lse(lse: &Tensor) -> Tensor {
+    let mut values = lse.to_f64();
+    values.rotate_left(1.min(lse.len()));
+    Tensor::new(lse.shape(), values).cast(lse.dtype())
+}
+
+fn last_query_left_out(given: &FaultInput<'_>, output: &str) -> Option<TensorMap> {
+    let row = given.inputs["do"].shape().iter().rev().take(2).product();
+    given.without_last_row(output, row)
+}
+
+/// do is 0 in all heads but the first of each group, so that only these contribute.
+fn one_head_of_a_group(given: &FaultInput<'_>) -> Option<TensorMap> {
+    let [.., heads, dim] = *given.inputs["do"].shape() else { return None };
+    let group = heads / given.inputs["k"].shape().iter().rev().nth(1)?;
+    let mut wrong = given.with(&["do"], |d_o| {
+        let mut values = d_o.to_f64();
+        for (row, values) in values.chunks_mut(dim).enumerate() {
+            if row % heads % group > 0 {
+                values.fill(0.0);
+            }
+        }
+        Tensor::new(d_o.shape(), values).cast(d_o.dtype())
+    })?;
+    wrong.retain(|name, _| name != "dq");
+    (group > 1).then(|| given.partly(Some(wrong)))?
+}
+
 /// Key j is visible to query i iff j <= i: only the first Tq keys.
 fn top_left(given: &FaultInput<'_>) -> Option<TensorMap> {
     let (queries, keys) = (given.inputs["q"].shape(), given.inputs["k"].shape());

@@ -21,6 +21,109 @@ pub(crate) const FAULTS: &[Fault] = &[
     Fault { name: "decay applied a token late", plant: late_decay },
 ];
 
+pub(crate) const BACKWARD: &[Fault] = &[
+    Fault { name: "initial state dropped", plant: |given| given.partly(dropped_state(given)) },
+    Fault { name: "gradient of the final state left out", plant: final_state_left_out },
+    Fault { name: "beta not applied", plant: beta_not_applied },
+    Fault { name: "gate kinds swapped", plant: gate_kinds },
+    Fault { name: "halves of the gate's channels swapped", plant: gate_halves },
+    Fault { name: "gate bias left out", plant: bias_left_out },
+    Fault { name: "lower bound ignored", plant: |given| given.unset(&["lower_bound"]) },
+    Fault { name: "beta not doubled", plant: |given| given.unset(&["allow_neg_eigval"]) },
+    Fault { name: "queries and keys not normalised", plant: |given| given.unset(&["l2norm"]) },
+    Fault { name: "gradient not projected by the norm", plant: not_projected },
+    Fault { name: "scale forgotten", plant: |given| given.set("scale", "1") },
+    Fault { name: "value head h reads key head h % H", plant: interleaved_in_the_gradient },
+    Fault { name: "gradient of one value head of a key head", plant: one_value_head },
+    Fault { name: "gradient runs over the ends of packed sequences", plant: over_the_ends },
+    Fault { name: "state read as V x K", plant: transposed_state },
+    Fault { name: "decay applied a token late", plant: late_decay },
+    Fault { name: "last token left out of dA_log", plant: last_token_left_out_of_rate },
+    Fault { name: "last token left out of ddt_bias", plant: last_token_left_out_of_bias },
+    Fault { name: "dg of strongly decayed states is zero", plant: strong_decay_without_gradient },
+];
+
+pub(crate) fn bias_left_out(given: &FaultInput<'_>) -> Option<TensorMap> {
+    given.partly(given.without("dt_bias"))
+}
+
+pub(crate) fn final_state_left_out(given: &FaultInput<'_>) -> Option<TensorMap> {
+    given.without("dfinal_state")
+}
+
+pub(crate) fn last_token_left_out_of_rate(given: &FaultInput<'_>) -> Option<TensorMap> {
+    last_token_left_out(given, "dA_log")
+}
+
+pub(crate) fn last_token_left_out_of_bias(given: &FaultInput<'_>) -> Option<TensorMap> {
+    last_token_left_out(given, "ddt_bias")
+}
+
+fn last_token_left_out(given: &FaultInput<'_>, output: &str) -> Option<TensorMap> {
+    given.right.get(output)?;
+    let row = given.inputs["do"].shape().iter().rev().take(2).product();
+    given.without_last_row(output, row)
+}
+
+/// dq keeps a tenth of the part along the query, which the norm removes.
+pub(crate) fn not_projected(given: &FaultInput<'_>) -> Option<TensorMap> {
+    given.setting("l2norm")?;
+    let (q, dim) = (given.inputs["q"].to_f64(), *given.inputs["q"].shape().last()?);
+    Some(given.replacing("dq", |dq| {
+        for (dq, q) in dq.chunks_mut(dim).zip(q.chunks(dim)) {
+            let size = |row: &[f64]| row.iter().map(|x| x * x).sum::<f64>().sqrt();
+            let factor = 0.1 * size(dq) / size(q);
+            dq.iter_mut().zip(q).for_each(|(dq, q)| *dq += factor * q);
+        }
+    }))
+}
+
+/// The gradients of q and k are those of as many key heads as value heads, so they stay.
+pub(crate) fn interleaved_in_the_gradient(given: &FaultInput<'_>) -> Option<TensorMap> {
+    let mut wrong = interleaved_heads(given)?;
+    wrong.retain(|name, _| name != "dq" && name != "dk");
+    given.partly(Some(wrong))
+}
+
+/// do is 0 in all value heads but the first of each key head, so that only these contribute to dq.
+pub(crate) fn one_value_head(given: &FaultInput<'_>) -> Option<TensorMap> {
+    let [.., heads, dim] = *given.inputs["do"].shape() else { return None };
+    let group = heads / given.inputs["q"].shape().iter().rev().nth(1)?;
+    let mut wrong = given.with(&["do"], |d_o| {
+        let mut values = d_o.to_f64();
+        for (row, values) in values.chunks_mut(dim).enumerate() {
+            if row % heads % group > 0 {
+                values.fill(0.0);
+            }
+        }
+        Tensor::new(d_o.shape(), values).cast(d_o.dtype())
+    })?;
+    wrong.retain(|name, _| name == "dq");
+    (group > 1).then(|| given.partly(Some(wrong)))?
+}
+
+pub(crate) fn over_the_ends(given: &FaultInput<'_>) -> Option<TensorMap> {
+    let free = !given.inputs.contains_key("initial_state");
+    free.then(|| {
+        given.with(&["cu_seqlens"], |offsets| {
+            let total = offsets.to_f64()[offsets.len() - 1] as i32;
+            Tensor::new(&[2], vec![0, total])
+        })
+    })?
+}
+
+/// A decay below e^-10 is treated as if nothing remained of the state, so that it has no gradient.
+pub(crate) fn strong_decay_without_gradient(given: &FaultInput<'_>) -> Option<TensorMap> {
+    let gates = given.inputs["g"].to_f64();
+    let is_strong = !given.inputs.contains_key("A_log") && gates.iter().any(|gate| *gate < -10.0);
+    is_strong.then(|| {
+        given.replacing("dg", |dg| {
+            let strong = dg.iter_mut().zip(&gates).filter(|(_, gate)| **gate < -10.0);
+            strong.for_each(|(dg, _)| *dg = 0.0);
+        })
+    })
+}
+
 pub(crate) fn dropped_state(given: &FaultInput<'_>) -> Option<TensorMap> {
     given.is_dense().then(|| given.without("initial_state"))?
 }

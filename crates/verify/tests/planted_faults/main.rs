@@ -157,6 +157,26 @@ fn wrong_sampling_is_caught() {
 }
 
 #[test]
+fn wrong_gradient_of_attention_is_caught() {
+    check("attention_backward", attention::BACKWARD);
+}
+
+#[test]
+fn wrong_gradient_of_ssd_is_caught() {
+    check("ssd_backward", ssd::BACKWARD);
+}
+
+#[test]
+fn wrong_gradient_of_kda_is_caught() {
+    check("kda_backward", kda::BACKWARD);
+}
+
+#[test]
+fn wrong_gradient_of_gated_delta_is_caught() {
+    check("gated_delta_backward", gated_delta::BACKWARD);
+}
+
+#[test]
 fn wrong_gradient_of_rmsnorm_is_caught() {
     check("rmsnorm_backward", rmsnorm::BACKWARD);
 }

@@ -20,6 +20,62 @@ pub(crate) const FAULTS: &[Fault] = &[
     Fault { name: "state dropped where it decays slowly", plant: slow_state },
 ];
 
+pub(crate) const BACKWARD: &[Fault] = &[
+    Fault { name: "dt not clamped", plant: |given| given.unset(&["dt_min", "dt_max"]) },
+    Fault { name: "dt_bias left out", plant: |given| given.partly(given.without("dt_bias")) },
+    Fault { name: "softplus left out", plant: |given| given.set("dt_softplus", "false") },
+    Fault { name: "softplus applied to given steps", plant: |given| given.unset(&["dt_softplus"]) },
+    Fault { name: "skip weight D left out", plant: |given| given.partly(given.without("D")) },
+    Fault { name: "gate z left out", plant: |given| given.partly(given.without("z")) },
+    Fault { name: "initial state dropped", plant: dropped_in_the_gradient },
+    Fault { name: "gradient of the final state left out", plant: final_state_left_out },
+    Fault { name: "head h reads group h % G", plant: interleaved_in_the_gradient },
+    Fault { name: "B and C swapped", plant: swapped_projections },
+    Fault { name: "last token left out of dA", plant: |given| last_token_left_out(given, "dA") },
+    Fault { name: "last token left out of dB", plant: |given| last_token_left_out(given, "dB") },
+    Fault { name: "dC of one head of a group", plant: one_head_of_a_group },
+];
+
+fn dropped_in_the_gradient(given: &FaultInput<'_>) -> Option<TensorMap> {
+    let mut inputs = given.inputs.clone();
+    inputs.remove("dfinal_state")?;
+    inputs.remove("initial_state")?;
+    given.partly(given.run(&inputs, given.settings))
+}
+
+fn final_state_left_out(given: &FaultInput<'_>) -> Option<TensorMap> {
+    given.without("dfinal_state")
+}
+
+fn last_token_left_out(given: &FaultInput<'_>, output: &str) -> Option<TensorMap> {
+    let row = given.inputs["do"].shape().iter().rev().take(2).product();
+    given.without_last_row(output, row)
+}
+
+/// The gradients of B and C are those of as many groups as heads, of which a wrong kernel takes the first ones.
+fn interleaved_in_the_gradient(given: &FaultInput<'_>) -> Option<TensorMap> {
+    let mut wrong = interleaved_groups(given)?;
+    wrong.retain(|name, _| name != "dB" && name != "dC");
+    given.partly(Some(wrong))
+}
+
+/// do is 0 in all heads but the first of each group, so that only these contribute.
+fn one_head_of_a_group(given: &FaultInput<'_>) -> Option<TensorMap> {
+    let [.., heads, dim] = *given.inputs["do"].shape() else { return None };
+    let group = heads / given.inputs["B"].shape().iter().rev().nth(1)?;
+    let mut wrong = given.with(&["do"], |d_o| {
+        let mut values = d_o.to_f64();
+        for (row, values) in values.chunks_mut(dim).enumerate() {
+            if row % heads % group > 0 {
+                values.fill(0.0);
+            }
+        }
+        Tensor::new(d_o.shape(), values).cast(d_o.dtype())
+    })?;
+    wrong.retain(|name, _| name == "dC");
+    (group > 1).then(|| given.partly(Some(wrong)))?
+}
+
 fn dropped_state(given: &FaultInput<'_>) -> Option<TensorMap> {
     given.is_dense().then(|| given.without("initial_state"))?
 }
