@@ -1,5 +1,6 @@
 //! Attention on NVIDIA GPUs: one file per variant next to its kernel, and the table that chooses among them.
 
+pub(crate) mod backward;
 mod choice;
 mod combine;
 mod decode;

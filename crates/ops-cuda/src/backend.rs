@@ -10,7 +10,7 @@ use ops::{Backend, Implementations};
 pub struct NvidiaGpus;
 
 /// The implementations of each op, in the order of the bundle.
-static TABLES: [(&str, &dyn CudaImplementations); 13] = [
+static TABLES: [(&str, &dyn CudaImplementations); 17] = [
     ("attention", &crate::attention::CUDA),
     ("kda", &crate::kda::CUDA),
     ("gated_delta", &crate::gated_delta::CUDA),
@@ -22,6 +22,10 @@ static TABLES: [(&str, &dyn CudaImplementations); 13] = [
     ("linear", &crate::linear::CUDA),
     ("moe", &crate::moe::CUDA),
     ("sampling", &crate::sampling::CUDA),
+    ("attention_backward", &crate::attention::backward::CUDA),
+    ("kda_backward", &crate::kda::BACKWARD),
+    ("gated_delta_backward", &crate::gated_delta::BACKWARD),
+    ("ssd_backward", &crate::ssd::gradient::CUDA),
     ("conv1d_backward", &crate::conv1d::BACKWARD),
     ("rmsnorm_backward", &crate::rmsnorm::BACKWARD),
 ];

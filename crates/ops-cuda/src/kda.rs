@@ -1,13 +1,15 @@
-//! KDA and the gated delta rule on NVIDIA GPUs: one file per variant next to its kernels, and the table that chooses between them.
+//! KDA, the gated delta rule and their gradients on NVIDIA GPUs: one file per variant next to its kernels, and the table that chooses
+//! between them.
 
 mod chunk;
+pub(crate) mod gradient;
 mod operands;
 mod recurrent;
 
 use crate::{CudaTable, CudaVariant};
 use device::cuda::{BundledArch, CudaCapabilities, KernelSource};
 use ops::kda::{Decays, KdaProblem};
-use ops::{ChoiceTable, Preference};
+use ops::{ChoiceTable, GradientProblem, Preference};
 
 /// The variants; [`preferred`] orders them for a problem.
 static VARIANTS: &[CudaVariant<KdaProblem>] = &[chunk::VARIANT, recurrent::VARIANT];
@@ -20,6 +22,9 @@ pub(crate) const fn table(bundled: fn() -> Vec<KernelSource>) -> CudaTable<KdaPr
 
 /// The kda variants of NVIDIA GPUs.
 pub(crate) static CUDA: CudaTable<KdaProblem> = table(|| bundled(Decays::PerChannel));
+
+/// The variants of the gradient of kda.
+pub(crate) static BACKWARD: CudaTable<GradientProblem<KdaProblem>> = gradient::table();
 
 /// Maximum length of the longest sequence for which the token-by-token recurrence is faster than the chunked form.
 const FEW_TOKENS: usize = 16;

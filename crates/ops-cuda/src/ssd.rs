@@ -3,6 +3,7 @@
 
 mod choice;
 mod chunk;
+pub(crate) mod gradient;
 mod operands;
 mod persistent;
 mod recurrent;

@@ -88,10 +88,20 @@ impl Operands {
         Sizes { batch, heads, kv_heads, queries, keys, total, window_left, window_right }
     }
 
-    /// Uploads the inputs.
+    /// Uploads the inputs of a forward call.
     pub(super) fn new(
         problem: &AttentionProblem,
         planner: &mut Planner<'_>,
+    ) -> Result<Self, DeviceError> {
+        let results = [planner.output("o")?, planner.output("lse")?];
+        Self::of(problem, planner, results)
+    }
+
+    /// Uploads the inputs; `o` and `lse` are outputs of a forward call and inputs of its gradient.
+    pub(super) fn of(
+        problem: &AttentionProblem,
+        planner: &mut Planner<'_>,
+        [o, lse]: [Arc<Buffer>; 2],
     ) -> Result<Self, DeviceError> {
         let paged = problem.keys.block_size();
         let packed_queries = problem.queries.batch_and_tokens().is_none();
@@ -118,8 +128,8 @@ impl Operands {
             q: planner.required("q")?,
             k: planner.required("k")?,
             v: planner.required(problem.values())?,
-            o: planner.output("o")?,
-            lse: planner.output("lse")?,
+            o,
+            lse,
             cu_queries: if packed_queries { planner.input("cu_seqlens")? } else { None },
             cu_keys: if packed_keys { planner.input(offsets)? } else { None },
             key_counts: planner.input("cache_seqlens")?,
