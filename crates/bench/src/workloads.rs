@@ -93,6 +93,10 @@ pub const WORKLOADS: &[OpWorkloads] = &[
     linear::OP,
     moe::OP,
     sampling::OP,
+    attention::BACKWARD,
+    kda::BACKWARD,
+    gated_delta::BACKWARD,
+    ssd::BACKWARD,
     conv1d::BACKWARD,
     rmsnorm::BACKWARD,
 ];

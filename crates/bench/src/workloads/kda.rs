@@ -13,6 +13,24 @@ pub(super) const OP: OpWorkloads = OpWorkloads {
     },
 };
 
+pub(super) const BACKWARD: OpWorkloads = OpWorkloads {
+    op: "kda_backward",
+    cpu: |size| {
+        let case = |dtype| Workload { case: "train-512", dtype, recurrent: false, build: train };
+        let types: &[DType] = match size {
+            Size::Standard => &[DType::F32, DType::Bf16],
+            Size::Quick => &[DType::F32],
+        };
+        types.iter().copied().map(case).collect()
+    },
+    cuda: cuda::backward,
+    sweep: |sweep| {
+        sweep.over_tokens(|sweep, dtype, tokens| {
+            backward(call(dtype, sweep.batch, tokens, sweep.heads))
+        })
+    },
+};
+
 fn workloads(size: Size) -> Vec<Workload> {
     let case = |case, dtype, recurrent, build| Workload { case, dtype, recurrent, build };
     let mut list = vec![
@@ -43,6 +61,19 @@ pub(crate) fn call(
         ("initial_state", &[batch, heads, 128, 128], UniformValues(DType::F32, -0.1, 0.1)),
     ]);
     (inputs, Settings::new().with("l2norm", true))
+}
+
+/// The call of the gradient of a call: sequences start without a state.
+fn backward((mut inputs, settings): (TensorMap, Settings)) -> (TensorMap, Settings) {
+    inputs.remove("initial_state");
+    let v = &inputs["v"];
+    let d_o = [("do", v.shape(), UniformValues(v.dtype(), -1.0, 1.0))];
+    inputs.extend(tensors(&d_o));
+    (inputs, settings)
+}
+
+fn train(dtype: DType) -> (TensorMap, Settings) {
+    backward(call(dtype, 1, 512, 8))
 }
 
 fn prefill(dtype: DType) -> (TensorMap, Settings) {

@@ -13,6 +13,22 @@ pub(super) const OP: OpWorkloads = OpWorkloads {
     },
 };
 
+pub(super) const BACKWARD: OpWorkloads = OpWorkloads {
+    op: "ssd_backward",
+    cpu: |size| {
+        let case = |dtype| Workload { case: "train-512", dtype, recurrent: false, build: train };
+        let types: &[DType] = match size {
+            Size::Standard => &[DType::F32, DType::Bf16],
+            Size::Quick => &[DType::F32],
+        };
+        types.iter().copied().map(case).collect()
+    },
+    cuda: cuda::backward,
+    sweep: |sweep| {
+        sweep.over_tokens(|sweep, dtype, tokens| backward(dtype, sweep.batch, tokens, sweep.heads))
+    },
+};
+
 fn workloads(size: Size) -> Vec<Workload> {
     let case = |case, dtype, recurrent, build| Workload { case, dtype, recurrent, build };
     let mut list = vec![
@@ -43,6 +59,19 @@ pub(crate) fn call(
         ("initial_state", &[batch, heads, 64, 128], UniformValues(DType::F32, -0.1, 0.1)),
     ]);
     (inputs, Settings::new())
+}
+
+/// The call of the gradient: sequences start without a state.
+fn backward(dtype: DType, batch: usize, tokens: usize, heads: usize) -> (TensorMap, Settings) {
+    let (mut inputs, settings) = call(dtype, batch, tokens, heads);
+    inputs.remove("initial_state");
+    let d_o = [("do", &[batch, tokens, heads, 64][..], UniformValues(dtype, -1.0, 1.0))];
+    inputs.extend(tensors(&d_o));
+    (inputs, settings)
+}
+
+fn train(dtype: DType) -> (TensorMap, Settings) {
+    backward(dtype, 1, 512, 16)
 }
 
 fn prefill(dtype: DType) -> (TensorMap, Settings) {

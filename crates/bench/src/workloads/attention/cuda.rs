@@ -1,6 +1,6 @@
 //! Attention on a GPU: the sweep over head dimensions at one long sequence, and decoding over long caches.
 
-use super::qkv;
+use super::{gradient, qkv};
 use crate::Size;
 use crate::workloads::Workload;
 use ops::{DType, Settings, TensorMap};
@@ -50,6 +50,22 @@ pub(super) fn workloads(size: Size) -> Vec<Workload> {
         build: *build,
     };
     listed.into_iter().map(workload).collect()
+}
+
+/// Calls of the gradient on 2048 tokens: all of a head's are checked in float64, whose time grows with their square.
+pub(super) fn backward(size: Size) -> Vec<Workload> {
+    let case = |case, build| Workload { case, dtype: DType::Bf16, recurrent: false, build };
+    let mut list = vec![case("train-2048-d128-causal", train::<128, true> as fn(DType) -> _)];
+    if size == Size::Standard {
+        list.push(case("train-2048-d128", train::<128, false>));
+        list.push(case("train-2048-d64-causal", train::<64, true>));
+        list.push(case("train-2048-d256-causal", train::<256, true>));
+    }
+    list
+}
+
+fn train<const DIM: usize, const CAUSAL: bool>(dtype: DType) -> (TensorMap, Settings) {
+    gradient(dtype, [1, 2048, 32, DIM], CAUSAL)
 }
 
 /// The shape of the measured peers: one sequence of 8192 tokens, 32 heads.

@@ -28,3 +28,9 @@ fn run<const BATCH: usize, const TOKENS: usize, const HEADS: usize>(
 ) -> (TensorMap, Settings) {
     call(dtype, BATCH, TOKENS, HEADS)
 }
+
+/// One sequence of 1024 tokens, because a call of a gradient is verified whole, in float64.
+pub(super) fn backward(_: Size) -> Vec<Workload> {
+    let build: fn(DType) -> _ = |dtype| super::backward(run::<1, 1024, 32>(dtype));
+    vec![Workload { case: "train-1024-h32", dtype: DType::Bf16, recurrent: false, build }]
+}

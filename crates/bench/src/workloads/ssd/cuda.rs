@@ -21,6 +21,12 @@ pub(super) fn workloads(size: Size) -> Vec<Workload> {
     list
 }
 
+/// One sequence of 2048 tokens, because a call of a gradient is verified whole, in float64.
+pub(super) fn backward(_: Size) -> Vec<Workload> {
+    let build: fn(DType) -> _ = |dtype| super::backward(dtype, 1, 2048, 64);
+    vec![Workload { case: "train-2048-h64", dtype: DType::Bf16, recurrent: false, build }]
+}
+
 /// States in bfloat16, which halves their bytes.
 fn bf16_state(dtype: DType) -> (TensorMap, Settings) {
     let (mut inputs, settings) = run::<256, 1>(dtype);
