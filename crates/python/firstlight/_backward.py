@@ -1,5 +1,5 @@
 """Gradients of the ops: by the library's kernels where ``_gradients`` has them, otherwise with torch functions from their formulas, which
-have gradients too.
+have gradients too. Recurrences have no such formulas.
 
 Sums are in float32, or in float64 for float64 tensors. The forward saves only inputs and outputs; intermediate values are recomputed.
 """
@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 import torch
 
+from . import _route
 from ._flash import flash
-from ._gradients import by_op
+from ._gradients import by_op, by_op_alone
 
 
 @dataclass
@@ -188,7 +189,7 @@ def _visible(call, queries, keys, device):
 
 
 def _attention(call):
-    found = flash(call)
+    found = by_op("attention", call) or flash(call)
     if found is not None:
         return found
     q, k, v = (call.inputs[name] for name in ("q", "k", "v"))
@@ -235,14 +236,20 @@ def _attention(call):
     return {"q": back(scale * grad_scores @ k_, q), "k": grad_k, "v": grad_v}
 
 
+# Ops whose gradients only the library computes, in eager calls.
+EAGER = ("gated_delta", "kda", "ssd")
 BACKWARD = {"attention": _attention, "conv1d": _conv1d, "linear": _linear, "rmsnorm": _rms_norm}
+BACKWARD.update((name, by_op_alone(name)) for name in EAGER)
 # Ops whose backward reads their outputs. Outputs of other ops are not saved.
 KEEPS = {"attention"}
 # Inputs for inference, which these formulas do not support.
 _UNKNOWN = {
     "attention": ("block_table", "cache_seqlens"),
     "conv1d": ("state_indices", "state_positions"),
+    "gated_delta": ("state_indices",),
+    "kda": ("state_indices",),
     "linear": ("conv_weight", "w_scale"),
+    "ssd": ("state_indices",),
 }
 _INSTEAD = "call it under torch.no_grad(), or use the package's own kernel for training"
 
@@ -256,6 +263,8 @@ def missing(name, inputs, settings, over_state):
     for tensor in _UNKNOWN.get(name, ()):
         if inputs[tensor] is not None:
             return f"firstlight's {name} has no backward with `{tensor}`: {_INSTEAD}"
+    if name in EAGER and _route._modes():
+        return f"firstlight's {name} has no backward in graphs yet: {_INSTEAD}"
     if name == "conv1d" and inputs["cu_seqlens"] is not None and inputs["initial_state"] is not None:
         return f"firstlight's conv1d has no backward with states of packed sequences: {_INSTEAD}"
     if name == "linear" and set(settings) & {"split", "norm_groups"}:

@@ -12,15 +12,34 @@ def by_op(name, call):
     if torch.is_grad_enabled() or _route._modes():
         return None
     op = _library.op(f"{name}_backward")
-    inputs = {tensor: call.inputs.get(tensor) for tensor in op.inputs}
-    x, grad = inputs["x"], call.grad()
-    inputs["do"] = grad.to(x.dtype)
+    inputs = {tensor: call.inputs.get(tensor, call.outputs.get(tensor)) for tensor in op.inputs}
+    first = inputs[next(iter(op.inputs))]
+    for tensor, grad in call.grads.items():
+        if grad is None:
+            continue
+        if f"d{tensor}" not in op.inputs:
+            return None
+        inputs[f"d{tensor}"] = grad
+    if inputs["do"] is None:
+        inputs["do"] = torch.zeros_like(call.outputs.get("o", call.inputs.get("v", first)))
     wanted = [tensor for tensor in call.inputs if tensor in call.wanted]
     insert = tuple(tensor for tensor in ("x", "gate", "do", "dx", "dgate") if tensor in op.names) if call.insert else ()
     try:
-        codes = library_of(x).codes
+        codes = library_of(first).codes
         shapes = {f"d{tensor}": (tuple(inputs[tensor].shape), codes.get(inputs[tensor].dtype)) for tensor in wanted}
         found = _calls.call(op.name, tuple(call.settings.items()), inputs, None, call.bounds, tuple(shapes), shapes, insert)
     except (_library.Refused, NotImplementedError, TypeError):
         return None
     return dict(zip(wanted, found if len(wanted) > 1 else (found,)))
+
+
+def by_op_alone(name):
+    """The gradient of a recurrence, which has no other formula: in torch functions it would be a graph of every token."""
+
+    def run(call):
+        found = by_op(name, call)
+        if found is None:
+            raise NotImplementedError(f"firstlight's {name} has no gradient of this call, of its gradient, or in graphs")
+        return found
+
+    return run

@@ -159,8 +159,8 @@ def kda(
 
     Returns o ``[B, T, HV, V]``, and with ``return_state`` the final state.
 
-    Types: q, k, v, g and beta in one of float32, bfloat16, float16; A_log and dt_bias in float32 too. Gradients: none. Source: Kimi
-    Linear (arXiv:2510.26692).
+    Types: q, k, v, g and beta in one of float32, bfloat16, float16; A_log and dt_bias in float32 too. Gradients: in eager calls without
+    ``state`` and ``state_indices``, the same bits in each run. Source: Kimi Linear (arXiv:2510.26692).
     """
     settings = (
         ("scale", None if scale is None else float(scale)),
@@ -202,7 +202,7 @@ def gated_delta(
     """The gated delta rule with one decay per head (Gated DeltaNet, Qwen3-Next): like ``kda``, with q, k, v and beta of the same shapes, g
     ``[B, T, HV]`` and ``dt_bias`` ``[HV]``.
 
-    Types: those of ``kda``. Gradients: none. Source: Gated Delta Networks (arXiv:2412.06464).
+    Types and gradients: those of ``kda``. Source: Gated Delta Networks (arXiv:2412.06464).
     """
     settings = (
         ("scale", None if scale is None else float(scale)),
@@ -248,8 +248,8 @@ def ssd(
 
     Returns y like x, and with ``return_state`` the final state.
 
-    Types: x, B, C and z in one of float32, bfloat16, float16; dt, A, D and dt_bias in it or in float32. Gradients: none. Source: Mamba-2
-    (arXiv:2405.21060).
+    Types: x, B, C and z in one of float32, bfloat16, float16; dt, A, D and dt_bias in it or in float32. Gradients: eager, with
+    ``initial_state`` but without ``state`` and ``state_indices``. Source: Mamba-2 (arXiv:2405.21060).
     """
     low, high = float(dt_limit[0]), float(dt_limit[1])
     settings = (

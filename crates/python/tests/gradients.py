@@ -15,6 +15,8 @@ from firstlight import ops
 
 # Relative error in the norm: gradients are sums over rounded values.
 ALLOWED = {torch.float32: 3e-6, torch.bfloat16: 1e-2}
+# dA is a sum of terms of both signs.
+SCAN_ALLOWED = {torch.float32: 2e-5, torch.bfloat16: 1e-2}
 SAMPLE = "sample" in sys.argv
 RANDOM = torch.Generator().manual_seed(3)
 
@@ -75,6 +77,27 @@ def linear(x, w, norm=None, bias=None, residual=None, activation=None, scale=1.0
     return y * scale + (0 if residual is None else residual)
 
 
+def delta(q, k, v, g, beta, state=None, A_log=None, dt_bias=None, l2norm=False):
+    """The delta rule, token by token: g ``[B, T, HV, K]`` for kda, ``[B, T, HV]`` for gated_delta. Returns o and the final state."""
+    rep = v.shape[2] // q.shape[2]
+    if A_log is not None:
+        rate = A_log.exp()
+        g = -(rate[:, None] if g.dim() == 4 else rate) * F.softplus(g + dt_bias)
+        beta = beta.sigmoid()
+    if l2norm:
+        q, k = (x / (x.square().sum(-1, keepdim=True) + 1e-6).sqrt() for x in (q, k))
+    q, k = (x.repeat_interleave(rep, 2) for x in (q, k))
+    g = g if g.dim() == 4 else g[..., None]
+    state = q.new_zeros(q.shape[0], v.shape[2], q.shape[3], v.shape[3]) if state is None else state
+    o = []
+    for t in range(q.shape[1]):
+        state = g[:, t, :, :, None].exp() * state
+        write = beta[:, t, :, None] * (v[:, t] - torch.einsum("bhk,bhkv->bhv", k[:, t], state))
+        state = state + k[:, t, :, :, None] * write[:, :, None]
+        o.append(q.shape[3] ** -0.5 * torch.einsum("bhk,bhkv->bhv", q[:, t], state))
+    return torch.stack(o, 1), state
+
+
 def cases(device):
     """Yields a name, the op, its formula in float64, and the positional inputs of both."""
     q, k, v = draw(2, 9, 4, 64), draw(2, 13, 2, 64), draw(2, 13, 2, 64)
@@ -124,6 +147,15 @@ def cases(device):
     yield "rms_norm, groups, gated after", mine, lambda *t: rms_norm(*t, **settings), (draw(2, 3, 4, 24), draw(4, 24), draw(2, 3, 4, 24))
     yield "rms_norm, five dimensions", ops.rms_norm, rms_norm, (draw(2, 1, 3, 2, 16), draw(16))
 
+    q, k, v, beta, state = draw(2, 19, 2, 16), draw(2, 19, 2, 16), draw(2, 19, 4, 24), draw(2, 19, 4), draw(2, 4, 16, 24)
+    for name, g in {"kda": draw(2, 19, 4, 16), "gated_delta": draw(2, 19, 4)}.items():
+        op = getattr(ops, name)
+        mine = lambda q, k, v, g, b, op=op: op(q, k, v, -g.square(), b.sigmoid(), l2norm=True)
+        formula = lambda q, k, v, g, b: delta(q, k, v, -g.square(), b.sigmoid(), l2norm=True)[0]
+        yield name, mine, formula, (q, k, v, g, beta)
+        mine = lambda q, k, v, g, b, s, a, d, op=op: op(q, k, v, g, b, initial_state=s, A_log=a, dt_bias=d, l2norm=True, return_state=True)
+        yield f"{name}, state", mine, lambda *t: delta(*t, l2norm=True), (q, k, v, g, beta, state, draw(4), draw(*g.shape[2:]))
+
     x, w, b = draw(7, 64), draw(96, 64, scale=0.1), draw(96)
     yield "linear", lambda x, w, b: ops.linear(x, w, bias=b), lambda x, w, b: linear(x, w, bias=b), (x, w, b)
     names = ("norm", "bias", "residual")
@@ -133,6 +165,53 @@ def cases(device):
     yield "linear, whole", mine, formula, (x, w, draw(64), b, draw(7, 48))
     squares = {"activation": "relu_squared", "scale": 0.5}
     yield "linear, squares", lambda x, w, b: ops.linear(x, w, bias=b, **squares), lambda x, w, b: linear(x, w, bias=b, **squares), (x, w, b)
+
+
+def ssd(x, dt, rate, b, c, d=None, z=None, bias=None, state=None, dfinal=False):
+    dt, per_group = dt if bias is None else dt + bias, x.shape[2] // b.shape[2]
+    step = F.softplus(dt)
+    b, c = (t.repeat_interleave(per_group, 2) for t in (b, c))
+    h = x.new_zeros(x.shape[0], *x.shape[2:], b.shape[3]) if state is None else state
+    rows = []
+    for t in range(x.shape[1]):
+        h = torch.exp(step[:, t] * rate)[..., None, None] * h + torch.einsum("bh,bhp,bhn->bhpn", step[:, t], x[:, t], b[:, t])
+        rows.append(torch.einsum("bhpn,bhn->bhp", h, c[:, t]))
+    y = torch.stack(rows, 1)
+    y = y if d is None else y + d[:, None] * x
+    y = y if z is None else y * F.silu(z)
+    return (y, h) if dfinal else y
+
+
+def scans(device, dtype):
+    """Gradients of ops that have them in eager mode only."""
+    for heads, groups, p, n, tokens in ((2, 1, 5, 7, 11), (4, 2, 64, 128, 70)):
+        x, dt, rate = draw(2, tokens, heads, p), draw(2, tokens, heads), -torch.rand(heads, generator=RANDOM) * 4
+        b, c, d = draw(2, tokens, groups, n), draw(2, tokens, groups, n), draw(heads)
+        z, bias, state = draw(2, tokens, heads, p), draw(heads), draw(2, heads, p, n)
+        for name, more in {"": (), ", gated": (d, z, bias), ", states": (d, None, bias, state)}.items():
+            inputs = [x, dt, rate, b, c, *(one for one in more if one is not None)]
+            at = [n for n, one in enumerate((0,) * 5 + more) if one is not None or n < 5]
+            final = ", states" == name
+
+            def whole(*given, at=at):
+                every = [None] * 9
+                for place, one in zip(at, given):
+                    every[place] = one
+                return every
+
+            def mine(*given, final=final, whole=whole):
+                *first, d, z, bias, state = whole(*given)
+                return ops.ssd(*first, D=d, z=z, dt_bias=bias, initial_state=state, return_state=final)
+
+            plain = lambda *given, final=final, whole=whole: ssd(*whole(*given), dfinal=final)
+            kept = [one.to(device, torch.float32 if place in (2, 5, 7, 8) else dtype) for place, one in zip(at, inputs)]
+            exact = [one.double().cpu() for one in kept]
+            seeds = [draw(*o.shape) for o in several(plain(*exact))]
+            found, wanted = gradients(mine, kept, seeds), gradients(plain, exact, seeds)
+            error = distance(found, wanted)
+            alike = all((f.shape, f.dtype) == (one.shape, one.dtype) for f, one in zip(found, kept))
+            label = f"{device} {str(dtype).removeprefix('torch.')} ssd{name}, P {p}"
+            check(label, alike and error <= SCAN_ALLOWED[dtype], f"{error:.1e}")
 
 
 def several(found):
@@ -157,7 +236,7 @@ def distance(found, wanted):
 
 def compare(name, function, formula, inputs, device, dtype):
     # States and residuals are always float32.
-    wide = lambda at: (name == "conv1d, state" and at == 3) or (name == "linear, whole" and at == 4)
+    wide = lambda at: at in {"conv1d, state": (3,), "linear, whole": (4,), "kda, state": (5,), "gated_delta, state": (5,)}.get(name, ())
     inputs = [x.to(device, torch.float32 if wide(at) else dtype) for at, x in enumerate(inputs)]
     exact = [x.double().cpu() for x in inputs]
     seeds = [draw(*o.shape) for o in several(formula(*exact))]
@@ -166,6 +245,8 @@ def compare(name, function, formula, inputs, device, dtype):
     error = distance(found, wanted)
     alike = all((f.shape, f.dtype) == (x.shape, x.dtype) for f, x in zip(found, inputs))
     check(label, alike and error <= ALLOWED[dtype], f"{error:.1e}")
+    if name.startswith(("kda", "gated_delta")):
+        return  # In eager calls only, and without gradients of gradients.
     if dtype == torch.float32:
         error = distance(gradients(function, inputs, seeds, True), gradients(formula, exact, seeds, True))
         check("  of gradients", error <= 10 * ALLOWED[dtype], f"{error:.1e}")
@@ -186,9 +267,14 @@ def kernels(device):
     """An eager backward runs the gradient's kernel, once for all inputs; gradients of gradients do not."""
     x, w, z = (draw(2, 5, 3, 64).to(device).requires_grad_(), draw(64).to(device).requires_grad_(), draw(2, 5, 3, 64).to(device).requires_grad_())
     c, taps = draw(2, 9, 24).to(device).requires_grad_(), draw(24, 4).to(device).requires_grad_()
-    calls = {"rmsnorm_backward": lambda: ops.rms_norm(x, w, gate=z), "conv1d_backward": lambda: ops.conv1d(c, taps, activation="silu")}
-    for name, run in calls.items():
-        inputs = (x, w, z) if name == "rmsnorm_backward" else (c, taps)
+    half = torch.bfloat16 if device == "cuda" else torch.float32
+    q, k, v = (draw(1, 9, heads, 64).to(device, half).requires_grad_() for heads in (4, 2, 2))
+    calls = {
+        "rmsnorm_backward": (lambda: ops.rms_norm(x, w, gate=z), (x, w, z)),
+        "conv1d_backward": (lambda: ops.conv1d(c, taps, activation="silu"), (c, taps)),
+        "attention_backward": (lambda: ops.attention(q, k, v, causal=True), (q, k, v)),
+    }
+    for name, (run, inputs) in calls.items():
         count = lambda: firstlight.status()["calls"].get(name, 0)
         before = count()
         torch.autograd.grad(run().sum(), inputs)
@@ -219,17 +305,16 @@ def refusals(device):
     ends = torch.tensor([0, 5], dtype=torch.int32, device=device)
     narrow, factors = draw(96, 128).to(device, torch.float8_e4m3fn), torch.ones(1, 96, device=device)
     many = {
-        "kda": (lambda: ops.kda(x, x, x, g, beta), "firstlight's kda has no backward yet: call it under torch.no_grad()"),
-        "ssd": (lambda: ops.ssd(*ssd), "firstlight's ssd has no backward yet: call it under torch.no_grad()"),
-        "ssd over a state": (lambda: ops.ssd(*ssd, state=draw(1, 2, 32, 16).to(device)), "no backward yet"),
+        "kda over a state": (lambda: ops.kda(x, x, x, g, beta, state=draw(1, 2, 128, 128).to(device)), "give `initial_state` instead"),
+        "ssd over a state": (lambda: ops.ssd(*ssd, state=draw(1, 2, 32, 16).to(device)), "give `initial_state` instead"),
         "conv1d over a state": (lambda: ops.conv1d(*conv, state=state), "give `initial_state` instead"),
         "conv1d, packed states": (lambda: ops.conv1d(*conv, cu_seqlens=ends, initial_state=state), "with states of packed sequences"),
         "attention over pages": (lambda: ops.attention(x, x, x, cache_seqlens=ends[1:]), "with `cache_seqlens`"),
         "linear in float8": (lambda: ops.linear(x[0, :, 0], narrow, w_scale=factors), "with `w_scale`"),
-        "conv1d's final state": (lambda: ops.conv1d(*conv, return_state=True)[1].sum().backward(), "no gradient through `final_state`"),
     }
-    for name, (work, words) in many.items():
-        for how in ("eager", "compiled"):
+    graph = {"kda in a graph": (lambda: ops.kda(x, x, x, g, beta), "firstlight's kda has no backward in graphs yet")}
+    for name, (work, words) in {**many, **graph}.items():
+        for how in ("compiled",) if name in graph else ("eager", "compiled"):
             torch._dynamo.reset()
             try:
                 (work if how == "eager" else torch.compile(work, fullgraph=True, backend="aot_eager"))()
@@ -274,6 +359,7 @@ def main(devices):
                 if device == "cuda" and dtype == torch.float32 and name.startswith(("attention", "linear")):
                     continue
                 compare(name, function, formula, inputs, device, dtype)
+            scans(device, dtype)
         kernels(device)
         part(device)
         refusals(device)

@@ -46,7 +46,7 @@ _FUNCTIONS: dict[str, tuple[Callable[..., Any], bool, str]] = {
     ),
     "mamba_chunk_scan_combined": (
         mamba_ssm.mamba_chunk_scan_combined,
-        False,
+        True,
         "hidden_states dt A B C chunk_size D dt_bias initial_states dt_softplus dt_limit return_final_states **kwargs",
     ),
     "selective_scan_fn": (
