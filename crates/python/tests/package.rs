@@ -130,6 +130,7 @@ const WITH_TORCH: &[(&[&str], bool)] = &[
     (&["patching.py"], false),
     (&["page.py", PAGE], false),
     (&["training.py"], false),
+    (&["learning.py", "12"], false),
     (&["gradients.py", "sample"], false),
     (&["tracing.py"], true),
     (&["ops.py", "cpu"], true),

@@ -105,7 +105,7 @@ def mamba_split_conv1d_scan_combined(
     state_dtype: Any = None,
 ) -> Any:
     """A Mamba-2 layer after its input projection, zxbcdt ``[B, T, 2 H P + 2 G N + H]``: convolution, scan, gated norm of ``H P`` channels and
-    output projection, as separate ops. The scan has no backward: use mamba-ssm for training."""
+    output projection, as separate ops, with gradients in eager calls."""
     heads = A.shape[0]
     width = headdim if D.dim() == 1 else D.shape[1]
     inner = heads * width
