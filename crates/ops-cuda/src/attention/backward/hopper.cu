@@ -1,4 +1,4 @@
-// Attention backward for Hopper (sm_90a), D up to 128: gradients of k and v, and sums of the gradient of q in f32, which
+// Attention backward for Hopper (sm_90a), D up to 256: gradients of k and v, and sums of the gradient of q in f32, which
 // convert.cu scales and rounds. Weights are recomputed: P = 2^(scale log2(e) K Q^T - row_lse), dV += P dO,
 // dS = P (V dO^T - delta), dK += dS Q, dQ += dS^T K.
 //
@@ -9,9 +9,9 @@
 // dQ, of which each computes one half. For each of them one more thread adds its half to memory by bulk reductions.
 //
 // Order of the dQ sums: with a mask key blocks add to a tile of dQ in the order of their numbers, without one in that of
-// blocks_before, which depends on the grid and on `section`. counters has the number of halves
-// of dQ (D 256: of blocks) that have been added to each tile, and a block waits for its number; the first one stores. So dQ sums need no initial zeros and the
-// same input gives the same bits.
+// blocks_before, which depends on the grid and on `section`. counters has the number of halves of dQ (D 256: of blocks) that
+// have been added to each tile, and a block waits for its number; the first one stores. So dQ sums need no initial zeros and
+// the same input gives the same bits.
 //
 // Source: include/hopper.cuh, then rows.cuh, hopper_config.cuh, hopper_plan.cuh,
 // hopper_products.cuh, hopper_producer.cuh, hopper_consumer.cuh (D 256: hopper_wide_consumer.cuh)
@@ -37,10 +37,10 @@
 //   batch, heads, kv_heads, queries, keys   i32; queries and keys are Tq and Tk (packed: of the longest sequence)
 //   window_left, window_right   i32, keys seen before and after the query's own position i + keys - queries; 0 to 2^29,
 //       2^29 is unlimited
-//   section     i32, at least 1: (sequence, key head) pairs that are processed together; see README
+//   section     i32, at least 1: (sequence, key head) pairs that are processed together
 //   scale, softcap   f32 (softcap is read where SOFTCAP is 1)
 //
-// Launch: grid = min(SMs, B * Hkv * ceil(keys / 128)), block 384, dynamic shared memory SHARED_BYTES:
+// Launch: grid = min(SMs, B * Hkv * ceil(keys / 128)), cooperative where MASK is 0; block 384; dynamic shared memory SHARED_BYTES:
 //   231824 (D 64 and 128) and 231920 bytes (D 256); see hopper_config.cuh.
 
 extern "C" __global__ void __launch_bounds__(384, 1)

@@ -169,7 +169,9 @@ fn plan(
     };
     let tiles = problem.queries.count() * problem.kv_heads * problem.keys.longest().div_ceil(block);
     let blocks = (tiles as u64).min(u64::from(planner.here().multiprocessors)) as u32;
-    planner.launch(main, Launch::new([blocks, 1, 1], 384, shared_bytes(channels) as u32), args);
+    let launch = Launch::new([blocks, 1, 1], 384, shared_bytes(channels) as u32);
+    // Without a mask blocks wait for blocks that start later.
+    planner.launch(main, Launch { together: !masked, ..launch }, args);
     let args = Convert {
         sums: &sums,
         counters: Some(&counters),
