@@ -33,11 +33,12 @@ pub(super) const LIBRARY: &str =
 /// applies to link-time optimization of the whole program, kernels included; the profile optimizes the other crates for size.
 const CALLS: [(&[&str], &[&str]); 2] = [
     (&["rustc", "--package", "firstlight", "--bin", "firstlight"], &["--", "-C", "opt-level=3"]),
-    (&["build", "--package", "python", "--config", PYTHON_CALLS], &[]),
+    (&["build", "--package", "python", "--config", CHECKS, "--config", LAUNCHES], &[]),
 ];
 
-/// A call from Python plans and launches kernels in microseconds.
-const PYTHON_CALLS: &str = "profile.dist.package.ops-cuda.opt-level=3";
+/// A call from Python is checked, planned and launched in microseconds.
+const CHECKS: &str = "profile.dist.package.ops.opt-level=3";
+const LAUNCHES: &str = "profile.dist.package.ops-cuda.opt-level=3";
 
 /// Omits unwind tables of functions that cannot panic and of epilogues, which only debuggers and profilers read: an eighth of
 /// the tables of a crate at level "z".
