@@ -272,7 +272,9 @@ def a_softcap_under_autocast_trains_on_firstlight():
 @case
 def mixers_in_training_have_the_same_gradients_and_are_counted():
     before, after, _, report = before_and_after("GraniteMoeHybridForCausalLM", train)
-    seen = [why for why in report["as_before"] if "scan" in why or "Mixer" in why or "MambaLayer" in why]
+    # transformers 4 replaces whole layers, whose training is left as it was.
+    names = [*report["firstlight"], *report["as_before"]]
+    seen = [name for name in names if "scan" in name or "Mixer" in name or "MambaLayer" in name]
     return near(after, before, 1e-3) and seen, report
 
 

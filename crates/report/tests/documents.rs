@@ -293,6 +293,7 @@ fn r4_19_the_verdict_follows_from_the_evidence() {
         sample.parity.rows.retain(|row| row.status == Status::Pass && row.launches > 0);
         sample.parity.rows.iter_mut().for_each(|row| row.backend = BackendKind::Cuda);
         sample.doctor.findings.retain(|finding| finding.severity == Severity::Info);
+        sample.doctor.envs.iter_mut().for_each(|env| env.problems.clear());
         sample.manifest.not_run.clear();
         sample.bench.not_timed.clear();
         sample.model_speed.not_timed.clear();
@@ -321,6 +322,7 @@ fn r4_19_the_verdict_follows_from_the_evidence() {
     check(&|sample| sample.bench.not_timed = all.bench.not_timed.clone(), Verdict::Partial);
     let model = all.model_speed.not_timed.clone();
     check(&|sample| sample.model_speed.not_timed = model.clone(), Verdict::Partial);
+    check(&|sample| sample.doctor.envs = all.doctor.envs.clone(), Verdict::Partial);
     check(&|sample| sample.parity.rows.clear(), Verdict::NotVerified);
     check(&|sample| sample.parity.rows = vec![all.parity.rows[6].clone()], Verdict::NotVerified);
     check(&|sample| sample.parity.rows.push(all.parity.rows[2].clone()), Verdict::Failing);
