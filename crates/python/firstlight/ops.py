@@ -202,7 +202,7 @@ def gated_delta(
     """The gated delta rule with one decay per head (Gated DeltaNet, Qwen3-Next): like ``kda``, with q, k, v and beta of the same shapes, g
     ``[B, T, HV]`` and ``dt_bias`` ``[HV]``.
 
-    Types and gradients: those of ``kda``. Source: Gated Delta Networks (arXiv:2412.06464).
+    Types: those of ``kda``. Gradients: those of ``kda``. Source: Gated Delta Networks (arXiv:2412.06464).
     """
     settings = (
         ("scale", None if scale is None else float(scale)),
