@@ -1,6 +1,6 @@
 """Trains small models of transformers with and without firstlight's kernels, and compares the losses: ``python learning.py [STEPS]``.
 
-The text is Python's documentation of its own statements, byte by byte. It prints a line for each model and ends with 1 if one fails.
+The text is the documentation of Python's statements (``pydoc_data``), a token for each byte. It prints a line for each model and ends with 1 if one fails.
 """
 
 import copy

@@ -14,7 +14,7 @@ const VARIANTS: [(&str, &str, &[&str]); 1] = [(
     &[
         "{python} -m pip uninstall --yes mmcv mmcv-lite mmcv-full",
         "{python} -m pip install --upgrade openmim",
-        "mim install mmcv  # a program of the time of mmcv 1: mmcv-full",
+        "mim install mmcv  # mmcv-full for programs written for mmcv 1",
     ],
 )];
 

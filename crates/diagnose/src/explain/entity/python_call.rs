@@ -78,7 +78,7 @@ fn newer_argument(seen: &PastedError, _: &'static str) -> Option<Entity> {
         let older = seen.installer().install(&["trl<0.12".to_owned()], None);
         entity = entity
             .fix([format!(
-                "# or, where trl passes it on, a trl of the time of transformers: {older}"
+                "# or, if trl passes it on, a trl release for this transformers: {older}"
             )])
             .package("trl");
     }
