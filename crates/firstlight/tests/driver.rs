@@ -30,7 +30,7 @@ fn answers(what: &str, mut command: Command) -> String {
     }
     assert!(output.status.code().is_some_and(|code| code < 2), "{what}: {output:?}");
     let text = String::from_utf8(output.stdout).unwrap();
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
+    support::unbroken(&text)
 }
 
 fn timed(command: &mut Command) -> (Output, Duration) {
@@ -195,7 +195,7 @@ fn device_line(folder: &Path, arguments: &[&str], behaviour: &[(&str, &str)]) ->
     // `run` names the device on standard error, because standard output has only the model's text.
     let is_first = |text: &[u8]| text.starts_with(b"device: ") || text.starts_with(b"error: ");
     let text = if is_first(&output.stderr) { &output.stderr } else { &output.stdout };
-    let words = String::from_utf8_lossy(text).split_whitespace().collect::<Vec<_>>().join(" ");
+    let words = support::unbroken(&String::from_utf8_lossy(text));
     (words, output.status.code().unwrap())
 }
 

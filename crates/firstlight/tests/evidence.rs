@@ -35,7 +35,7 @@ fn verify_fails_if_named_kernel_does_not_load() {
     let verify = |more: &[&str], status: i32, words: &[&str]| {
         let base = ["verify", "rmsnorm", "--extent", "quick", "--venv", venv.to_str().unwrap()];
         let (out, _) = expect(folder.path(), &[&base, more].concat(), status);
-        let out = out.split_whitespace().collect::<Vec<_>>().join(" ");
+        let out = support::unbroken(&out);
         for word in words {
             assert!(out.contains(word), "{more:?}: no `{word}` in\n{out}");
         }
@@ -109,6 +109,6 @@ fn check_and_gate_fail_if_named_kernel_does_not_load() {
     }
     // The gate fails even if the baseline misses the same kernel.
     let (out, _) = expect(here, &["compare", "run", "run", "--fail"], 1);
-    let out = out.split_whitespace().collect::<Vec<_>>().join(" ");
+    let out = support::unbroken(&out);
     assert!(out.contains("no_such_module:f never ran in run"), "{out}");
 }

@@ -144,7 +144,7 @@ fn healthy_environment_gets_no_remedy() {
     assert_eq!((&found["rule"], &found["confirmed_here"]), (&"torch-pairs".into(), &false.into()));
     assert_eq!(found["fix"], serde_json::json!([]), "{explained}");
     let (shown, _) = expect(folder.path(), &arguments, 0);
-    let words = shown.split_whitespace().collect::<Vec<_>>().join(" ");
+    let words = support::unbroken(&shown);
     assert!(words.contains("This machine does not have this problem"), "{shown}");
     assert!(words.contains("Your files do not show this: torch 2.9.0+cpu"), "{shown}");
     // A log of another machine gets the general commands, which name no local environment.

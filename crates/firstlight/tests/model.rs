@@ -50,7 +50,7 @@ fn folder_and_config_give_equal_reports() {
     for words in
         ["20 layers: 0-2, 4-6", "flash-linear-attention", "49122681728", "98.25 GB = 91.50 GiB"]
     {
-        let unbroken = shown.split_whitespace().collect::<Vec<_>>().join(" ");
+        let unbroken = support::unbroken(&shown);
         assert!(unbroken.contains(words), "no {words} in\n{shown}");
     }
     // Without --model the report has no model section. The environment's torch has no files.

@@ -84,7 +84,7 @@ fn gpu_processes_are_joined_with_procfs_data() {
         "6324 MiB",
     ] {
         // Tables and paragraphs are wrapped.
-        let unbroken = shown.split_whitespace().collect::<Vec<_>>().join(" ");
+        let unbroken = support::unbroken(&shown);
         assert!(unbroken.contains(words), "no {words} in\n{shown}");
     }
     assert!(!shown.contains("leak"), "{shown}");

@@ -282,7 +282,7 @@ fn fit_rejects_incomplete_weights() {
     let config = std::fs::read_to_string(here.join("m/config.json")).unwrap();
     std::fs::write(here.join("m/config.json"), config.replace("\"silu\"", "\"gelu\"")).unwrap();
     let (said, _) = expect(here, &["fit", "m/config.json"], 0);
-    let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
+    let said = support::unbroken(&said);
     for words in ["does not run it: ", "`hidden_act` is \"gelu\", expected silu", "needs "] {
         assert!(said.contains(words), "no `{words}` in {said}");
     }

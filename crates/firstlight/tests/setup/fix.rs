@@ -4,8 +4,8 @@
 
 use crate::apply::world::{ANY, contents};
 use crate::stack::{OLD_ABI, flash_attn, kernels};
-use crate::support;
 use crate::support::library::Library;
+use crate::support::{self, unbroken};
 use crate::tools::{done, uv, uv_cache, uv_command};
 use crate::wheel::{File, Wheel};
 use serde_json::Value;
@@ -233,7 +233,7 @@ fn next_run_rolls_back_a_killed_one() {
     let plain = environment.doctor(&real, &[]);
     let said = String::from_utf8_lossy(&plain.stdout);
     assert_eq!(plain.status.code(), Some(1), "{said}");
-    let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
+    let said = unbroken(&said);
     assert!(said.contains("was interrupted") && said.contains("doctor --fix"), "{said}");
     // The killed fix is rolled back, and then applied.
     let report = environment.fix();
@@ -281,7 +281,7 @@ fn environment_that_cannot_be_read_in_full_is_not_cleared() {
     std::fs::write(environment.venv().join("pyvenv.cfg"), "").unwrap();
     for arguments in [&[][..], &["--fix", "--yes"]] {
         let output = environment.doctor(&real, arguments);
-        let said = String::from_utf8_lossy(&output.stdout);
+        let said = unbroken(&String::from_utf8_lossy(&output.stdout));
         assert_eq!(output.status.code(), Some(1), "{said}");
         assert!(said.contains("pyvenv.cfg has no `home` line"), "{said}");
         assert!(!said.contains("No rule found") && !said.contains("nothing to fix"), "{said}");

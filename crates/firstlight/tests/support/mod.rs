@@ -44,6 +44,11 @@ pub fn expect(folder: &Path, arguments: &[&str], status: i32) -> (String, String
     (out, err)
 }
 
+/// The text with its lines joined: where a line is wrapped depends on the lengths of the paths in it.
+pub fn unbroken(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
 /// Runs the command with `--json` and parses its output.
 pub fn json(folder: &Path, arguments: &[&str], status: i32) -> serde_json::Value {
     let (out, _) = expect(folder, &[arguments, &["--json"]].concat(), status);
