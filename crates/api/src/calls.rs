@@ -36,20 +36,20 @@ pub(crate) struct Tools {
 }
 
 impl Tools {
-    /// The grammar of an answer that must call.
+    /// The grammar that forces a call of one of these functions; `None` for [`Choice::Auto`].
     pub(crate) fn form(
         &self,
         app: &App,
         plan: Option<&Plan>,
     ) -> Result<Option<StructuredOutput>, ApiError> {
-        let meant = |function: &&Function| match &self.choice {
+        let is_allowed = |function: &&Function| match &self.choice {
             Choice::Named(name) => function.name == *name,
             _ => true,
         };
         if self.choice == Choice::Auto {
             return Ok(None);
         }
-        let functions: Vec<&Function> = self.functions.iter().filter(meant).collect();
+        let functions: Vec<&Function> = self.functions.iter().filter(is_allowed).collect();
         if functions.is_empty() {
             let message = "`tool_choice` names none of the functions in `tools`";
             return Err(ApiError::field("tool_choice", message));

@@ -29,14 +29,14 @@ enum Origins {
     Any,
     /// Pages that this machine serves, and applications with their own URL scheme.
     Local,
-    These(Vec<String>),
+    Listed(Vec<String>),
 }
 
 /// Methods or headers of requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Names {
     Any,
-    These(Vec<String>),
+    Listed(Vec<String>),
 }
 
 /// CORS settings, with the names of vLLM's options.
@@ -70,7 +70,7 @@ impl CorsSettings {
             return Ok(Self { origins: Origins::Any, ..self });
         }
         let origins = origins.iter().map(|origin| normalized(origin));
-        Ok(Self { origins: Origins::These(origins.collect::<Result<_, _>>()?), ..self })
+        Ok(Self { origins: Origins::Listed(origins.collect::<Result<_, _>>()?), ..self })
     }
 
     /// Allows only these methods; `*` is every method.
@@ -106,8 +106,8 @@ impl CorsSettings {
         match &self.origins {
             Origins::Any => "every origin".to_owned(),
             Origins::Local => "this machine".to_owned(),
-            Origins::These(origins) if origins.is_empty() => "no origin".to_owned(),
-            Origins::These(origins) => origins.join(", "),
+            Origins::Listed(origins) if origins.is_empty() => "no origin".to_owned(),
+            Origins::Listed(origins) => origins.join(", "),
         }
     }
 
@@ -115,7 +115,7 @@ impl CorsSettings {
         match &self.origins {
             Origins::Any => true,
             Origins::Local => is_local(origin),
-            Origins::These(origins) => {
+            Origins::Listed(origins) => {
                 origins.iter().any(|allowed| allowed.eq_ignore_ascii_case(origin))
             }
         }
@@ -133,24 +133,24 @@ impl CorsSettings {
     }
 
     /// The response to a preflight of an allowed origin.
-    pub(crate) fn preflight(&self, origin: &HeaderValue, asked: &HeaderMap) -> Response {
-        /// Seconds for which a browser may cache it.
+    pub(crate) fn preflight(&self, origin: &HeaderValue, requested: &HeaderMap) -> Response {
+        /// Seconds for which a browser may cache the response.
         const MAX_AGE: &str = "600";
-        const PRIVATE_NETWORK_ASKED: &str = "access-control-request-private-network";
+        const PRIVATE_NETWORK_REQUESTED: &str = "access-control-request-private-network";
         const PRIVATE_NETWORK: &str = "access-control-allow-private-network";
         let mut response = Response::default();
         *response.status_mut() = StatusCode::NO_CONTENT;
         let headers = response.headers_mut();
-        let mirrored = |names: &Names, asked: Option<&HeaderValue>| match names {
-            Names::Any => asked.cloned(),
-            Names::These(names) => HeaderValue::from_str(&names.join(", ")).ok(),
+        let mirrored = |names: &Names, requested: Option<&HeaderValue>| match names {
+            Names::Any => requested.cloned(),
+            Names::Listed(names) => HeaderValue::from_str(&names.join(", ")).ok(),
         };
-        let methods = mirrored(&self.methods, asked.get(ACCESS_CONTROL_REQUEST_METHOD));
+        let methods = mirrored(&self.methods, requested.get(ACCESS_CONTROL_REQUEST_METHOD));
         headers.extend(methods.map(|methods| (ACCESS_CONTROL_ALLOW_METHODS, methods)));
-        let names = mirrored(&self.headers, asked.get(ACCESS_CONTROL_REQUEST_HEADERS));
+        let names = mirrored(&self.headers, requested.get(ACCESS_CONTROL_REQUEST_HEADERS));
         headers.extend(names.map(|names| (ACCESS_CONTROL_ALLOW_HEADERS, names)));
         headers.insert(ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static(MAX_AGE));
-        if asked.contains_key(PRIVATE_NETWORK_ASKED) {
+        if requested.contains_key(PRIVATE_NETWORK_REQUESTED) {
             headers.insert(PRIVATE_NETWORK, HeaderValue::from_static("true"));
         }
         self.expose(origin, &mut response);
@@ -169,7 +169,7 @@ impl CorsSettings {
         if self.credentials {
             headers.insert(ACCESS_CONTROL_ALLOW_CREDENTIALS, HeaderValue::from_static("true"));
         }
-        // Clients read how long to wait from it.
+        // A page reads from it when to retry.
         let retry_after = HeaderValue::from_static("retry-after");
         headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, retry_after);
     }
@@ -177,7 +177,7 @@ impl CorsSettings {
 
 /// The result of checking a request's origin.
 pub(crate) enum Decision {
-    /// No page sent it, or a page of the server itself that only reads.
+    /// No `Origin` header: the request is not from a page, or is a same-origin GET.
     NoOrigin,
     Allowed(HeaderValue),
     Refused(ApiError),
@@ -245,7 +245,7 @@ fn names(names: &[String], one: impl Fn(&str) -> Option<String>) -> Result<Names
         return Ok(Names::Any);
     }
     let one = |name: &String| one(name).ok_or_else(|| CorsError::Name(name.clone()));
-    Ok(Names::These(names.iter().map(one).collect::<Result<_, _>>()?))
+    Ok(Names::Listed(names.iter().map(one).collect::<Result<_, _>>()?))
 }
 
 #[cfg(test)]

@@ -7,24 +7,24 @@ use crate::request_fields::SCHEMA;
 use serde_json::{Value, json};
 use serving::{GrammarGuide, StructuredOutput};
 
-/// The requested structure, if any; a required call has its own grammar.
+/// The grammar of the requested structured output, if any. A required tool call (`calls`) excludes it.
 pub(crate) fn read(
     fields: &mut Fields,
     app: &App,
     calls: Option<StructuredOutput>,
 ) -> Result<Option<GrammarGuide>, ApiError> {
-    let format = fields.object("response_format")?.map(of_format).transpose()?.flatten();
-    let structured = fields.object("structured_outputs")?.map(of_structured).transpose()?;
-    let structured = structured.or(guided(fields)?);
-    let (name, form) = match (format, structured) {
+    let format = fields.object("response_format")?.map(parse_format).transpose()?.flatten();
+    let structured = fields.object("structured_outputs")?.map(parse_structured).transpose()?;
+    let structured = structured.or(parse_guided(fields)?);
+    let (name, output) = match (format, structured) {
         (Some(_), Some(_)) => {
             let message = "`response_format` and `structured_outputs` are both given, expected one";
             return Err(ApiError::field("structured_outputs", message));
         }
-        (Some(form), None) => ("response_format", form),
-        (None, Some(form)) => ("structured_outputs", form),
+        (Some(output), None) => ("response_format", output),
+        (None, Some(output)) => ("structured_outputs", output),
         (None, None) => match calls {
-            Some(form) => return bind("tools", &form, app).map(Some),
+            Some(output) => return bind("tools", &output, app).map(Some),
             None => return Ok(None),
         },
     };
@@ -32,17 +32,17 @@ pub(crate) fn read(
         let message = "`tool_choice` requires a call, which has its own grammar";
         return Err(ApiError::field(name, message));
     }
-    bind(name, &form, app).map(Some)
+    bind(name, &output, app).map(Some)
 }
 
-fn bind(name: &str, form: &StructuredOutput, app: &App) -> Result<GrammarGuide, ApiError> {
-    let guide = app.grammars()?.guide(form);
+fn bind(name: &str, output: &StructuredOutput, app: &App) -> Result<GrammarGuide, ApiError> {
+    let guide = app.grammars()?.guide(output);
     guide.map_err(|error| ApiError::field(name, format!("`{name}` cannot be enforced: {error}")))
 }
 
-fn of_format(mut fields: Fields) -> Result<Option<StructuredOutput>, ApiError> {
+fn parse_format(mut fields: Fields) -> Result<Option<StructuredOutput>, ApiError> {
     let kind = fields.text("type")?.ok_or_else(|| fields.required("type"))?;
-    let form = match kind.as_str() {
+    let output = match kind.as_str() {
         "text" => None,
         // llama.cpp's clients send a schema here, or without OpenAI's wrapper.
         "json_object" => {
@@ -68,11 +68,11 @@ fn of_format(mut fields: Fields) -> Result<Option<StructuredOutput>, ApiError> {
         }
     };
     fields.end()?;
-    Ok(form)
+    Ok(output)
 }
 
 /// The older names of vLLM's `structured_outputs`. A schema may be given as JSON text.
-fn guided(fields: &mut Fields) -> Result<Option<StructuredOutput>, ApiError> {
+fn parse_guided(fields: &mut Fields) -> Result<Option<StructuredOutput>, ApiError> {
     let json = match fields.take("guided_json") {
         Some(Value::String(text)) => match serde_json::from_str(&text) {
             Ok(schema) => Some(StructuredOutput::Json(schema)),
@@ -94,7 +94,7 @@ fn guided(fields: &mut Fields) -> Result<Option<StructuredOutput>, ApiError> {
     }
 }
 
-fn of_structured(mut fields: Fields) -> Result<StructuredOutput, ApiError> {
+fn parse_structured(mut fields: Fields) -> Result<StructuredOutput, ApiError> {
     let json = fields.take("json").map(StructuredOutput::Json);
     let regex = fields.text("regex")?.map(StructuredOutput::Regex);
     let grammar = fields.text("grammar")?.map(StructuredOutput::Lark);
@@ -104,7 +104,7 @@ fn of_structured(mut fields: Fields) -> Result<StructuredOutput, ApiError> {
     fields.end()?;
     let mut all = [json, regex, grammar, choice].into_iter().flatten();
     match (all.next(), all.next()) {
-        (Some(form), None) => Ok(form),
+        (Some(output), None) => Ok(output),
         _ => {
             let message =
                 "`structured_outputs` needs one of `json`, `regex`, `grammar` and `choice`";

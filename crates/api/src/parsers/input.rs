@@ -56,8 +56,8 @@ impl Input {
         }
     }
 
-    /// Takes the text before the earliest marker, and the marker. Without one it takes everything except an end that
-    /// may be the start of a marker. No marker may be a prefix of another one.
+    /// Takes the text before the earliest marker, and the marker. Without a marker it takes all except a suffix that
+    /// may start one. No marker may be a prefix of another one.
     pub(super) fn until(&mut self, markers: &[&str]) -> MarkerSplit {
         let rest = self.rest();
         for (at, byte) in rest.bytes().enumerate() {
@@ -74,7 +74,7 @@ impl Input {
         MarkerSplit { text: self.take(self.rest().len() - partial), marker: None }
     }
 
-    /// Length of the longest end of the text that is the start of a marker.
+    /// Length of the longest suffix of the text that is a prefix of a marker.
     fn partial_marker(&self, markers: &[&str]) -> usize {
         let rest = self.rest();
         let longest =

@@ -22,10 +22,10 @@ enum State {
     #[default]
     Text,
     Id(String),
-    /// The arguments; the text is white space that counts only if more follows.
+    /// The arguments. `blank` is white space that is emitted only if more text follows.
     Arguments {
         blank: String,
-        begun: bool,
+        started: bool,
     },
 }
 
@@ -43,10 +43,10 @@ impl Reader for Kimi {
             State::Id(id) => {
                 let found = input.until(&[ARGUMENTS, END_CALL, CALL, END_SECTION]);
                 id.push_str(&found.text);
-                found.marker.map(|marker| match name(id) {
+                found.marker.map(|marker| match function_name(id) {
                     Some(name) if marker == 0 => {
                         out.start(Some(id.trim().to_owned()), name);
-                        State::Arguments { blank: String::new(), begun: false }
+                        State::Arguments { blank: String::new(), started: false }
                     }
                     _ => {
                         out.content(&format!("{CALL}{id}"));
@@ -54,18 +54,18 @@ impl Reader for Kimi {
                     }
                 })
             }
-            State::Arguments { blank, begun } => {
+            State::Arguments { blank, started } => {
                 let found = input.until(&[END_CALL, CALL, END_SECTION]);
                 blank.push_str(&found.text);
-                if !*begun {
+                if !*started {
                     blank.drain(..blank.len() - blank.trim_start_matches(is_json_whitespace).len());
                 }
-                let solid: String =
+                let complete: String =
                     blank.drain(..blank.trim_end_matches(is_json_whitespace).len()).collect();
-                *begun |= !solid.is_empty();
-                out.arguments(&solid);
+                *started |= !complete.is_empty();
+                out.arguments(&complete);
                 found.marker.map(|marker| {
-                    if !*begun {
+                    if !*started {
                         out.arguments("{}");
                     }
                     if marker == 1 { State::Id(String::new()) } else { State::Text }
@@ -85,7 +85,7 @@ impl Reader for Kimi {
 }
 
 /// The function's name in `functions.NAME:NUMBER`.
-fn name(id: &str) -> Option<&str> {
+fn function_name(id: &str) -> Option<&str> {
     let id = id.trim();
     let name = id.strip_prefix("functions.").unwrap_or(id);
     let name = name.rsplit_once(':').map_or(name, |(name, _)| name);

@@ -16,14 +16,14 @@ pub(super) const END_PYTHON: &str = "<|python_end|>";
 
 #[derive(Debug)]
 pub(super) struct Llama {
-    /// Without markers an answer may resemble a call by chance: it is one if its functions exist.
+    /// The functions of the request. Text without markers is a call only if it names one of them.
     functions: Arc<[Function]>,
     state: State,
 }
 
 #[derive(Debug)]
 enum State {
-    /// A call may start; with the text before it.
+    /// A call may start here. The string is the text before it.
     Begin(String),
     Text,
     Object {
@@ -37,7 +37,7 @@ enum State {
     /// Another call may follow.
     Next(String),
     /// A call's arguments are invalid JSON.
-    Lost,
+    InvalidArguments,
 }
 
 impl Llama {
@@ -70,7 +70,7 @@ impl Llama {
         })
     }
 
-    /// The calls of a complete list, if all of their functions exist.
+    /// Emits the calls of a complete list if all of their functions exist, otherwise the text.
     fn list(&self, text: &str, out: &mut Emitter) {
         let list = text.trim_start_matches(is_json_whitespace);
         let list = [TAG, PYTHON].iter().fold(list, |list, marker| {
@@ -104,7 +104,7 @@ impl Reader for Llama {
             State::Object { before, call } => match call.step(input, out) {
                 Step::More => None,
                 Step::Done => Some(State::Next(String::new())),
-                Step::Broken if call.started() => Some(State::Lost),
+                Step::Broken if call.started() => Some(State::InvalidArguments),
                 Step::Broken => {
                     let call = mem::replace(call, CallObject::new(Rules::default()));
                     out.content(&(mem::take(before) + &call.into_raw()));
@@ -136,7 +136,7 @@ impl Reader for Llama {
                     Some(_) => Some(State::Begin(mem::take(between))),
                 }
             }
-            State::Lost => {
+            State::InvalidArguments => {
                 let found = input.until(&[TAG, PYTHON]);
                 out.arguments(&found.text);
                 found.marker.map(|marker| State::Begin([TAG, PYTHON][marker].to_owned()))
@@ -225,7 +225,7 @@ impl Reader for ListCalls {
         }
         let inside = mem::take(inside);
         self.inside = None;
-        if !marked(&inside, out) {
+        if !emit_marked_calls(&inside, out) {
             out.content(&format!("{LIST}{inside}{END_LIST}"));
         }
         true
@@ -233,20 +233,20 @@ impl Reader for ListCalls {
 
     fn finish(&mut self, out: &mut Emitter, _cut: bool) {
         if let Some(inside) = self.inside.take()
-            && !marked(&inside, out)
+            && !emit_marked_calls(&inside, out)
         {
             out.content(&format!("{LIST}{inside}"));
         }
     }
 }
 
-/// The calls of a complete list. False if it has none.
-fn marked(text: &str, out: &mut Emitter) -> bool {
+/// Emits the calls of a complete list; false if it has none.
+fn emit_marked_calls(text: &str, out: &mut Emitter) -> bool {
     if let Some(calls) = python::calls(text) {
         emit(&calls, out);
         return true;
     }
-    // JSON, if the system message requires it.
+    // LFM2 writes JSON if the system message asks for it.
     let mut input = Input::default();
     input.add(text);
     input.ended = true;

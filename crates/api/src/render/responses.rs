@@ -1,4 +1,4 @@
-//! OpenAI's Responses.
+//! Renders answers in the format of OpenAI's Responses API.
 
 use super::{CompleteAnswer, Renderer, Usage, push_typed_event};
 use crate::answers::Delta;
@@ -20,12 +20,12 @@ pub(crate) struct ResponseSaver {
 
 pub(crate) struct ResponseRenderer {
     app: Arc<App>,
-    /// The response without its output: the values of the request.
+    /// The response without its output: the settings of the request, which the API repeats.
     response: Value,
     id: String,
     names: ToolNames,
     logprobs: bool,
-    keep: Option<ResponseSaver>,
+    saver: Option<ResponseSaver>,
     /// Complete items.
     output: Vec<Value>,
     open: Option<Item>,
@@ -50,7 +50,7 @@ enum Kind {
     Function {
         call: String,
         name: String,
-        space: Option<String>,
+        namespace: Option<String>,
     },
     /// A custom tool: its input is the only argument of the model's call.
     Custom {
@@ -76,8 +76,8 @@ impl Item {
         input.unwrap_or(&self.text).to_owned()
     }
 
-    fn json(&self, status: &str, begun: bool) -> Value {
-        let parts = |part: Value| if begun { json!([part]) } else { json!([]) };
+    fn json(&self, status: &str, started: bool) -> Value {
+        let parts = |part: Value| if started { json!([part]) } else { json!([]) };
         let id = &self.id;
         match &self.kind {
             Kind::Message => json!({
@@ -88,31 +88,31 @@ impl Item {
                 "id": id, "type": "reasoning", "status": status, "summary": [],
                 "content": parts(self.part()), "encrypted_content": null,
             }),
-            Kind::Function { call, name, space } => {
+            Kind::Function { call, name, namespace } => {
                 let mut item = json!({
                     "id": id, "type": "function_call", "status": status, "call_id": call,
                     "name": name, "arguments": self.text,
                 });
-                if let Some(space) = space {
-                    item["namespace"] = json!(space);
+                if let Some(namespace) = namespace {
+                    item["namespace"] = json!(namespace);
                 }
                 item
             }
             Kind::Custom { call, name } => json!({
                 "id": id, "type": "custom_tool_call", "status": status, "call_id": call,
-                "name": name, "input": if begun { self.input() } else { String::new() },
+                "name": name, "input": if started { self.input() } else { String::new() },
             }),
         }
     }
 }
 
 impl ResponseRenderer {
-    /// `response` has the values of the request.
+    /// `response` has the settings of the request.
     pub(crate) fn new(
         app: &Arc<App>,
         mut response: Value,
         (names, logprobs): (ToolNames, bool),
-        keep: Option<ResponseSaver>,
+        saver: Option<ResponseSaver>,
     ) -> Self {
         let id = app.id("resp_");
         response["id"] = json!(id);
@@ -125,7 +125,7 @@ impl ResponseRenderer {
             id,
             names,
             logprobs,
-            keep,
+            saver,
             output: Vec::new(),
             open: None,
             finish: None,
@@ -167,13 +167,14 @@ impl ResponseRenderer {
     }
 
     /// The indices of the open item in an event.
-    fn place(&self) -> Value {
+    fn item_indices(&self) -> Value {
         let id = self.open.as_ref().map(|item| &item.id);
         json!({ "item_id": id, "output_index": self.output.len() })
     }
 
-    fn place_of_part(&self) -> Value {
-        let mut place = self.place();
+    /// The same with the index of the item's only part.
+    fn part_indices(&self) -> Value {
+        let mut place = self.item_indices();
         place["content_index"] = json!(0);
         place
     }
@@ -194,7 +195,7 @@ impl ResponseRenderer {
         let document = json!({ "output_index": self.output.len(), "item": shown });
         self.push("response.output_item.added", document, events);
         if let Some(part) = part {
-            let mut document = self.place_of_part();
+            let mut document = self.part_indices();
             document["part"] = part;
             self.push("response.content_part.added", document, events);
         }
@@ -202,7 +203,7 @@ impl ResponseRenderer {
 
     /// Completes the open item.
     fn close(&mut self, status: &str, events: &mut String) {
-        let (place, part) = (self.place(), self.place_of_part());
+        let (place, part) = (self.item_indices(), self.part_indices());
         let Some(item) = self.open.take() else { return };
         let with = |mut place: Value, name: &str, value: Value| {
             place[name] = value;
@@ -254,13 +255,13 @@ impl ResponseRenderer {
                 let kind = if self.names.custom.contains(name) {
                     Kind::Custom { call, name: name.clone() }
                 } else {
-                    let (name, space) = self.names.find(name);
-                    Kind::Function { call, name, space }
+                    let (name, namespace) = self.names.find(name);
+                    Kind::Function { call, name, namespace }
                 };
                 return self.begin_item(kind, events);
             }
         }
-        let (place, part) = (self.place(), self.place_of_part());
+        let (place, part) = (self.item_indices(), self.part_indices());
         let Some(item) = &mut self.open else { return };
         let (kind, mut document, text) = match (&item.kind, event) {
             (Kind::Message, Event::Content(text)) => ("response.output_text.delta", part, text),
@@ -298,7 +299,7 @@ impl ResponseRenderer {
         let status = if self.finish == Some("length") { "incomplete" } else { "completed" };
         self.close(status, events);
         let response = self.snapshot(status, Some(usage), None);
-        if let Some(ResponseSaver { turns, input }) = self.keep.take() {
+        if let Some(ResponseSaver { turns, input }) = self.saver.take() {
             self.app.responses.insert(&self.id, response.clone(), (turns, input));
         }
         (status, response)
@@ -336,12 +337,12 @@ impl Renderer for ResponseRenderer {
 
     fn document(&mut self, answers: Vec<CompleteAnswer>, usage: Usage) -> String {
         let mut ignored = String::new();
-        for whole in answers {
-            let mut chances = self.chances(&whole.chances);
-            for event in &whole.events {
+        for answer in answers {
+            let mut chances = self.chances(&answer.chances);
+            for event in &answer.events {
                 self.add(event, &mut chances, &mut ignored);
             }
-            self.finish = whole.finish;
+            self.finish = answer.finish;
         }
         self.finish(usage, &mut ignored).1.to_string()
     }

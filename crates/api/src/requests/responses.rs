@@ -1,21 +1,21 @@
-//! OpenAI's Responses.
+//! Converts requests of OpenAI's Responses API into fields of a chat completion.
 
 use super::{Conversation, string, text_of, wrong};
 use crate::error::ApiError;
 use crate::fields::Fields;
 use serde_json::{Map, Value, json};
 
-/// The tools of a request whose names in calls differ from the model's names.
+/// Tools of a request whose name in the API differs from the name that the model is given.
 #[derive(Debug, Default)]
 pub(crate) struct ToolNames {
-    /// Tools with a text instead of arguments.
+    /// Custom tools, which take a text instead of JSON arguments.
     pub(crate) custom: Vec<String>,
-    /// The model's name, the namespace, and the name there.
+    /// The name for the model, the namespace, and the name within the namespace.
     namespaced: Vec<(String, String, String)>,
 }
 
 impl ToolNames {
-    /// The name of a tool and its namespace, from the model's name.
+    /// The name of a tool and its namespace, from the name that the model wrote.
     pub(crate) fn find(&self, flat: &str) -> (String, Option<String>) {
         let found = self.namespaced.iter().find(|(own, _, _)| own == flat);
         match found {
@@ -25,12 +25,12 @@ impl ToolNames {
     }
 }
 
-/// The model's name of a tool in a namespace.
+/// The name that the model is given for a tool in a namespace.
 fn flat_name(space: &str, name: &str) -> String {
     format!("{space}__{name}")
 }
 
-/// The conversation of some items, the tools and the structure of the answer, as fields of a chat completion.
+/// Converts input items, tools and the format of the answer into fields of a chat completion.
 pub(crate) fn to_chat(
     fields: &mut Fields,
     instructions: Option<&str>,
@@ -164,7 +164,7 @@ fn add_tool(
             }
             function
         }
-        // The model calls it with one argument.
+        // The model is given a function with one argument, `input`.
         "custom" if space.is_none() => {
             let own = string(name, tool, "name")?;
             names.custom.push(own.to_owned());
@@ -183,7 +183,7 @@ fn add_tool(
             }
             return Ok(());
         }
-        // Codex offers it by default. Without web access it finds nothing, so the model does not see it.
+        // Codex sends it by default. Without web access it cannot find anything, so the model is not given the tool.
         "web_search" if tool["external_web_access"] == false => return Ok(()),
         _ => {
             let wanted =

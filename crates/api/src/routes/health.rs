@@ -10,7 +10,7 @@ use serde_json::json;
 use serving::{ServiceHealth, ServicePhase};
 
 pub(super) const ROUTE: Route = at(HttpMethod::Get, "/health");
-/// As `/health`, for SageMaker.
+/// The same as `/health`, for SageMaker.
 pub(super) const PING: Route = at(HttpMethod::Get, "/ping");
 pub(super) const PING_BY_POST: Route = at(HttpMethod::Post, "/ping");
 
@@ -32,7 +32,7 @@ fn answer(app: &App) -> Response {
         _ => StatusCode::SERVICE_UNAVAILABLE,
     };
     let failure = match phase {
-        ServicePhase::Failed(what) => Some(what),
+        ServicePhase::Failed(reason) => Some(reason),
         _ => None,
     };
     let last_error = last_error
