@@ -7,12 +7,12 @@ use ops::{DType, OpError, Settings, Tensor, TensorMap};
 
 fn bind_error(inputs: &TensorMap, settings: &Settings) -> OpError {
     match ops::op("attention").unwrap().bind(inputs, settings) {
-        Ok(_) => panic!("a wrong call was accepted"),
+        Ok(_) => panic!("an invalid call was accepted"),
         Err(error) => error,
     }
 }
 
-/// A change of the inputs and settings of a right call must give this error.
+/// Checks the error of a valid call after a change of its inputs and settings.
 fn refused(change: impl Fn(&mut TensorMap, &mut Settings), expect: &str) {
     let mut inputs = Case::new(2, 5, 4, 8).kv_heads(2).keys(6).inputs(DType::F32);
     let mut settings = Settings::new();
@@ -137,11 +137,11 @@ fn work_is_counted_by_the_formulas() {
     let full = 4.0 * 2.0 * 8.0 * 100.0 * 100.0 * 64.0;
     assert_eq!(count(&case), (full, q_o_lse + k_v));
     assert_eq!(count(&case.clone().causal()), (full / 2.0, q_o_lse + k_v));
-    // With a window the visible pairs: 1 + 2 + 3 + 97 * 4 of every 100 queries.
+    // With a window, every 100 queries have 1 + 2 + 3 + 97 * 4 visible pairs.
     let seen = 1.0 + 2.0 + 3.0 + 97.0 * 4.0;
     let windowed = case.clone().causal().set("window_left", 3);
     assert_eq!(count(&windowed), (full * seen / 1e4, q_o_lse + k_v));
-    // One causal query sees all of its keys; a window reads only its own.
+    // One causal query sees all of its keys; with a window only those in the window are read.
     let decode = Case::new(1, 1, 4, 64).kv_heads(1).keys(1000).causal();
     let q_o_lse = 4.0 * (2.0 * 64.0 * 2.0 + 4.0);
     assert_eq!(count(&decode), (4.0 * 4.0 * 1000.0 * 64.0, q_o_lse + 1000.0 * 2.0 * 64.0 * 2.0));
@@ -156,7 +156,7 @@ fn work_is_counted_by_the_formulas() {
 }
 
 #[test]
-fn selects_the_widest_instruction_set_and_says_why_not_others() {
+fn selects_the_widest_instruction_set_with_reasons_for_the_others() {
     let inputs = Case::new(1, 4, 1, 8).inputs(DType::Bf16);
     let call = ops::op("attention").unwrap().bind(&inputs, &Settings::new()).unwrap();
     let everything = backends::variants("attention").len();

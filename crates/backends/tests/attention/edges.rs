@@ -34,10 +34,10 @@ fn queries_before_the_first_key_see_nothing() {
         for variant in variants(&call, &device) {
             let outputs = run(&call, &device, variant);
             let (o, lse) = (outputs["o"].to_f64(), outputs["lse"].to_f64());
-            let blind = queries - keys.min(queries);
-            assert!(o[..blind * 2 * 32].iter().all(|x| *x == 0.0), "{variant} {queries} {keys}");
+            let empty = queries - keys.min(queries);
+            assert!(o[..empty * 2 * 32].iter().all(|x| *x == 0.0), "{variant} {queries} {keys}");
             assert!(
-                lse[..blind].iter().all(|x| *x == f64::NEG_INFINITY),
+                lse[..empty].iter().all(|x| *x == f64::NEG_INFINITY),
                 "{variant} {queries} {keys}"
             );
         }
@@ -81,11 +81,11 @@ fn large_logits_neither_overflow_nor_vanish() {
 }
 
 #[test]
-fn all_logits_far_below_zero_still_weigh_their_values() {
+fn large_negative_logits_do_not_underflow() {
     for (queries, keys) in [(1, 100), (40, 100), (40, 40)] {
         for dtype in [DType::F32, DType::Bf16] {
             let mut inputs = Case::new(1, queries, 1, 16).keys(keys).inputs(dtype);
-            // Every logit is -2^20 + q.k: exp underflows unless the maximum is taken out first.
+            // Every logit is -2^20 + q.k: exp underflows unless the maximum is subtracted first.
             let shift = |tensor: &Tensor, value: f64| {
                 let mut values = tensor.to_f64();
                 values.chunks_mut(16).for_each(|row| row[0] = value);

@@ -1,4 +1,4 @@
-//! Every variant of conv1d against the float64 definition.
+//! Compares every variant of conv1d with the float64 definition.
 #![allow(clippy::unwrap_used)] // Helpers of tests panic as tests do.
 
 mod contract;
@@ -18,9 +18,9 @@ struct Conv {
     bias: bool,
     silu: bool,
     channel_first: bool,
-    /// Tokens that the initial state holds, when one is given.
+    /// Tokens in the initial state, if there is one.
     state_len: Option<usize>,
-    /// Tokens each sequence has seen, when states are rings.
+    /// Tokens that each sequence has seen, if states are ring buffers.
     seen: Option<Vec<i32>>,
 }
 
@@ -73,7 +73,7 @@ fn case(name: &'static str, tokens: Vec<usize>, params: Conv) -> Case<Conv> {
 }
 
 #[test]
-fn causal_conv1d_lengths_and_widths() {
+fn lengths_and_widths_match_the_reference() {
     for tokens in [1, 2, 3, 4, 5, 7, 8, 16, 63, 64, 129, 151, 256, 257, 512, 784, 1134, 4096] {
         for width in [2, 3, 4] {
             for channel_first in [false, true] {
@@ -90,7 +90,7 @@ fn causal_conv1d_lengths_and_widths() {
 }
 
 #[test]
-fn causal_conv1d_wide() {
+fn many_channels_match_the_reference() {
     for channel_first in [false, true] {
         for tokens in [1, 3, 130] {
             let (silu, state_len) = (true, Some(3));
@@ -115,7 +115,7 @@ fn packed_sequences_shorter_than_the_taps_carry_the_older_state() {
 }
 
 #[test]
-fn empty_batches_and_sequences_leave_states_alone() {
+fn empty_batches_and_sequences_keep_their_states() {
     for channel_first in [false, true] {
         for state_len in [None, Some(3), Some(5)] {
             let params = Conv { channel_first, state_len, ..Conv::default() };
@@ -147,7 +147,7 @@ fn update_reads_and_writes_a_pool_and_skips_padding() {
 }
 
 #[test]
-fn states_may_be_rings() {
+fn ring_buffer_states_match_the_reference() {
     for state_len in [3, 4, 7] {
         for tokens in [vec![1; 4], vec![0; 4], vec![2, 0, 1, 40], vec![9; 4]] {
             for channel_first in [false, true] {
@@ -165,7 +165,7 @@ fn states_may_be_rings() {
     }
 }
 
-/// The reference itself, by hand: taps [1, 10, 100, 1000], the newest last.
+/// The reference compared with values computed by hand: taps [1, 10, 100, 1000], the newest last.
 #[test]
 fn the_last_tap_multiplies_the_newest_token() {
     let mut tensors = TensorMap::new();
@@ -190,7 +190,7 @@ fn the_last_tap_multiplies_the_newest_token() {
 }
 
 #[test]
-fn updates_one_by_one_equal_one_long_call() {
+fn single_token_updates_equal_one_long_call() {
     for seen in [None, Some(2)] {
         let seen_by_all = seen.map(|seen| vec![seen]);
         let params = Conv { state_len: Some(5), seen: seen_by_all, ..Conv::default() };
@@ -213,7 +213,7 @@ fn updates_one_by_one_equal_one_long_call() {
             }
             let error = scan_support::relative(&o, &want["o"].to_f64());
             assert!(error < 1e-6, "{variant}: {error:.1e}");
-            // States are copies of inputs: equal to the bit.
+            // States are copies of inputs: bit-equal.
             assert_eq!(part["initial_state"].to_f64(), want["final_state"].to_f64(), "{variant}");
         }
     }
@@ -231,7 +231,7 @@ fn results_do_not_depend_on_the_number_of_threads() {
 
 #[test]
 fn large_outputs_match_with_non_temporal_stores() {
-    // Over the 20 MiB from which stores are streamed; an odd number of channels leaves rows unaligned.
+    // Above 20 MiB, where stores become non-temporal; an odd number of channels leaves rows unaligned.
     for channel_first in [false, true] {
         let params = Conv { channels: 2101, channel_first, ..Conv::default() };
         case("streamed", vec![2603], params.clone()).check(&[DType::F32]);
@@ -241,7 +241,7 @@ fn large_outputs_match_with_non_temporal_stores() {
 
 #[test]
 fn large_decode_steps_match_with_non_temporal_stores() {
-    // One token of many sequences: the states alone, then o as well, are over the 20 MiB from which stores are streamed.
+    // One token of many sequences: the states alone, then o as well, are above 20 MiB, where stores become non-temporal.
     for (sequences, dtype) in [(600, DType::Bf16), (1300, DType::F32)] {
         let params = Conv { channels: 4352, state_len: Some(3), silu: true, ..Conv::default() };
         case("steps", vec![1; sequences], params).check(&[dtype]);

@@ -1,10 +1,10 @@
-//! Sizes: the cases of other suites, and the edges.
+//! Sizes: the cases of other test suites, and edge cases.
 
 use crate::case::{ALL, Case, check};
 use ops::DType::{Bf16, F16, F32};
 
 #[test]
-fn flas_prefill_cases() {
+fn prefill_cases_of_fla_match_the_reference() {
     let fla = |name, batch, t| Case::dense(name, batch, t, t).aligned(32);
     check(fla("T63", 1, 63).heads(16, 1).sizes(64, 64), &ALL);
     check(fla("T111 G32", 2, 111).heads(32, 1).sizes(100, 100), &ALL);
@@ -15,13 +15,13 @@ fn flas_prefill_cases() {
 }
 
 #[test]
-fn the_papers_sizes() {
+fn sizes_of_the_paper_match_the_reference() {
     check(Case::dense("paper", 1, 700, 700).heads(16, 1).sizes(192, 128), &[Bf16]);
     check(Case::dense("paper", 1, 20, 1500).heads(32, 2).sizes(192, 128), &[F32]);
 }
 
 #[test]
-fn decode_of_1_to_280_queries() {
+fn decode_of_1_to_280_queries_matches_the_reference() {
     for (tq, tk) in [(1, 1), (1, 33), (1, 700), (7, 300), (65, 129), (280, 400)] {
         check(
             Case::dense("decode", 2, tq, tk).heads(32, 2).sizes(64, 64).set("select_count", 4),
@@ -31,7 +31,7 @@ fn decode_of_1_to_280_queries() {
 }
 
 #[test]
-fn packed_batches() {
+fn packed_batches_match_the_reference() {
     let small = |case: Case| case.heads(4, 2).blocks(8, 4, 16, 4).set("window", 20);
     check(small(Case::packed("15 0 85 200", &[(15, 15), (0, 0), (85, 85), (200, 200)])), &ALL);
     // An empty sequence, one without queries, one with more queries than keys, one without keys.
@@ -44,8 +44,8 @@ fn packed_batches() {
 }
 
 #[test]
-fn groups_of_every_width() {
-    // Vectors of 4, 8 and 16 lanes hold several queries, one, or parts of one.
+fn groups_of_every_size_match_the_reference() {
+    // A vector of 4, 8 or 16 lanes has the heads of several queries, of one, or a part of one's.
     for group in [1, 2, 3, 4, 7, 8, 12, 16, 20, 24, 32, 48, 64, 80] {
         let case = Case::dense("group", 1, 70, 90).heads(group, 1).sizes(20, 12).blocks(8, 4, 8, 4);
         check(case.set("window", 11), &[F32, Bf16]);
@@ -53,7 +53,7 @@ fn groups_of_every_width() {
 }
 
 #[test]
-fn odd_sizes() {
+fn odd_sizes_match_the_reference() {
     check(Case::dense("T1", 1, 1, 1).heads(3, 1).sizes(5, 3), &ALL);
     check(Case::dense("below l", 2, 31, 31).heads(4, 2), &ALL);
     check(Case::dense("fewer blocks than n", 1, 300, 300).heads(16, 1).sizes(33, 17), &ALL);
@@ -76,7 +76,7 @@ fn odd_sizes() {
 }
 
 #[test]
-fn every_set_of_branches() {
+fn every_combination_of_branches_matches_the_reference() {
     for branches in ["c", "s", "w", "cs", "cw", "sw", "csw"] {
         for gate in ["given", "sigmoid", "softmax"] {
             let case = Case::dense("branches", 1, 60, 80).heads(8, 2).blocks(8, 4, 8, 4);
@@ -86,7 +86,7 @@ fn every_set_of_branches() {
 }
 
 #[test]
-fn learned_pooling() {
+fn learned_pooling_matches_the_reference() {
     for positions in [false, true] {
         let learned = |case: Case| case.learned(positions).heads(8, 2);
         let case = Case::dense("learned", 2, 100, 130).sizes(20, 36).blocks(8, 4, 16, 4);

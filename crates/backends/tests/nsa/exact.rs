@@ -1,4 +1,4 @@
-//! Bitwise equalities: repetition, threads, decode and prefill, gates of zero.
+//! Bitwise equality under repetition, other numbers of threads, decode and prefill, and zero gates.
 
 use crate::case::{ALL, Case, cpu, launch, variants};
 use ops::nsa::NsaOp;
@@ -59,9 +59,9 @@ fn prefill_and_decode_equal_one_prefill_bitwise() {
 }
 
 /// Row R4-06: gates are per query and query head; with more than one key head and more than one head in a group a
-/// gate that is broadcast wrongly opens another head.
+/// gate that is broadcast wrongly applies to another head.
 #[test]
-fn a_gate_opens_its_own_head_and_query_only() {
+fn gate_affects_only_its_own_head_and_query() {
     for (tq, tk) in [(40, 40), (1, 40)] {
         for gate in ["g_cmp", "g_slc", "g_swa"] {
             for (query, head) in [(tq - 1, 0), (tq - 1, 2), (tq - 1, 5), (tq / 2, 4)] {
@@ -88,9 +88,9 @@ fn a_gate_opens_its_own_head_and_query_only() {
     }
 }
 
-/// Mean pooling is learned pooling with the matrix I / l.
+/// Mean pooling equals learned pooling with the matrix I / l.
 #[test]
-fn the_learned_mean_is_the_mean() {
+fn learned_pooling_with_mean_weights_equals_mean_pooling() {
     let case = Case::dense("mean", 1, 60, 90).heads(4, 2).sizes(6, 6).blocks(8, 4, 16, 4);
     let plain = case.tensors(ops::DType::F32);
     let mut learned = plain.clone();

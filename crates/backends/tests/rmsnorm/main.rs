@@ -1,4 +1,4 @@
-//! Every variant of rmsnorm against the float64 definition, and the calls it must refuse.
+//! Compares every variant of rmsnorm with the float64 definition, and checks the calls it must refuse.
 #![allow(clippy::unwrap_used)] // Helpers of tests panic as tests do.
 
 #[path = "../scan_support/mod.rs"]
@@ -27,7 +27,7 @@ fn settings(norm_before_gate: bool, activation: &str) -> Settings {
 }
 
 #[test]
-fn sizes_gates_and_orders() {
+fn sizes_gates_and_orders_match_the_reference() {
     for channels in [1, 3, 15, 16, 17, 64, 100, 128, 1000, 4096] {
         for shape in [[1, 1, 1, channels], [2, 5, 1, channels], [1, 7, 3, channels]] {
             for gate in [false, true] {
@@ -44,7 +44,7 @@ fn sizes_gates_and_orders() {
 }
 
 #[test]
-fn weights_are_shared_or_for_each_group_or_none_and_of_either_type() {
+fn shared_per_group_and_absent_weights_match_the_reference() {
     for dtype in ALL {
         let mut tensors = tensors([2, 3, 4, 20], true, dtype);
         for weight in [None, Some(vec![20]), Some(vec![4, 20])] {
@@ -63,7 +63,7 @@ fn weights_are_shared_or_for_each_group_or_none_and_of_either_type() {
 }
 
 #[test]
-fn a_wide_stream_is_normalised_into_16_bits() {
+fn float32_input_is_normalised_to_16_bits() {
     for out in [DType::Bf16, DType::F16] {
         for shape in [[1, 3, 1, 1], [2, 5, 1, 100], [1, 7, 3, 33], [1, 2, 1, 2048]] {
             for stored in [DType::F32, out] {
@@ -75,13 +75,13 @@ fn a_wide_stream_is_normalised_into_16_bits() {
             }
         }
     }
-    // Over the 20 MiB from which stores are streamed.
+    // Above 20 MiB, where stores become non-temporal.
     let settings = Settings::new().with("out", "bf16");
     check("streamed", &RmsNormOp, &tensors([1, 5203, 1, 2101], false, DType::F32), &settings);
 }
 
 #[test]
-fn nothing_to_normalise_is_no_error() {
+fn empty_inputs_match_the_reference() {
     for shape in [[0, 5, 1, 8], [2, 0, 1, 8], [1, 1, 0, 8]] {
         check("empty", &RmsNormOp, &tensors(shape, true, DType::Bf16), &Settings::new());
     }
@@ -89,7 +89,7 @@ fn nothing_to_normalise_is_no_error() {
 
 #[test]
 fn large_outputs_match_with_non_temporal_stores() {
-    // Over the 20 MiB from which stores are streamed; an odd number of channels leaves rows unaligned.
+    // Above 20 MiB, where stores become non-temporal; an odd number of channels leaves rows unaligned.
     check(
         "streamed",
         &RmsNormOp,
@@ -104,7 +104,7 @@ fn large_outputs_match_with_non_temporal_stores() {
     );
 }
 
-/// The reference itself, by hand: x = [3, 4] has mean square 12.5.
+/// The reference compared with values computed by hand: x = [3, 4] has mean square 12.5.
 #[test]
 fn the_gate_multiplies_before_or_after_the_norm() {
     let row = |name: &str, values: [f32; 2], shape: &[usize]| {

@@ -1,5 +1,5 @@
 //! Shared test support: seeded inputs, and checks of every variant against the reference.
-#![allow(dead_code)] // Each test binary uses its part.
+#![allow(dead_code)] // Each test binary uses only a part.
 
 pub(crate) mod recurrent;
 
@@ -7,7 +7,7 @@ use device::Device;
 use facts::BackendKind;
 use ops::{DType, Op, Settings, Tensor, TensorMap};
 
-/// A small generator (splitmix64): cases must be the same on every machine.
+/// A small random number generator (splitmix64), so that cases are the same on every machine.
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
@@ -80,7 +80,7 @@ pub(crate) fn limit(dtype: DType) -> f64 {
 /// The same for the final state, which is computed and stored in float32 for all input types.
 pub(crate) const STATE_LIMIT: f64 = 1e-5;
 
-/// Outputs of one variant, launched once over poisoned memory; the launch must have been counted.
+/// Outputs of one variant, launched once over memory filled with NaN; the launch must have been counted.
 pub(crate) fn launch(
     op: &dyn Op,
     tensors: &TensorMap,
