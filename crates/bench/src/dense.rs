@@ -1,5 +1,5 @@
-//! Dense attention next to sparse ops that replace it: the benefit of a step over part of the cache only shows in
-//! comparison with a step over all of it.
+//! Dense attention, timed for comparison with sparse ops: their decode steps read part of the cache, a dense step
+//! reads all of it.
 
 use ops::{Op, Settings, TensorMap};
 
@@ -21,7 +21,7 @@ pub(crate) fn of(
     }
     let own = ["q", "k", "v"].into_iter().filter_map(|name| inputs.get_key_value(name));
     let inputs = own.map(|(name, tensor)| (name.clone(), tensor.clone())).collect();
-    // Sparse ops are causal by definition. Their settings have been validated before.
+    // Sparse ops are causal by definition. Their settings are already validated.
     let causal = Settings::new().with("causal", true);
     let settings = match settings.number(name, "scale") {
         Ok(Some(scale)) => causal.with("scale", scale),
@@ -38,7 +38,7 @@ mod tests {
     use ops::{Call, op};
 
     #[test]
-    fn every_sparse_op_is_one_and_its_steps_have_a_dense_form() {
+    fn every_sparse_op_has_decode_steps_with_a_dense_call() {
         for sparse in SPARSE {
             let listed = WORKLOADS.iter().find(|of| of.op == *sparse).unwrap();
             let steps =

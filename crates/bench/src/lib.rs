@@ -1,4 +1,4 @@
-//! Times what verify has passed, and nothing else.
+//! Times only kernels that `verify` has passed.
 //!
 //! Ceilings (memory copy, matrix product) are measured first, in the same run on the same device, so that no percentage
 //! refers to a datasheet. A kernel is timed only as the [`verify::Verified`] execution that was just checked.

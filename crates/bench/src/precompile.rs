@@ -1,5 +1,5 @@
-//! Calls installed kernels before their measurement, so that they are compiled while others are verified, and not while
-//! the machine waits to time something.
+//! Calls installed kernels before they are timed, so that they are compiled while other kernels are verified and not
+//! during the timing.
 
 use crate::peer_budget::PeerBudget;
 use crate::run::{BenchPlan, SEED, bind, tasks};
@@ -12,7 +12,7 @@ use verify::{Peer, Peers, PythonError, SampledCall, Session, Tuning, admit_peer,
 /// The peers of a bench that are compiled in advance, each op's in a separate process.
 pub struct PrecompiledPeers {
     plan: BenchPlan,
-    teams: Vec<OpPeers>,
+    jobs: Vec<OpPeers>,
     /// The session in which they will be timed.
     timing: Session,
     peers: Vec<Peer>,
@@ -32,7 +32,7 @@ impl PrecompiledPeers {
     /// # Errors
     /// When a session's files cannot be written.
     pub fn of(plan: BenchPlan, all: &Peers<'_>) -> Result<Self, PythonError> {
-        let mut teams = Vec::new();
+        let mut jobs = Vec::new();
         for OpWorkloads { op, .. } in WORKLOADS.iter().filter(|_| all.backend == BackendKind::Cuda)
         {
             let of_op = all.peers.iter().filter(|peer| peer.op == *op);
@@ -41,13 +41,13 @@ impl PrecompiledPeers {
                 for nth in 0..SHARES {
                     let (mut session, peers) = (all.session.concurrent()?, peers.clone());
                     session.tune(Tuning::compiling(nth, SHARES))?;
-                    teams.push(OpPeers { op, peers, session, time: PeerBudget::of(all.budget, 1) });
+                    jobs.push(OpPeers { op, peers, session, time: PeerBudget::of(all.budget, 1) });
                 }
             }
         }
         let (mut timing, peers) = (all.session.concurrent()?, all.peers.to_vec());
         timing.tune(Tuning::ALONE)?;
-        Ok(Self { plan, teams, timing, peers })
+        Ok(Self { plan, jobs, timing, peers })
     }
 
     /// Calls each peer on the first prefill, the first decode step and some more workloads of its op, as far as its
@@ -56,15 +56,15 @@ impl PrecompiledPeers {
     /// Results are ignored: a bench verifies each call itself. The compilers' caches on disk remain, and the session in
     /// which peers are timed has imported their packages.
     pub fn run(mut self) -> Session {
-        let threads = self.teams.len();
-        let waiting = Mutex::new(self.teams.into_iter());
+        let threads = self.jobs.len();
+        let waiting = Mutex::new(self.jobs.into_iter());
         let next = || waiting.lock().unwrap_or_else(PoisonError::into_inner).next();
         let plan = &self.plan;
         std::thread::scope(|scope| {
             for _ in 0..threads.min(rayon::current_num_threads()) {
                 scope.spawn(|| {
-                    while let Some(team) = next() {
-                        team.run(plan);
+                    while let Some(job) = next() {
+                        job.run(plan);
                     }
                 });
             }
@@ -100,7 +100,7 @@ impl OpPeers {
             let mut sampled = SampledCall::of(op, given, SEED);
             for peer in &self.peers {
                 let time = self.time.left();
-                // Only the bench's own check counts.
+                // The result is ignored: the bench verifies each peer again.
                 let _ = self.time.spend(time, session, |session| {
                     admit_peer(session, peer, &call, &mut sampled, plan.backend)
                 });

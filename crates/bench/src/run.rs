@@ -28,7 +28,7 @@ pub enum Size {
 /// The kernels to time, and how.
 #[derive(Debug, Clone)]
 pub struct BenchPlan {
-    /// Names of ops, or `decode` for the one-token forms of all; empty for everything.
+    /// Names of ops, or `decode` for the one-token calls of all ops; empty for everything.
     pub names: Vec<String>,
     /// The backend.
     pub backend: BackendKind,
@@ -69,15 +69,15 @@ pub enum Step<'a> {
 /// Seed of the sampled check, fixed so that two runs check the same part.
 pub(crate) const SEED: u64 = 20_261_121;
 
-/// Measures the ceilings and every workload; `on` is called for each step. `standing` admits calls: a variant that
-/// failed a check of its matrix, or passed none, is not timed.
+/// Measures the ceilings and every workload; `on` is called for each step. `matrix` has the results of the checks: a
+/// variant that failed one, or passed none, is not timed.
 ///
 /// # Errors
 /// [`BenchError`] for an unknown name or an unavailable backend. A workload that fails verification is not an error: it
 /// has no row, and [`BenchReport::not_timed`] gives the reason.
 pub fn run(
     plan: &BenchPlan,
-    standing: &MatrixResults,
+    matrix: &MatrixResults,
     mut peers: Option<Peers<'_>>,
     mut on: impl FnMut(Step<'_>),
 ) -> Result<BenchReport, BenchError> {
@@ -115,16 +115,16 @@ pub fn run(
         }
     }
     let mut peers = of_backend(peers.as_mut(), plan.backend);
-    let visited = |op: &&str| peers.as_ref().is_some_and(|peers| have_peers(peers, op));
-    let visited: Vec<&str> = ops.iter().map(|(op, _)| *op).filter(visited).collect();
+    let with_peers = |op: &&str| peers.as_ref().is_some_and(|peers| have_peers(peers, op));
+    let with_peers: Vec<&str> = ops.iter().map(|(op, _)| *op).filter(with_peers).collect();
     let limit = peers.as_ref().and_then(|peers| peers.budget);
-    let mut time = PeerBudget::of(limit, visited.len());
+    let mut time = PeerBudget::of(limit, with_peers.len());
     let caches = CacheSizes::of(&device);
-    let context = Context { device: &device, plan, standing, budget, ceilings: &before, caches };
+    let context = Context { device: &device, plan, matrix, budget, ceilings: &before, caches };
     // The op with the most peers and calls is listed first and measured last, so that it gets the unused time of the
     // others.
     for (op, tasks) in ops.iter().rev() {
-        if visited.contains(op)
+        if with_peers.contains(op)
             && let Some(peers) = peers.as_deref_mut()
         {
             PeerTimer { peers, time: &mut time }.ready(op);
@@ -147,9 +147,9 @@ pub fn run(
     }
     clear_reused();
     on(Step::Ceilings);
-    // After the time limit they would only lengthen the run.
+    // Not measured after the time limit, because this would only lengthen the run.
     let after = if plan.too_late() { None } else { Some(ceilings(&device, budget / 2)?) };
-    report.conditions = vec![twice(&before, after.as_ref())];
+    report.conditions = vec![ceiling_drift(&before, after.as_ref())];
     let best = match &after {
         Some(after) => faster(before, after),
         None => before,
@@ -159,7 +159,7 @@ pub fn run(
 }
 
 /// Each ceiling before and after, if it was measured twice. The caller adds the other conditions.
-fn twice(before: &Ceilings, after: Option<&Ceilings>) -> Conditions {
+fn ceiling_drift(before: &Ceilings, after: Option<&Ceilings>) -> Conditions {
     let both = |ceiling: CeilingKind| {
         let (before, after) = (before.rate(ceiling)?, after?.rate(ceiling)?);
         Some(CeilingDrift { ceiling, before, after })
@@ -219,7 +219,7 @@ pub(crate) fn tasks<'a>(plan: &'a BenchPlan, of: &OpWorkloads) -> Vec<Task<'a>> 
 struct Context<'a> {
     device: &'a Device,
     plan: &'a BenchPlan,
-    standing: &'a MatrixResults,
+    matrix: &'a MatrixResults,
     budget: Duration,
     ceilings: &'a Ceilings,
     caches: CacheSizes,
@@ -353,7 +353,7 @@ fn admitted<'a>(
 ) -> Result<OwnKernel<'a>, String> {
     let device = context.device;
     let variant = call.select(device, None).map_err(|error| error.to_string())?.chosen;
-    let verified = context.standing.admit(call, sampled, device, variant)?;
+    let verified = context.matrix.admit(call, sampled, device, variant)?;
     Ok(OwnKernel { variant, verified, samples: Samples::default(), replays: 1 })
 }
 
@@ -388,7 +388,7 @@ impl OwnKernel<'_> {
     }
 }
 
-/// The row of dense attention for a step of `name`, under its own op.
+/// The row of dense attention that is compared with a decode step of `name`.
 fn dense_row(
     task: &Task<'_>,
     name: &str,
@@ -402,7 +402,7 @@ fn dense_row(
     }
 }
 
-/// A row of firstlight's own kernel; a peer's has another origin.
+/// The row of a timed kernel. The caller sets the fields that only a peer's row has.
 fn row(
     name: &str,
     task: &Task<'_>,
@@ -446,7 +446,7 @@ fn reference_millis(call: &Call<'_>) -> f64 {
     let start = Instant::now();
     let outputs = call.reference();
     let millis = start.elapsed().as_secs_f64() * 1e3;
-    // The outputs are read, so that the compiler cannot remove the work.
+    // The outputs are read so that the compiler cannot remove the work.
     assert!(
         outputs.values().all(|tensor| tensor.first_nan().is_none()),
         "the reference computed NaN"

@@ -1,4 +1,4 @@
-//! Stand-ins that tune for longer than their time limit, called as the peers of a bench are.
+//! Fake peers that autotune for longer than their time limit, called like the peers of a bench.
 
 use super::{PeerTimer, PeerTimings, PeerWorkload, ROUNDS};
 use crate::peer_budget::PeerBudget;
@@ -13,7 +13,7 @@ use verify::{Peer, Peers, ProcessLimits, Python, SampledCall, Session};
 struct ComparisonResult {
     all_timings: Vec<PeerTimings>,
     /// The called peers, in order.
-    asked: Vec<String>,
+    called: Vec<String>,
     took: Duration,
 }
 
@@ -26,7 +26,7 @@ fn all_timings(functions: &[&str], limit: Duration) -> ComparisonResult {
     let peers: Vec<Peer> = functions.iter().map(named).collect();
     let (backend, budget) = (BackendKind::Cpu, Duration::from_millis(20));
     let mut peers = Peers { session: &mut session, peers: &peers, backend, budget: Some(limit) };
-    let (begin, mut asked) = (Instant::now(), Vec::new());
+    let (begin, mut called) = (Instant::now(), Vec::new());
     let mut time = PeerBudget::of(Some(limit), 1);
     time.begin("attention");
     let mut timer = PeerTimer { peers: &mut peers, time: &mut time };
@@ -43,7 +43,7 @@ fn all_timings(functions: &[&str], limit: Duration) -> ComparisonResult {
                 panic!("a peer begins, within a time: {step:?}");
             };
             assert!(left <= limit);
-            asked.push(peer.to_owned());
+            called.push(peer.to_owned());
         });
         for _ in 0..ROUNDS {
             timings.round(&mut timer, false, budget / ROUNDS);
@@ -53,11 +53,11 @@ fn all_timings(functions: &[&str], limit: Duration) -> ComparisonResult {
         timings
     };
     let all_timings = [8, 16, 24].map(call).into();
-    ComparisonResult { all_timings, asked, took: begin.elapsed() }
+    ComparisonResult { all_timings, called, took: begin.elapsed() }
 }
 
 impl ComparisonResult {
-    /// For each call: `timed`, or why the peer was not.
+    /// For each call: `timed`, or the reason why the peer was not timed.
     fn of(&self, peer: &str) -> Vec<String> {
         let of_call = |timings: &'_ PeerTimings| -> Option<String> {
             let timed = timings.runners.iter().find(|runner| runner.peer.name() == peer);
@@ -76,7 +76,7 @@ impl ComparisonResult {
 }
 
 #[test]
-fn a_peer_that_tunes_for_too_long_is_not_run_and_takes_neither_time_nor_times_of_the_others() {
+fn peer_that_tunes_for_too_long_is_stopped_without_affecting_the_others() {
     let limit = Duration::from_secs(18);
     let ended = all_timings(&["right:attention", "slow:tunes", "slow:tunes_briefly"], limit);
     assert!(ended.took < limit, "{:?}", ended.took);
@@ -89,11 +89,11 @@ fn a_peer_that_tunes_for_too_long_is_not_run_and_takes_neither_time_nor_times_of
     assert!(why[0].starts_with("no answer within the "), "{why:?}");
     assert!(why[0].ends_with(" s that were left for it; the process was killed"), "{why:?}");
     assert_eq!(why[1..], ["an earlier call took all of its time"; 2]);
-    assert_eq!(ended.asked.iter().filter(|peer| *peer == "slow:tunes").count(), 1);
+    assert_eq!(ended.called.iter().filter(|peer| *peer == "slow:tunes").count(), 1);
 }
 
 #[test]
-fn a_peer_that_hangs_while_it_is_timed_ends_the_time_of_all_of_them_and_no_more() {
+fn peer_that_hangs_while_it_is_timed_ends_the_time_of_all_peers_only() {
     let limit = Duration::from_secs(6);
     let ended = all_timings(&["right:attention", "slow:tires"], limit);
     // Killing the process takes some time in addition.

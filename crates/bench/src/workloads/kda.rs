@@ -63,7 +63,7 @@ pub(crate) fn call(
     (inputs, Settings::new().with("l2norm", true))
 }
 
-/// The call of the gradient of a call: sequences start without a state.
+/// The call of the backward op for a forward call, without initial states.
 fn backward((mut inputs, settings): (TensorMap, Settings)) -> (TensorMap, Settings) {
     inputs.remove("initial_state");
     let v = &inputs["v"];

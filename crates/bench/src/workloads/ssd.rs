@@ -61,7 +61,7 @@ pub(crate) fn call(
     (inputs, Settings::new())
 }
 
-/// The call of the gradient: sequences start without a state.
+/// The call of the backward op, without initial states.
 fn backward(dtype: DType, batch: usize, tokens: usize, heads: usize) -> (TensorMap, Settings) {
     let (mut inputs, settings) = call(dtype, batch, tokens, heads);
     inputs.remove("initial_state");

@@ -18,7 +18,7 @@ pub(super) fn workloads(size: Size) -> Vec<Workload> {
     list
 }
 
-/// One sequence, because a call of a gradient is verified whole, in float64.
+/// One sequence, because the whole backward call is verified in float64, not a sample.
 pub(super) fn backward(_: Size) -> Vec<Workload> {
     let build: fn(DType) -> _ = |dtype| super::backward(dtype, 1, 8192);
     vec![Workload { case: "train-8192-c4352", dtype: DType::Bf16, recurrent: false, build }]

@@ -24,7 +24,7 @@ fn run<const BATCH: usize, const TOKENS: usize>(dtype: DType) -> (TensorMap, Set
     call(dtype, BATCH, TOKENS, 32)
 }
 
-/// One sequence of 1024 tokens, because a call of a gradient is verified whole, in float64.
+/// One sequence of 1024 tokens, because the whole backward call is verified in float64, not a sample.
 pub(super) fn backward(_: Size) -> Vec<Workload> {
     let build: fn(DType) -> _ = |dtype| super::backward(run::<1, 1024>(dtype));
     vec![Workload { case: "train-1024-h32", dtype: DType::Bf16, recurrent: false, build }]
