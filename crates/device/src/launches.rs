@@ -46,8 +46,8 @@ impl Launches {
         record.grid = grid;
     }
 
-    /// Runs something and counts the launches of a kernel meanwhile. Concurrent calls wait for each other, so that none
-    /// counts another's launches.
+    /// Runs a function and counts its launches of a kernel. Concurrent calls wait for each other, so that none counts
+    /// another's launches.
     pub fn during<R>(&self, kernel: &str, run: impl FnOnce() -> R) -> (R, u64) {
         let _alone = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
         let before = self.of(kernel).count;

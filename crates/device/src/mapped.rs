@@ -1,5 +1,5 @@
 //! Memory-mapped files.
-#![allow(unsafe_code)] // A mapping is only as constant as its file.
+#![allow(unsafe_code)] // The bytes of a mapping change if its file is changed.
 
 use std::fs::File;
 use std::io;
@@ -13,7 +13,7 @@ use std::path::Path;
 #[derive(Debug)]
 pub struct MappedFile {
     map: Option<memmap2::Mmap>,
-    #[cfg_attr(not(unix), expect(dead_code, reason = "elsewhere what is read comes from the map"))]
+    #[cfg_attr(not(unix), expect(dead_code, reason = "elsewhere bytes are read from the map"))]
     file: File,
 }
 
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_its_bytes_and_an_empty_one_none() {
+    fn maps_a_file_and_an_empty_file() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("f");
         for bytes in [&b""[..], b"abc"] {

@@ -173,9 +173,9 @@ impl Argument for Map<'_> {
     }
 }
 
-/// A number as a field of a struct with a lifetime parameter, which it may not use otherwise.
+/// A number as a field of a struct with a lifetime parameter that no other field may use.
 pub trait Number<'a> {
-    /// Itself.
+    /// The number's own type.
     type Type;
 }
 
@@ -220,7 +220,7 @@ const MAX_LINES: usize = 32;
 pub struct Args {
     layout: &'static ParameterLayout,
     block: Vec<Line>,
-    pointing: Vec<OperandPointer>,
+    pointers: Vec<OperandPointer>,
     /// The device of the buffers.
     device: Option<Arc<Context>>,
     mixed: bool,
@@ -263,7 +263,7 @@ impl Args {
     pub fn of(layout: &'static ParameterLayout, given: impl Argument) -> Self {
         let end = layout.parameters.last().map_or(0, |last| last.offset + last.bytes);
         let block = vec![Line([0; 8]); end.div_ceil(size_of::<Line>())];
-        let mut args = Self { layout, block, pointing: Vec::new(), device: None, mixed: false };
+        let mut args = Self { layout, block, pointers: Vec::new(), device: None, mixed: false };
         given.put(0, &mut args);
         args
     }
@@ -280,7 +280,7 @@ impl Args {
 
     fn point(&mut self, offset: usize, map: bool, operand: Option<u8>, address: u64) {
         let into = operand.map(|operand| OperandPointer { offset, map, operand, address });
-        self.pointing.extend(into);
+        self.pointers.extend(into);
     }
 
     /// The kernels with these parameters.
@@ -315,10 +315,10 @@ impl Args {
             return Err(DeviceError::refused(what));
         }
         let mut block = self.block.as_slice();
-        if self.pointing.iter().any(|into| moves.of(into.operand) != 0) {
+        if self.pointers.iter().any(|into| moves.of(into.operand) != 0) {
             let copy = &mut placed.block[..lines];
             copy.copy_from_slice(block);
-            for into in &self.pointing {
+            for into in &self.pointers {
                 let address = into.address.wrapping_add(moves.of(into.operand));
                 let line = into.offset / 64;
                 if !into.map {
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_lie_as_in_c_and_move_with_their_operands() {
+    fn arguments_have_the_c_layout_and_move_with_their_operands() {
         let raw = RawTensorMap(std::array::from_fn(|i| i as u64));
         let map = TmaDescriptor { raw, address: 4096, operand: Some(1) };
         let (map, pair) = (Map::from(&map), Pair { none: None, into: 8192 });

@@ -37,13 +37,13 @@ impl Stream {
         let code = unsafe { (driver.capture_begin)(self.raw(), THREAD_LOCAL) };
         context.check("cuStreamBeginCapture", code)?;
         *self.captured() = Some(Vec::new());
-        let worked = work(self);
+        let result = work(self);
         let launches = self.captured().take().unwrap_or_default();
         let mut graph = std::ptr::null_mut();
         // The capture ends also if `work` failed, so that the stream stays usable. SAFETY: the pointer is to a local
         // that outlives the call.
         let ended = unsafe { (driver.capture_end)(self.raw(), &raw mut graph) };
-        worked?;
+        result?;
         context.check("cuStreamEndCapture", ended)?;
         let mut captured =
             Graph { context: Arc::clone(context), graph, exec: std::ptr::null_mut(), launches };

@@ -24,12 +24,12 @@ struct Upload<'a, E> {
 
 /// Queues uploads. They complete in any order, and all before [`Cuda::uploading`] returns.
 pub struct Uploader<'a, E> {
-    given: Mutex<(usize, Sender<Upload<'a, E>>)>,
+    queue: Mutex<(usize, Sender<Upload<'a, E>>)>,
 }
 
 impl<E> std::fmt::Debug for Uploader<'_, E> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Uploads({} given)", lock(&self.given).0)
+        write!(f, "Uploader({} queued)", lock(&self.queue).0)
     }
 }
 
@@ -47,7 +47,7 @@ impl<'a, E> Uploader<'a, E> {
             let what = format!("an upload of {} bytes, of {UPLOAD_BYTES} at the most", to.bytes());
             return Err(DeviceError::refused(what));
         }
-        let (nth, send) = &mut *lock(&self.given);
+        let (nth, send) = &mut *lock(&self.queue);
         *nth += 1;
         // Sending fails after every thread has failed, and their error is returned.
         let _ = send.send(Upload { nth: *nth, to, make: Box::new(make) });
@@ -78,30 +78,30 @@ impl Cuda {
         Ok(buffer)
     }
 
-    /// Runs `give`, which queues uploads, on this thread, while other threads copy. Returns when all data is on the
-    /// GPU. Until then, no launch may read it.
+    /// Runs `enqueue`, which queues uploads, on this thread, while other threads copy. Returns when all data is on
+    /// the GPU. Until then, no launch may read it.
     ///
     /// # Errors
-    /// The error of `give`, or else of the first failed upload in queue order.
+    /// The error of `enqueue`, or else of the first failed upload in queue order.
     pub fn uploading<'a, R, E: From<DeviceError> + Send>(
         &self,
-        give: impl FnOnce(&Uploader<'a, E>) -> Result<R, E>,
+        enqueue: impl FnOnce(&Uploader<'a, E>) -> Result<R, E>,
     ) -> Result<R, E> {
         // Earlier launches may still read reused memory.
         self.stream().synchronize()?;
         let (send, receive) = channel();
         let (receive, failed) = (Mutex::new(receive), Mutex::new(None));
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let given = std::thread::scope(|scope| {
+        let result = std::thread::scope(|scope| {
             for _ in 0..cores.min(THREADS) {
                 scope.spawn(|| self.upload_from(&receive, &failed));
             }
             // The threads end when the sender is dropped.
-            give(&Uploader { given: Mutex::new((0, send)) })
+            enqueue(&Uploader { queue: Mutex::new((0, send)) })
         })?;
         match failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
             Some((_, error)) => Err(error),
-            None => Ok(given),
+            None => Ok(result),
         }
     }
 
@@ -111,7 +111,7 @@ impl Cuda {
         receive: &Mutex<Receiver<Upload<'a, E>>>,
         failed: &Mutex<Option<(usize, E)>>,
     ) {
-        let mut lane = None;
+        let mut buffer = None;
         let mut last = 0;
         let fail = |nth: usize, error: E| {
             let mut failed = lock(failed);
@@ -127,25 +127,25 @@ impl Cuda {
             if lock(failed).is_some() {
                 continue;
             }
-            let sent = match &mut lane {
-                Some(lane) => Ok(lane),
+            let sent = match &mut buffer {
+                Some(buffer) => Ok(buffer),
                 // An idle thread pins no memory.
-                empty => Lane::new(self).map(|new| empty.insert(new)),
+                empty => DoubleBuffer::new(self).map(|new| empty.insert(new)),
             };
             if let Err(error) =
-                sent.map_err(E::from).and_then(|lane: &mut Lane| lane.send(to, make))
+                sent.map_err(E::from).and_then(|buffer: &mut DoubleBuffer| buffer.send(to, make))
             {
                 fail(nth, error);
             }
         }
-        if let Some(Err(error)) = lane.as_ref().map(Lane::finish) {
+        if let Some(Err(error)) = buffer.as_ref().map(DoubleBuffer::finish) {
             fail(last, error.into());
         }
     }
 }
 
 /// Double buffering of a thread: one buffer is filled while the other is in flight.
-struct Lane {
+struct DoubleBuffer {
     stream: Stream,
     slots: [Slot; 2],
     next: usize,
@@ -157,7 +157,7 @@ struct Slot {
     sent: Option<(super::Event, Buffer)>,
 }
 
-impl Lane {
+impl DoubleBuffer {
     fn new(cuda: &Cuda) -> Result<Self, DeviceError> {
         let slot = || Ok::<_, DeviceError>(Slot { pinned: cuda.pinned(UPLOAD_BYTES)?, sent: None });
         Ok(Self { stream: cuda.new_stream()?, slots: [slot()?, slot()?], next: 0 })
@@ -183,9 +183,9 @@ impl Lane {
     }
 }
 
-impl Drop for Lane {
+impl Drop for DoubleBuffer {
     fn drop(&mut self) {
-        // Also after a panic or a failed copy: the pinned memory must outlive the copies. A lost context makes none.
+        // Also after a panic or a failed copy: the pinned memory must outlive the copies. A lost context has none.
         let _ = self.stream.synchronize();
     }
 }

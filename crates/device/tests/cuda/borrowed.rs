@@ -17,13 +17,13 @@ impl ForeignLibrary {
     }
 
     /// A call that takes or returns a handle.
-    fn handle(&self, function: &str, mut handle: *mut c_void, gives: bool) -> *mut c_void {
+    fn handle(&self, function: &str, mut handle: *mut c_void, returns: bool) -> *mut c_void {
         let given = (&raw mut handle).cast();
         // SAFETY: each of these functions takes one pointer.
         let code = unsafe {
             let function: Symbol<'_, unsafe extern "C" fn(*mut c_void) -> i32> =
                 self.0.get(function.as_bytes()).unwrap();
-            function(if gives { given } else { handle })
+            function(if returns { given } else { handle })
         };
         assert_eq!(code, 0, "{function}");
         handle
@@ -47,7 +47,7 @@ impl ForeignLibrary {
 
 device::arguments! { Borrowed: borrowed { x: Pointer, count: i32 } }
 
-fn said() -> String {
+fn driver_log() -> String {
     std::fs::read_to_string(std::env::var_os("FAKE_CUDA_ARGUMENTS").unwrap()).unwrap_or_default()
 }
 
@@ -62,14 +62,14 @@ fn launch(device: &Device, stream: Option<usize>) -> Result<(), DeviceError> {
     );
     let kernel = cuda.kernel(&source, &Bundle::new(&[]))?;
     // SAFETY: the fake driver does not read it.
-    let lent = unsafe { cuda.borrow_buffer(0x1234_5600, 64) };
-    assert_eq!((lent.address(), lent.bytes()), (0x1234_5600, 64));
+    let borrowed = unsafe { cuda.borrow_buffer(0x1234_5600, 64) };
+    assert_eq!((borrowed.address(), borrowed.bytes()), (0x1234_5600, 64));
     let stream = match stream {
         // SAFETY: the handle is that of a stream, or of the legacy one.
         Some(handle) => unsafe { cuda.borrow_stream(handle) },
         None => cuda.stream().clone(),
     };
-    let args = Borrowed { x: &lent, count: 0 }.into();
+    let args = Borrowed { x: &borrowed, count: 0 }.into();
     // SAFETY: the fake driver runs nothing.
     unsafe { stream.launch("test.borrowed", &kernel, &Launch::new([1; 3], 32, 0), &args) }
 }
@@ -100,12 +100,12 @@ fn borrowed_memory_is_not_freed() {
         }
 
         // Its streams: the legacy one, and one that it created, which still exists afterwards.
-        let theirs = other.handle("cuStreamCreate", null_mut(), true);
+        let foreign = other.handle("cuStreamCreate", null_mut(), true);
         launch(second, Some(0)).unwrap();
-        launch(second, Some(theirs.expose_provenance())).unwrap();
-        let refused = launch(first, Some(theirs.expose_provenance())).unwrap_err();
+        launch(second, Some(foreign.expose_provenance())).unwrap();
+        let refused = launch(first, Some(foreign.expose_provenance())).unwrap_err();
         assert!(refused.to_string().contains("INVALID_HANDLE"), "{refused}");
-        assert!(!said().contains("destroyed a stream"), "{}", said());
+        assert!(!driver_log().contains("destroyed a stream"), "{}", driver_log());
 
         // Borrowed memory does not come from the pool, and is not returned to it.
         let cuda = Cuda::of(second).unwrap();
@@ -123,7 +123,7 @@ fn borrowed_memory_is_not_freed() {
         launch(&owned, None).unwrap();
         drop(owned);
         launch(first, None).unwrap();
-        assert_eq!(said().matches("released GPU 0").count(), 1, "{}", said());
+        assert_eq!(driver_log().matches("released GPU 0").count(), 1, "{}", driver_log());
         assert_eq!(first.launches().of("test.borrowed").count, 22);
         assert_eq!(second.launches().of("test.borrowed").count, 3);
     });
