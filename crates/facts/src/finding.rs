@@ -35,7 +35,7 @@ impl DoctorReport {
 pub enum Severity {
     /// Something cannot work until it is fixed.
     Error,
-    /// Something is worse than its user assumes, or will fail.
+    /// Something is worse than the user assumes, or will fail later.
     Warning,
     /// Information; no action is needed.
     Info,

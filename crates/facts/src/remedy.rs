@@ -21,7 +21,7 @@ pub enum RemedyStep {
     },
     /// Installs packages into an environment with conda.
     Conda {
-        /// The environment; the active one without.
+        /// The environment; the active one if `None`.
         prefix: Option<String>,
         /// The packages in conda's notation: `cuda-version=12`.
         specs: Vec<String>,
@@ -278,7 +278,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_are_quoted_when_a_shell_would_read_them() {
+    fn words_with_special_characters_are_quoted() {
         for (word, expect) in [
             ("torch==2.9.0", "torch==2.9.0"),
             ("torch==2.9.*", "'torch==2.9.*'"),
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn an_install_is_written_for_its_tool() {
+    fn install_step_is_formatted_for_its_tool() {
         let install = Install {
             specs: vec!["flash-attn==2.8.3".into(), "einops>=0.8".into()],
             from_source: vec!["flash-attn".into(), "einops".into()],
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_of_a_rule_is_a_remark_or_a_command() {
+    fn rule_line_is_parsed_as_remark_or_command() {
         let text = |text: &str| text.to_owned();
         for (line, expect) in [
             (
