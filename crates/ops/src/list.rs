@@ -8,7 +8,7 @@ pub trait Visitor {
     fn visit<F: Family>(&mut self);
 }
 
-/// Writes the one list of ops out as values and as types: ops, then gradients of ops.
+/// Defines the list of ops as values and as types: first the ops, then their gradients.
 macro_rules! ops {
     (ops: [$($op:path,)*], gradients: [$($of:path,)*],) => {
         /// The ops, in the order they are verified and benched. Gradients of ops are ops too.

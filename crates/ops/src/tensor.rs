@@ -58,14 +58,14 @@ pub type TensorMap = BTreeMap<String, Tensor>;
 pub trait Element: Copy + Send + Sync + Default + std::fmt::Debug + 'static {
     /// The type's name.
     const DTYPE: DType;
-    /// Elements of a tensor that one of these holds.
+    /// Elements of a tensor per value of this type.
     const ELEMENTS: usize = 1;
     /// Wraps values in a tensor.
     ///
     /// # Panics
     /// When they are not as many elements as the product of the shape.
     fn tensor(shape: &[usize], values: HostBuffer<Self>) -> Tensor;
-    /// The tensor's own elements, when it has this type.
+    /// Takes the tensor's elements, if it has this type.
     fn buffer(tensor: Tensor) -> Option<HostBuffer<Self>>;
     /// The tensor's elements, when it has this type.
     fn view(tensor: &Tensor) -> Option<&[Self]>;
@@ -172,7 +172,7 @@ impl Tensor {
         E::tensor(shape, values.into())
     }
 
-    /// A tensor whose values `fill` gives in runs of `run`, as [`HostBuffer::from_runs`] calls it.
+    /// A tensor whose values `fill` writes in runs of `run` values, see [`HostBuffer::from_runs`].
     pub fn from_runs<E: Element>(
         shape: &[usize],
         run: usize,
@@ -209,8 +209,8 @@ impl Tensor {
         Self { shape: Dims::from_slice(shape), strides: row_major(shape), data }
     }
 
-    /// A tensor full of NaN (of the smallest value for integers). Outputs are poisoned so before a launch, so that an element
-    /// that no kernel wrote fails the comparison.
+    /// A tensor full of NaN (of the smallest value for integers). Outputs are filled like this before a launch, so that an
+    /// element that no kernel wrote fails the comparison.
     pub fn poisoned(shape: &[usize], dtype: DType) -> Self {
         let len = shape.iter().product();
         let data = match dtype {

@@ -96,7 +96,7 @@ pub struct AttentionProblem {
     pub queries: Sequences,
     /// Key rows of each sequence.
     pub keys: KeyLayout,
-    /// Which keys a query sees.
+    /// The keys that a query sees.
     pub mask: Mask,
     /// Factor of q k^T.
     pub scale: f64,
@@ -125,8 +125,8 @@ impl AttentionProblem {
         self.queries.iter().enumerate().map(|(index, rows)| (rows.len(), self.keys.len(index)))
     }
 
-    /// (query, key) pairs counted as work: all without a mask; half of them for a causal square, by the usual convention; the
-    /// visible ones exactly for other masks.
+    /// (query, key) pairs counted as work: all without a mask; half of them for a causal square, by the usual convention; for
+    /// other masks exactly the visible ones.
     fn pairs(&self) -> f64 {
         let square_causal = self.mask.causal && self.mask.window_left.is_none();
         let pairs = |(queries, keys): (usize, usize)| {
@@ -332,8 +332,8 @@ fn parse_paged(
     let Some(table) = inputs.tensor("block_table").view::<i32>() else {
         return Err(inputs.dtype_error("block_table", "i32"));
     };
-    let room = max_blocks * block_size;
-    let lengths = parse_lengths(inputs, queries.count(), room, "max_blocks * block_size")?;
+    let limit = max_blocks * block_size;
+    let lengths = parse_lengths(inputs, queries.count(), limit, "max_blocks * block_size")?;
     for (sequence, length) in lengths.iter().enumerate() {
         // Entries past the length are often -1; only those in use must name a block.
         let used = length.div_ceil(block_size.max(1));
@@ -350,18 +350,18 @@ fn parse_paged(
     Ok((KeyLayout::paged(table, max_blocks, block_size, lengths), kv_heads, value_dim))
 }
 
-/// Lengths of caches, each at most `room` keys.
+/// Lengths of caches, each at most `limit` keys.
 fn parse_lengths(
     inputs: Inputs<'_>,
     sequences: usize,
-    room: usize,
-    room_name: &str,
+    limit: usize,
+    limit_name: &str,
 ) -> Result<Vec<usize>, OpError> {
     inputs.dims("cache_seqlens", [Dim::fixed("B", sequences)])?;
     let lengths = inputs.integers("cache_seqlens")?;
-    match lengths.iter().position(|length| usize::try_from(*length).map_or(true, |l| l > room)) {
+    match lengths.iter().position(|length| usize::try_from(*length).map_or(true, |l| l > limit)) {
         Some(at) => {
-            let what = format!("holds {} at {at}, wanted 0 to {room} ({room_name})", lengths[at]);
+            let what = format!("holds {} at {at}, wanted 0 to {limit} ({limit_name})", lengths[at]);
             Err(inputs.value_error("cache_seqlens", what))
         }
         None => Ok(lengths.iter().map(|length| *length as usize).collect()),

@@ -39,7 +39,7 @@ impl RouterScores<'_> {
         }
     }
 
-    /// Whether two experts tie in any arithmetic.
+    /// Whether two experts tie exactly, in float32 and float64.
     fn same(&self, a: usize, b: usize) -> bool {
         self.logits[a] == self.logits[b] && self.correction(a) == self.correction(b)
     }

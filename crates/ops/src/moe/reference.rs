@@ -10,7 +10,7 @@ use rayon::prelude::*;
 pub(super) fn reference(problem: &MoeProblem, inputs: Inputs<'_>) -> TensorMap {
     match solve(problem, inputs, None) {
         Ok(outputs) => outputs,
-        Err(broken) => unreachable!("only a choice from outside can be wrong: {broken}"),
+        Err(broken) => unreachable!("only a given choice can be invalid: {broken}"),
     }
 }
 
@@ -49,9 +49,9 @@ fn solve(
         let experts = match given {
             Some(given) => check_choice(problem, &wanted, &given[token * k..][..k])
                 .map_err(|broken| format!("token {token}: {broken}"))?,
-            None => most_wanted(problem, &wanted),
+            None => choose_top_k(problem, &wanted),
         };
-        weights.extend(weigh(problem, logits, &experts));
+        weights.extend(expert_weights(problem, logits, &experts));
         chosen.extend(experts);
         // Shared experts have no logits and weight 1.
         weights.extend(vec![1.0; problem.always]);
@@ -65,8 +65,8 @@ fn solve(
         if pairs.is_empty() {
             return Vec::new();
         }
-        let gate_up = one(problem, inputs, "w_gate_up", expert - problem.first); // [2I, H], or [I, H] without gates
-        let down = one(problem, inputs, "w_down", expert - problem.first); // [H, I]
+        let gate_up = dequantize(problem, inputs, "w_gate_up", expert - problem.first); // [2I, H]; [I, H] ungated
+        let down = dequantize(problem, inputs, "w_down", expert - problem.first); // [H, I]
         let place = expert - problem.first;
         let bias = |name: &str| match inputs.get(name) {
             Some(bias) => bias.part(&[place..place + 1, 0..bias.shape()[1]]).to_f64(),
@@ -98,23 +98,23 @@ fn solve(
 }
 
 /// One expert's dequantized matrix; those of all experts may take gigabytes.
-fn one(problem: &MoeProblem, inputs: Inputs<'_>, w: &str, expert: usize) -> Vec<f64> {
+fn dequantize(problem: &MoeProblem, inputs: Inputs<'_>, w: &str, expert: usize) -> Vec<f64> {
     let part = |tensor: &Tensor| {
         let shape = tensor.shape();
         tensor.part(&[expert..expert + 1, 0..shape[1], 0..shape[2]]).to_f64()
     };
     let tensor = inputs.tensor(w);
     let mut values = part(tensor);
-    let Some(narrow) = problem.quantized else { return values };
+    let Some(quantized) = problem.quantized else { return values };
     let [scale, offset] = scale_names(w).map(|name| inputs.get(name));
     let Some(scale) = scale else { return values };
     let (groups, rows, columns) = (scale.shape()[1], tensor.shape()[1], tensor.shape()[2]);
     let (scale, offset) = (part(scale), offset.map(part)); // [G, rows]
     // The zero point of u4 weights without offsets.
-    let middle = if narrow.dtype == DType::U4 { 8.0 } else { 0.0 };
+    let middle = if quantized.dtype == DType::U4 { 8.0 } else { 0.0 };
     for (row, values) in values.chunks_mut(columns).enumerate() {
         for (column, value) in values.iter_mut().enumerate() {
-            let group = if groups == 1 { 0 } else { column / narrow.group };
+            let group = if groups == 1 { 0 } else { column / quantized.group };
             let at = group * rows + row;
             let below = offset.as_ref().map_or(middle * scale[at], |offset| offset[at]);
             *value = *value * scale[at] - below;
@@ -124,7 +124,7 @@ fn one(problem: &MoeProblem, inputs: Inputs<'_>, w: &str, expert: usize) -> Vec<
 }
 
 /// The top-k experts by falling score, the lower of equal ones first.
-fn most_wanted(problem: &MoeProblem, wanted: &RouterScores<'_>) -> Vec<usize> {
+fn choose_top_k(problem: &MoeProblem, wanted: &RouterScores<'_>) -> Vec<usize> {
     let mut left: Vec<usize> = (0..problem.experts).collect();
     let take = |_| {
         let of = |at: usize, left: &[usize]| wanted.of(problem, left[at]);
@@ -136,7 +136,7 @@ fn most_wanted(problem: &MoeProblem, wanted: &RouterScores<'_>) -> Vec<usize> {
 }
 
 /// The weights of a token's chosen experts.
-fn weigh(problem: &MoeProblem, logits: &[f64], chosen: &[usize]) -> Vec<f64> {
+fn expert_weights(problem: &MoeProblem, logits: &[f64], chosen: &[usize]) -> Vec<f64> {
     let scores: Vec<f64> = match problem.score {
         Score::SoftmaxOfChosen | Score::SoftmaxOfAll => {
             let largest = chosen.iter().map(|e| logits[*e]).fold(f64::NEG_INFINITY, f64::max);
