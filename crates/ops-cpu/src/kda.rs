@@ -10,13 +10,13 @@ use crate::CpuTable;
 use ops::GradientProblem;
 use ops::kda::KdaProblem;
 
-/// Every variant over host memory of an op that is this machinery under a name, best first.
+/// The CPU variants of an op that this module computes (`kda`, `gated_delta`), best first.
 macro_rules! variants {
     ($op:literal) => {
         $crate::variants::variants! {
             $op:
-            // No `chunk` for Avx512Bf16: with beta = 2 and no decay its rounded products put the state 7e-3 off, over
-            // the table's 5e-3, and beta is data that a refusal cannot see.
+            // No `chunk` for Avx512Bf16: with beta = 2 and no decay, its rounded products give the state a relative
+            // error of 7e-3, above the tolerance of 5e-3. A refusal cannot depend on beta, which is data.
             chunk Avx512 "chunk.avx512",
             recurrent Avx512 "recurrent.avx512",
             chunk Avx2 "chunk.avx2",
@@ -28,7 +28,7 @@ macro_rules! variants {
         }
     };
 }
-/// Every variant of the gradient of such an op, best first.
+/// The variants of the backward op of such an op, best first.
 macro_rules! backward_variants {
     ($op:literal) => {
         &[
@@ -43,6 +43,6 @@ pub(crate) use {backward_variants, variants};
 
 pub(crate) static CPU: CpuTable<KdaProblem> = CpuTable(variants!("kda"));
 
-/// Every variant of the gradient, best first.
+/// The variants of the backward op, best first.
 pub(crate) static BACKWARD: CpuTable<GradientProblem<KdaProblem>> =
     CpuTable(backward_variants!("kda_backward"));

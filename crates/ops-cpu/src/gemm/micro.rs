@@ -79,7 +79,7 @@ impl Product<'_> {
                         tile::<S, ROWS>(simd, &a_rows, a.column_stride, a.columns, b_panel)
                     };
                     let to = c_start.add(row * c.row_stride + column);
-                    let to = Corner { to, stride: c.row_stride, rows, columns };
+                    let to = TileOutput { to, stride: c.row_stride, rows, columns };
                     put::<S, ROWS>(simd, sums, alpha, store, to);
                 }
                 row += rows;
@@ -153,7 +153,7 @@ unsafe fn tile_wide<S: Simd, const ROWS: usize>(
 }
 
 /// Destination of a register tile: `rows` rows of `columns` values, `stride` apart.
-struct Corner {
+struct TileOutput {
     to: *mut f32,
     stride: usize,
     rows: usize,
@@ -161,14 +161,14 @@ struct Corner {
 }
 
 /// # Safety
-/// The corner must be writable.
+/// The destination must be writable.
 #[inline(always)]
 unsafe fn put<S: Simd, const ROWS: usize>(
     simd: S,
     sums: [[S::V; TILE_VECTORS]; ROWS],
     alpha: f32,
     store: Store,
-    Corner { to, stride, rows, columns }: Corner,
+    TileOutput { to, stride, rows, columns }: TileOutput,
 ) {
     let scale = simd.splat(alpha);
     for (i, sums) in sums.iter().enumerate() {

@@ -22,7 +22,7 @@ pub(super) fn run(
     let shared = SharedMut::new(&mut rows);
     device.launch(kernel, problem.rows, Scratch::default, |scratch, at| {
         let row = Row::new(problem, inputs, at);
-        // SAFETY: this block alone has this row.
+        // SAFETY: no other block accesses this row.
         let chosen = unsafe { &mut shared.slice(at..at + 1)[0] };
         dispatch(isa, RowSampler { row, scratch, top, chosen });
     });
@@ -107,7 +107,7 @@ impl<'a> Row<'a> {
     }
 }
 
-/// Buffers of one thread.
+/// Buffers of a thread.
 #[derive(Debug, Default)]
 struct Scratch {
     /// The order key of each token's logit, 0 for masked tokens.
@@ -143,7 +143,7 @@ impl Scratch {
     /// Finds, by bisection, the smallest set of most likely tokens within `limit` whose weight, or count, reaches the target. All of
     /// `limit` must reach it.
     #[inline(always)]
-    fn cut(&self, limit: Limit, target: u64, by_weight: bool) -> Limit {
+    fn find_limit(&self, limit: Limit, target: u64, by_weight: bool) -> Limit {
         let (keys, weights) = (&self.keys[..], &self.weights[..]);
         let from = |least| if by_weight { sum(keys, weights, least) } else { count(keys, least) };
         // Keys of at least `low` reach the target, keys of at least `high` do not.
@@ -252,11 +252,11 @@ fn choose(row: &Row<'_>, scratch: &mut Scratch) -> Option<usize> {
     let mut limit = Limit { key: 1, last: usize::MAX };
     let vocabulary = row.logits.len();
     if (1..vocabulary).contains(&row.top_k) && count(&scratch.keys, 1) >= row.top_k as u64 {
-        limit = scratch.cut(limit, row.top_k as u64, false);
+        limit = scratch.find_limit(limit, row.top_k as u64, false);
     }
     if row.top_p < 1.0 {
         let target = (f64::from(row.top_p) * scratch.within(limit) as f64).ceil() as u64;
-        limit = scratch.cut(limit, target.max(1), true);
+        limit = scratch.find_limit(limit, target.max(1), true);
     }
     let least = ((row.min_p * UNIT) as u32).max(1);
     race(row, scratch, limit, least)
@@ -296,15 +296,15 @@ fn top_logprobs(row: &Row<'_>, scratch: &mut Scratch, top: usize, chosen: &mut R
     let logprob = |x: f32| (f64::from(x) - f64::from(largest) - sum.ln()) as f32;
     scratch.keys.clear();
     scratch.keys.extend(logits.iter().map(|x| key(*x)));
-    let limit = scratch.cut(Limit { key: 1, last: usize::MAX }, top as u64, false);
+    let limit = scratch.find_limit(Limit { key: 1, last: usize::MAX }, top as u64, false);
     let within = |(token, key): &(usize, &u32)| {
         **key > limit.key || (**key == limit.key && *token <= limit.last)
     };
-    let kept = scratch.keys.iter().enumerate().filter(within);
-    let mut kept: Vec<(u32, usize)> = kept.map(|(token, key)| (*key, token)).collect();
-    kept.sort_unstable_by(|a, b| b.0.cmp(&a.0).then(a.1.cmp(&b.1)));
-    chosen.top_tokens = kept.iter().map(|(_, token)| *token as i32).collect();
-    chosen.top_logprobs = kept.iter().map(|(_, token)| logprob(logits[*token])).collect();
+    let best = scratch.keys.iter().enumerate().filter(within);
+    let mut best: Vec<(u32, usize)> = best.map(|(token, key)| (*key, token)).collect();
+    best.sort_unstable_by(|a, b| b.0.cmp(&a.0).then(a.1.cmp(&b.1)));
+    chosen.top_tokens = best.iter().map(|(_, token)| *token as i32).collect();
+    chosen.top_logprobs = best.iter().map(|(_, token)| logprob(logits[*token])).collect();
     let own = usize::try_from(chosen.token).ok().map(|token| logprob(logits[token]));
     chosen.logprob = own.unwrap_or(f32::NEG_INFINITY);
 }

@@ -1,4 +1,4 @@
-//! Lanes of the members of triples when 3 x L consecutive values fill three vectors of L lanes, 3 not dividing L.
+//! De-interleaves triples: 3 x L consecutive values fill three vectors of L lanes, where L is not a multiple of 3.
 //!
 //! Member `k` of triple `c` is value `3c + k`, in lane `(3c + k) mod L`. Over the triples those lanes are all different,
 //! so a blend of the three vectors gathers every member `k`, and one permutation puts them in order.
@@ -25,7 +25,7 @@ pub(super) const fn triples<const L: usize>(k: usize) -> [i32; L] {
     triples
 }
 
-/// The lanes of vector `j` that hold a member `k`, one bit each.
+/// The lanes of vector `j` with a member `k`, one bit each.
 pub(super) const fn mask(lanes: usize, j: usize, k: usize) -> u32 {
     let (mut mask, mut lane) = (0, 0);
     while lane < lanes {

@@ -76,14 +76,14 @@ pub(super) struct Chunk<'a> {
     /// The decay, as a factor of 0 or 1 and a number to add to it, `[tokens, padded K]`.
     pub(super) whole: &'a mut [f32],
     pub(super) part: &'a mut [f32],
-    /// Derivatives of the log decay by the logit and by A_log, `[tokens, padded gates]`.
+    /// Derivatives of the log decay with respect to the logit and to A_log, `[tokens, padded gates]`.
     pub(super) slope: &'a mut [f32],
     pub(super) of_rate: &'a mut [f32],
     /// `[tokens, padded V]`
     pub(super) d_o: &'a mut [f32],
-    /// The value, then the value minus what the key reads from the decayed state, `[tokens, padded V]`.
+    /// The value, then the value minus k^T S of the decayed state S, `[tokens, padded V]`.
     pub(super) error: &'a mut [f32],
-    /// Write strength and its derivative by the logit.
+    /// Write strength beta and its derivative with respect to the logit.
     pub(super) beta: &'a mut [[f32; 2]; CHUNK],
 }
 

@@ -1,11 +1,11 @@
 //! The product for scores `K Q^T`, outputs `V^T P` and learned pooling, with queries (or columns) in vector lanes and the
 //! other operand broadcast element by element.
 //!
-//! NSA gathers other keys for each query, so there is no operand worth packing; broadcasting needs none. And with
+//! NSA gathers different keys for each query, so packing an operand does not pay; broadcasting needs no packing. With
 //! queries in lanes, softmax and masks never reduce across a vector.
 //!
-//! Each element is one chain of multiply-adds over the depth, in order, whatever the tile it falls in: equal rows
-//! give equal results to the last bit, so blocks that tie stay tied.
+//! Each element is a sum of multiply-adds over the depth in order, independent of its tile: equal rows give bit-equal
+//! results, so blocks that tie stay tied.
 
 use crate::simd::Simd;
 use device::Isa;
@@ -30,10 +30,10 @@ pub(super) struct Lanes {
     pub(super) out_stride: usize,
 }
 
-/// `out[v][row][lane] = sum_k left[row][k] right[v][k][lane]`, added to what is there if `add`.
+/// `out[v][row][lane] = sum_k left[row][k] right[v][k][lane]`, added to `out` if `add`.
 ///
 /// # Panics
-/// When a matrix leaves its slice.
+/// If a matrix exceeds its slice.
 #[inline(always)]
 pub(super) fn multiply<S: Simd>(
     s: S,
@@ -111,7 +111,7 @@ struct TileAddresses {
 /// Computes one register tile and returns its number of rows.
 ///
 /// # Safety
-/// The tile must lie inside its matrices.
+/// The tile must be inside its matrices.
 #[inline(always)]
 unsafe fn tile<S: Simd, const ROWS: usize, const VECTORS: usize>(
     s: S,

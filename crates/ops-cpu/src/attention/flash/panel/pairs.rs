@@ -90,17 +90,17 @@ unsafe fn interleave(rows: &[*const bf16], count: usize, to: *mut f32) {
         }
         return;
     };
-    // Places 0, 32, 1, 33, ... of both rows together, and the same for their second halves.
-    let mut places = [[0u16; 32]; 2];
-    for (half, places) in (0u16..).zip(&mut places) {
-        for (index, place) in (0u16..).zip(places) {
-            *place = half * 16 + index / 2 + index % 2 * 32;
+    // Indices 0, 32, 1, 33, ... of both rows together, and the same for their second halves.
+    let mut indices = [[0u16; 32]; 2];
+    for (half, indices) in (0u16..).zip(&mut indices) {
+        for (index, entry) in (0u16..).zip(indices) {
+            *entry = half * 16 + index / 2 + index % 2 * 32;
         }
     }
     // SAFETY: masks keep loads and stores inside the rows.
     unsafe {
-        let low = _mm512_loadu_si512(places[0].as_ptr().cast());
-        let high = _mm512_loadu_si512(places[1].as_ptr().cast());
+        let low = _mm512_loadu_si512(indices[0].as_ptr().cast());
+        let high = _mm512_loadu_si512(indices[1].as_ptr().cast());
         for at in (0..count).step_by(32) {
             let left = count - at;
             let mask = if left >= 32 { u32::MAX } else { (1 << left) - 1 };
@@ -121,14 +121,14 @@ unsafe fn interleave(rows: &[*const bf16], count: usize, to: *mut f32) {
 /// The processor must have AVX512-BF16; `weights` must be writable for `keys` rows of `width`, a multiple of 16.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")]
 unsafe fn round(weights: *mut f32, keys: usize, width: usize) {
-    // Places 0, 16, 1, 17, ...: the two halves of the conversion's result lane by lane.
-    let mut places = [0u16; 32];
-    for (place, index) in places.iter_mut().zip(0u16..) {
-        *place = index / 2 + index % 2 * 16;
+    // Indices 0, 16, 1, 17, ...: interleaves the two halves of the conversion's result.
+    let mut indices = [0u16; 32];
+    for (entry, index) in indices.iter_mut().zip(0u16..) {
+        *entry = index / 2 + index % 2 * 16;
     }
     // SAFETY: the caller's contract. A word row is written after both rows it comes from were read.
     unsafe {
-        let places = _mm512_loadu_si512(places.as_ptr().cast());
+        let indices = _mm512_loadu_si512(indices.as_ptr().cast());
         for j in (0..keys).step_by(2) {
             for lane in (0..width).step_by(16) {
                 let even = _mm512_loadu_ps(weights.add(j * width + lane));
@@ -137,7 +137,7 @@ unsafe fn round(weights: *mut f32, keys: usize, width: usize) {
                     false => _mm512_setzero_ps(),
                 };
                 let halves: __m512i = std::mem::transmute(_mm512_cvtne2ps_pbh(odd, even));
-                let words = _mm512_permutexvar_epi16(places, halves);
+                let words = _mm512_permutexvar_epi16(indices, halves);
                 _mm512_storeu_si512(weights.add(j / 2 * width + lane).cast(), words);
             }
         }

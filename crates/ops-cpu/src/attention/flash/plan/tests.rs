@@ -44,8 +44,8 @@ fn check(problem: &AttentionProblem, most_panels: usize) {
                 };
                 let items: Vec<&Item> = plan.items.iter().filter(holds).collect();
                 for key in problem.mask.visible(queries, keys, row / problem.group()) {
-                    let met = items.iter().filter(|item| item.keys.contains(&key)).count();
-                    assert_eq!(met, 1, "sequence {sequence} head {kv_head} row {row} key {key}");
+                    let count = items.iter().filter(|item| item.keys.contains(&key)).count();
+                    assert_eq!(count, 1, "sequence {sequence} head {kv_head} row {row} key {key}");
                 }
                 let merges = plan.merges.iter().filter(|merge| {
                     (merge.sequence, merge.kv_head) == (sequence, kv_head)

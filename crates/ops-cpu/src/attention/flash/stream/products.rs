@@ -7,9 +7,9 @@ use crate::simd::Simd;
 /// Keys of a tile. The tiles of all heads, and the next ones being prefetched, fit in L2.
 pub(in super::super) const KEYS: usize = 32;
 
-/// The two products with channels in lanes. Staged data are 32-bit words, typed as f32 even if they hold bfloat16 pairs.
+/// The two products with channels in lanes. Staged data are 32-bit words, typed as f32 even if they are bfloat16 pairs.
 pub(in super::super) trait Products: Scheme {
-    /// Copies a query of `dim` values; what is read past it must be zero already.
+    /// Copies a query of `dim` values. Padding after it that is read later must be zero already.
     ///
     /// # Safety
     /// `from` must be readable for `dim` values, `to` writable for `dim` words.
