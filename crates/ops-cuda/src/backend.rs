@@ -25,7 +25,7 @@ static TABLES: [(&str, &dyn CudaImplementations); 17] = [
     ("attention_backward", &crate::attention::backward::CUDA),
     ("kda_backward", &crate::kda::BACKWARD),
     ("gated_delta_backward", &crate::gated_delta::BACKWARD),
-    ("ssd_backward", &crate::ssd::gradient::CUDA),
+    ("ssd_backward", &crate::ssd::backward::CUDA),
     ("conv1d_backward", &crate::conv1d::BACKWARD),
     ("rmsnorm_backward", &crate::rmsnorm::BACKWARD),
 ];

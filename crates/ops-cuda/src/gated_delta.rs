@@ -8,4 +8,4 @@ use ops::kda::{Decays, KdaProblem};
 pub(crate) static CUDA: CudaTable<KdaProblem> = kda::table(|| kda::bundled(Decays::PerHead));
 
 /// kda's variants of the gradient.
-pub(crate) static BACKWARD: CudaTable<GradientProblem<KdaProblem>> = kda::gradient::table();
+pub(crate) static BACKWARD: CudaTable<GradientProblem<KdaProblem>> = kda::backward::table();

@@ -1,8 +1,8 @@
 //! KDA, the gated delta rule and their gradients on NVIDIA GPUs: one file per variant next to its kernels, and the table that chooses
 //! between them.
 
+pub(crate) mod backward;
 mod chunk;
-pub(crate) mod gradient;
 mod operands;
 mod recurrent;
 
@@ -24,7 +24,7 @@ pub(crate) const fn table(bundled: fn() -> Vec<KernelSource>) -> CudaTable<KdaPr
 pub(crate) static CUDA: CudaTable<KdaProblem> = table(|| bundled(Decays::PerChannel));
 
 /// The variants of the gradient of kda.
-pub(crate) static BACKWARD: CudaTable<GradientProblem<KdaProblem>> = gradient::table();
+pub(crate) static BACKWARD: CudaTable<GradientProblem<KdaProblem>> = backward::table();
 
 /// Maximum length of the longest sequence for which the token-by-token recurrence is faster than the chunked form.
 const FEW_TOKENS: usize = 16;

@@ -1,9 +1,9 @@
 //! The state-space scan (SSD) on NVIDIA GPUs: a file for each variant next to its kernels, and the table that selects
 //! one.
 
+pub(crate) mod backward;
 mod choice;
 mod chunk;
-pub(crate) mod gradient;
 mod operands;
 mod persistent;
 mod recurrent;
