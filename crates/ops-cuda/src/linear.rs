@@ -13,8 +13,8 @@ use ops::ChoiceTable;
 use ops::linear::LinearProblem;
 use persistent::STAGE_PLANNER;
 
-/// The variants, preferred first. The last one exists to verify stages of persistent kernels; the others take every
-/// call that it takes.
+/// The variants, preferred first. The last one exists to verify stages of persistent kernels; another variant is
+/// preferred for every call that it can run.
 static VARIANTS: &[CudaVariant<LinearProblem>] =
     &[direct::VARIANT, stream::VARIANT, hopper::VARIANT, mma::VARIANT, persistent::VARIANT];
 
@@ -25,7 +25,7 @@ pub(crate) static CUDA: CudaTable<LinearProblem> = CudaTable {
     ..CudaTable::new(VARIANTS, bundled)
 };
 
-/// Every table, printable.
+/// The choice tables, for printing.
 fn choice_tables() -> Vec<ChoiceTable> {
     vec![hopper::table(), mma::table()]
 }

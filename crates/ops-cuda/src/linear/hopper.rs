@@ -27,10 +27,10 @@ const PARTS: &[SourcePart] = &[
 const ROWS: usize = 128;
 const CHANNELS: usize = 64;
 
-/// Fixed cost of a tile in units of [`Tile::time`]: half a microsecond to finish one while the next one's stages
-/// load; two where a block starts, adds the sums of a cluster and ends for each tile. Estimates.
-const FINISH: usize = 250;
-const ALONE: usize = 1000;
+/// Estimated fixed cost of a tile, in units of [`Tile::time`]: half a microsecond for an epilogue that overlaps the
+/// loads of the next tile; two with split-K, where each tile starts a block, reduces over the cluster and ends.
+const TILE_COST: usize = 250;
+const SPLIT_TILE_COST: usize = 1000;
 
 /// Bytes that an SM loads from L2 in 4 cycles: 128 by 128 tiles reached 613 TFLOP/s, limited by this rate.
 const FROM_L2: usize = 208;
@@ -69,12 +69,12 @@ pub(super) fn table() -> ChoiceTable {
         let cluster = match (tile.pair, tile.split) {
             (true, _) => "2 that share weights".to_owned(),
             (false, 1) => "1".to_owned(),
-            (false, split) => format!("{split} that deal out channels"),
+            (false, split) => format!("{split} that split K"),
         };
         vec![tile.columns.to_string(), cluster, tile.stages.to_string()]
     };
     ChoiceTable {
-        title: "tile of linear's hopper, 128 rows of x: the one that is done first",
+        title: "tile of linear's hopper, 128 rows of x: the one with the smallest estimated time",
         columns: &["rows of w", "blocks of a cluster", "stages"],
         rows: TILES.iter().map(row).collect(),
     }
@@ -99,12 +99,12 @@ impl Tile {
             * across(problem, self.out_columns(ProjectionParams::of(problem)))
     }
 
-    /// Whether each block of a cluster finishes whole boxes.
+    /// Whether each block of a cluster writes whole TMA boxes.
     fn is_for(&self, params: ProjectionParams) -> bool {
         self.out_columns(params).is_multiple_of(self.split * row_elements(params.out()))
     }
 
-    /// The same, with channels for each block of a cluster.
+    /// Whether the tile supports the call: [`Tile::is_for`], and K has a stage for each block of a cluster.
     fn fits(&self, problem: &LinearProblem) -> bool {
         self.is_for(ProjectionParams::of(problem))
             && self.split <= problem.inputs.div_ceil(CHANNELS)
@@ -115,8 +115,8 @@ impl Tile {
     fn time(&self, problem: &LinearProblem, here: &CudaCapabilities) -> usize {
         let at_once = here.multiprocessors as usize / self.cluster();
         let waves = self.count(problem).div_ceil(at_once.max(1));
-        let besides = if self.split > 1 { ALONE } else { FINISH };
-        waves * (self.step() * problem.inputs.div_ceil(CHANNELS).div_ceil(self.split) + besides)
+        let fixed = if self.split > 1 { SPLIT_TILE_COST } else { TILE_COST };
+        waves * (self.step() * problem.inputs.div_ceil(CHANNELS).div_ceil(self.split) + fixed)
     }
 
     /// Time of 64 channels of a tile in the same units: the larger of its products and its loads.
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn every_form_has_a_tile_for_every_k() {
+    fn every_parameter_set_has_a_tile_for_every_k() {
         for params in ProjectionParams::COMMON {
             assert!(TILES.iter().any(|tile| tile.split == 1 && tile.is_for(params)), "{params:?}");
         }

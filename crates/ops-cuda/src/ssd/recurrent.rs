@@ -20,7 +20,7 @@ const PARTS: &[SourcePart] = &[
 
 const WARPS: usize = 4;
 /// Maximum number of values of the state in a lane.
-const HELD: usize = 32;
+const PER_LANE: usize = 32;
 /// Widest state whose rows fit in a lane's registers.
 const WIDEST: usize = 512;
 
@@ -33,13 +33,13 @@ struct Tile {
 }
 
 impl Tile {
-    /// Vectors of up to `most` values: 16 bytes of the states, and of B and C.
+    /// Vectors of at most `most` values: 16 bytes of the states, and of B and C.
     fn of(state_dim: usize, most: usize) -> Self {
         let fits = |wide: &usize| *wide <= most && state_dim.is_multiple_of(*wide);
         let vector = [8, 4, 2, 1].into_iter().find(fits).unwrap_or(1);
         let lanes = state_dim.div_ceil(vector).next_power_of_two().min(32);
         let of_row = state_dim.div_ceil(lanes * vector) * vector;
-        let rows = [8, 4, 2, 1].into_iter().find(|rows| rows * of_row <= HELD).unwrap_or(1);
+        let rows = [8, 4, 2, 1].into_iter().find(|rows| rows * of_row <= PER_LANE).unwrap_or(1);
         Self { vector, lanes, rows }
     }
 
