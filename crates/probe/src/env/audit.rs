@@ -38,7 +38,7 @@ const MAX_FILES: usize = 16;
 const MAX_READ: usize = 400;
 
 /// A file counts as changed if it is this many seconds newer than its RECORD.
-const LATER: i64 = 5;
+const CHANGED_AFTER_S: i64 = 5;
 
 /// Compares every RECORD of one site-packages folder with its files. `verify` also compares contents.
 pub(super) fn run(
@@ -116,7 +116,7 @@ fn rank(path: &str) -> u8 {
 /// Opening a folder with fewer files costs more than looking up each from site-packages.
 const WORTH_OPENING: usize = 8;
 
-/// The files of lines.
+/// Looks up the files of RECORD lines.
 struct Files<'a> {
     source: &'a Source,
     site: &'a Folder,
@@ -130,19 +130,19 @@ struct Files<'a> {
 struct File<'a> {
     source: &'a Source,
     folder: &'a Folder,
-    /// Its path relative to it.
+    /// Its path relative to `folder`.
     name: &'a str,
     about: Option<FileMetadata>,
 }
 
 impl<'a> Files<'a> {
-    /// The given number of files of a folder.
+    /// Opens `folder` if it has enough `files`.
     fn of(source: &'a Source, site: &'a Folder, folder: &str, files: usize, shared: bool) -> Self {
         let worth = files >= WORTH_OPENING && !folder.is_empty();
         Self { source, site, folder: worth.then(|| site.inner(folder)), shared }
     }
 
-    /// One of them.
+    /// Looks up the file of a line.
     fn file<'f>(&'f self, line: &'f Line<'_>) -> File<'f> {
         let (folder, name) = match &self.folder {
             Some(folder) => (folder, line.name()),
@@ -202,7 +202,7 @@ impl File<'_> {
             return None;
         }
         let about = self.about.as_ref()?;
-        let later = about.changed > written + LATER;
+        let later = about.changed > written + CHANGED_AFTER_S;
         let first = line.path.split_once('/').is_some_and(|(_, rest)| rest == "__init__.py");
         let suspect = later || first || about.unwritten;
         if !suspect || read.fetch_add(1, Ordering::Relaxed) >= MAX_READ {
@@ -294,7 +294,7 @@ mod tests {
     const ABD: &str = "sha256=pS0VnyYrLG3bckphhAvvw26zDIiHekAwtly-himESck";
 
     #[test]
-    fn missing_truncated_and_changed_files() {
+    fn missing_truncated_and_changed_files_are_reported() {
         let record = format!(
             "a/z.py,{ABC},3\na/x.so,{ABC},3\na/y.py,{ABC},3\na/gone.txt,{ABC},3\na/0.py,{ABC},3\n\
              a/b/__init__.py,sha256=47DEQpj8HBSa-_TImW-5JCeuQeRkm5NMpJWZG3hSuFU,0\n\

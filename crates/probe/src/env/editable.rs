@@ -37,8 +37,8 @@ fn unquoted(path: &str) -> Option<String> {
 /// environment.
 pub(super) fn is_source(source: &Source, folder: &Path) -> bool {
     let name = folder.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    let left = ["build", "dist", "node_modules", "target", "__pycache__"].contains(&name);
-    !(left || name.starts_with('.') || source.exists(folder.join("pyvenv.cfg")))
+    let excluded = ["build", "dist", "node_modules", "target", "__pycache__"].contains(&name);
+    !(excluded || name.starts_with('.') || source.exists(folder.join("pyvenv.cfg")))
 }
 
 #[cfg(test)]

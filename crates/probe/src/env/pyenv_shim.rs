@@ -19,7 +19,7 @@ pub(super) fn resolve(source: &Source, shim: &Path) -> Option<PathBuf> {
     )
 }
 
-/// PYENV_VERSION, then .python-version here and above, then pyenv's global version.
+/// PYENV_VERSION, then .python-version in this folder and its parents, then pyenv's global version.
 fn chosen(source: &Source, root: &Path) -> Option<String> {
     if let Some(version) = source.var("PYENV_VERSION") {
         return Some(version.to_string());

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 /// Maximum depth of nested lazy packages.
-const DEEPEST: u32 = 6;
+const MAX_DEPTH: u32 = 6;
 
 /// The names listed in the file of a lazy package.
 pub(super) struct Lists {
@@ -28,13 +28,13 @@ pub(super) struct Lists {
 impl Exports<'_> {
     /// The module that a lazy package imports for a name; `None` if that is not certain.
     pub(crate) fn lazily_loaded(&self, package: &str, name: &str) -> Option<String> {
-        self.through(package, name, DEEPEST)
+        self.resolve(package, name, MAX_DEPTH)
     }
 
-    fn through(&self, package: &str, name: &str, left: u32) -> Option<String> {
+    fn resolve(&self, package: &str, name: &str, max_depth: u32) -> Option<String> {
         let located = self.modules.get(package);
         let ModuleLocation::Source { path, package: true, module } = &*located else { return None };
-        if left == 0 || module.dynamic != Dynamic::Listed || module.bound.contains(name) {
+        if max_depth == 0 || module.dynamic != Dynamic::Listed || module.bound.contains(name) {
             return None;
         }
         let lists = self.lists_of(package, path);
@@ -47,11 +47,11 @@ impl Exports<'_> {
             match self.presence(&candidate, name) {
                 Presence::Bound => Some(candidate),
                 // A lazy package in a lazy package.
-                Presence::Unknown => self.through(&candidate, name, left - 1),
+                Presence::Unknown => self.resolve(&candidate, name, max_depth - 1),
                 _ => None,
             }
         });
-        // Several candidates count as none.
+        // An ambiguous name counts as not found.
         let first = loaded.next()?;
         loaded.all(|other| other == first).then_some(first)
     }
@@ -169,7 +169,7 @@ mod tests {
     use super::{lex, listed};
 
     #[test]
-    fn lists_of_lazy_packages() {
+    fn finds_submodules_in_every_list_format() {
         let check = |text: &str, expect: &[&str]| {
             let found = listed(&lex(text), "lib").remove("gone").unwrap_or_default();
             let found: Vec<String> = found.into_iter().collect();

@@ -19,7 +19,7 @@ pub(crate) struct Module {
     pub(super) patched: HashSet<Box<str>>,
     /// Names of objects that it sets computed attributes on: `setattr(torch, name, ..)`.
     pub(super) patched_objects: HashSet<Box<str>>,
-    /// Names that no statement binds.
+    /// How the module gets names that no statement binds.
     pub(super) dynamic: Dynamic,
     /// Whether it changes the search path of its submodules.
     pub(super) changes_path: bool,
@@ -51,11 +51,11 @@ impl Module {
         });
         targets.sort_unstable();
         targets.dedup();
-        let around = targets.iter().flat_map(|name| {
+        let parents = targets.iter().flat_map(|name| {
             name.match_indices('.').map(|(at, _)| name[..at].to_owned()).collect::<Vec<_>>()
         });
-        let around: Vec<String> = around.collect();
-        targets.extend(around);
+        let parents: Vec<String> = parents.collect();
+        targets.extend(parents);
         targets
     }
 

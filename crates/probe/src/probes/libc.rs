@@ -36,22 +36,22 @@ pub(crate) fn run(source: &Source, machine: &mut Machine) {
     }
 }
 
-/// The version in a C library of two megabytes, of which one part at a time is in memory.
+/// The version in a C library, which is read in parts of 64 KiB.
 fn glibc_version(mut library: impl Read) -> Option<String> {
     let mut part = vec![0; 64 << 10];
-    let mut held = 0;
+    let mut carried = 0;
     loop {
-        let read = library.read(&mut part[held..]).ok()?;
-        let bytes = &part[..held + read];
-        // A version text that continues in the next part is found there, after the kept end of this one.
+        let read = library.read(&mut part[carried..]).ok()?;
+        let bytes = &part[..carried + read];
+        // A version text that crosses the end of this part is found after the next read: the end is kept.
         let whole = |at: usize| read == 0 || at + BANNER <= bytes.len();
         match memmem::find(bytes, NAME).filter(|at| whole(*at)) {
             Some(at) => return parse_glibc_banner(&bytes[at..]),
             None if read == 0 => return None,
             None => {
                 let from = bytes.len().saturating_sub(BANNER);
-                held = bytes.len() - from;
-                part.copy_within(from..from + held, 0);
+                carried = bytes.len() - from;
+                part.copy_within(from..from + carried, 0);
             }
         }
     }
@@ -90,7 +90,7 @@ mod tests {
     use super::{glibc_version, parse_apk_version, parse_glibc_banner};
 
     #[test]
-    fn glibc_banners() {
+    fn parses_glibc_banners() {
         let check = |bytes: &[u8], expect: Option<&str>| {
             assert_eq!(parse_glibc_banner(bytes).as_deref(), expect);
         };
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn alpine() {
+    fn reads_the_version_in_alpines_package_list() {
         let text = "C:Q1\nP:musl-utils\nV:9.9-r0\n\nC:Q1\nP:musl\nV:1.2.5-r9\nA:x86_64\n\n";
         assert_eq!(parse_apk_version(text, "musl").as_deref(), Some("1.2.5"));
         assert_eq!(parse_apk_version("P:musl\n\nV:1\n", "musl"), None);

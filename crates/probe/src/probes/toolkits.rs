@@ -69,13 +69,13 @@ fn candidates(source: &Source) -> Vec<(PathBuf, String)> {
             && real.parent() == source.canonical(&folder).as_deref())
         .then(|| folder.parent().map(Path::to_path_buf))
         .flatten();
-        let behind = || {
+        let linked = || {
             real.parent()
                 .filter(|bin| bin.ends_with("bin"))
                 .and_then(Path::parent)
                 .map(Path::to_path_buf)
         };
-        if let Some(root) = direct.or_else(behind) {
+        if let Some(root) = direct.or_else(linked) {
             found.push((root, "PATH".to_string()));
         }
     }
@@ -169,7 +169,7 @@ mod tests {
     use super::{parse_cuda_h, parse_nvcc, parse_version_json, parse_version_txt};
 
     #[test]
-    fn versions() {
+    fn reads_versions_in_every_file_format() {
         let check = |got: Option<String>, expect: Option<&str>| assert_eq!(got.as_deref(), expect);
         check(
             parse_version_json(

@@ -294,7 +294,7 @@ fn apple_silicon() {
 /// Rows R1-02 and R1-04: without a GPU there is the CPU backend and a note, not a failure; a container's limits are
 /// respected.
 #[test]
-fn no_gpu() {
+fn machine_without_gpu_uses_the_cpu_backend() {
     check(
         "x86-cpu",
         "linux-x86_64 cpu X86Cpu
@@ -315,7 +315,7 @@ fn no_gpu() {
 
 /// Row R1-03, for the machines that differ from a recorded one by a name.
 #[test]
-fn kinds() {
+fn machines_that_differ_by_a_name_get_their_kind() {
     let gb200 = altered("gh200", |folder| replace(folder, "nvml", "GH200 480GB", "GB200"));
     assert_eq!(gb200.machine.kind, MachineKind::ArmCuda);
     let graviton = altered("gh200", |folder| {

@@ -39,11 +39,11 @@ impl<'a> Reader<'a> {
     pub(super) fn import(
         &mut self,
         tokens: &'a [Token],
-        place: Option<StatementContext>,
+        context: Option<StatementContext>,
         body: &mut Vec<Statement>,
     ) {
         let line = tokens[0].line;
-        let runs = place.is_some_and(|place| place.runs);
+        let runs = context.is_some_and(|context| context.runs);
         if self.text(&tokens[0]) == "import" {
             for part in tokens[1..].split(|token| self.lines.text(token) == ",") {
                 let (name, alias) = self.dotted(part);
@@ -54,13 +54,13 @@ impl<'a> Reader<'a> {
                 if let Some(imports) = &mut self.imports {
                     imports.push(NestedImport { origin: origin.clone(), name: None });
                 }
-                if let Some(place) = place {
+                if let Some(context) = context {
                     let top = part.first().map_or("", |token| self.text(token));
                     let (bound, module) = match alias {
                         Some(alias) => (alias, name.as_str()),
                         None => (top, top),
                     };
-                    self.bind_import(bound, Alias::Module(module.into()), place);
+                    self.bind_import(bound, Alias::Module(module.into()), context);
                 }
                 if runs {
                     body.push(Statement::Import(origin));
@@ -88,7 +88,7 @@ impl<'a> Reader<'a> {
             if let Some(imports) = &mut self.imports {
                 imports.push(NestedImport { origin: origin.clone(), name: Some(name.into()) });
             }
-            let Some(place) = place else { continue };
+            let Some(context) = context else { continue };
             if name == "*" {
                 self.module.stars.push(origin.clone());
                 if runs {
@@ -103,7 +103,7 @@ impl<'a> Reader<'a> {
                 Some((word, alias)) if self.text(word) == "as" => self.text(alias),
                 _ => name,
             };
-            self.bind_import(bound, Alias::Member(origin.clone(), name.into()), place);
+            self.bind_import(bound, Alias::Member(origin.clone(), name.into()), context);
             names.push(name.into());
         }
         if runs && !names.is_empty() {
@@ -111,12 +111,12 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn bind_import(&mut self, name: &'a str, alias: Alias, place: StatementContext) {
-        if name == "__getattr__" && !place.class {
+    fn bind_import(&mut self, name: &'a str, alias: Alias, context: StatementContext) {
+        if name == "__getattr__" && !context.class {
             self.module.dynamic = self.module.dynamic.max(Dynamic::Open);
         }
-        self.names.bind(name, place);
-        if place.runs && !place.class {
+        self.names.bind(name, context);
+        if context.runs && !context.class {
             // `import a.b` after `import a` binds `a` to the same module.
             let same = match (&alias, self.module.aliases.get(name)) {
                 (Alias::Module(new), Some(Alias::Module(old))) => new == old,
