@@ -34,7 +34,7 @@ def by_op(name, call):
 
 
 def by_op_alone(name):
-    """The gradient of a recurrence, which has no other formula: in torch functions it would be a graph of every token."""
+    """The gradient of a recurrence. It has no fallback to torch functions: their graph would have nodes for every token."""
 
     def run(call):
         found = by_op(name, call)

@@ -95,5 +95,5 @@ def shapes(name, inputs, settings):
     for absent ones."""
     rule = RULES.get(name)
     if rule is None:
-        raise NotImplementedError(f"firstlight's {name} has no rule for the shapes of what it gives: call it outside of what is traced")
+        raise NotImplementedError(f"firstlight's {name} has no rule for the shapes of its outputs: call it outside of traced code")
     return rule(inputs, settings)

@@ -18,7 +18,7 @@ __all__ = ["dequantize", "pack_int4", "quantize_int4", "quantize_int8", "unpack_
 def pack_int4(values: A) -> A:
     """Packs values from 0 to 15, ``[..., K]`` with an even K, as uint8 ``[..., K / 2]``: two adjacent values per byte, the first in the low half."""
     if values.shape[-1] % 2:
-        raise ValueError(f"{values.shape[-1]} columns: two int4 values share a byte, so that the number must be even")
+        raise ValueError(f"{values.shape[-1]} columns: the number must be even, because two int4 values share a byte")
     values = _cast(values, "uint8")
     return values[..., 0::2] | (values[..., 1::2] << 4)
 

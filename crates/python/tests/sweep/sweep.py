@@ -181,9 +181,9 @@ def one(model_name, config_name, cases, made=False):
             ours.enable()
             model = make(model_name, config_name, "firstlight").eval()
             model.load_state_dict(state)
-            told = None
+            replaced = None
         else:
-            told = ours.enable(model)
+            replaced = ours.enable(model)
         after = _all(model, cases)
         report = ours.report()
     except Exception as failure:
@@ -193,8 +193,8 @@ def one(model_name, config_name, cases, made=False):
     if error is not None:
         return {"class": model_name, "cases": {"enable": error}, "ran": {}, "as_before": {}}
     result = {"class": model_name, "cases": _compare(before, after), "ran": report["firstlight"], "as_before": report["as_before"]}
-    if told is not None:
-        result["left"] = told.left if hasattr(told, "left") else str(told)
+    if replaced is not None:
+        result["left"] = replaced.left if hasattr(replaced, "left") else str(replaced)
     if not made:
         again = _compare(before, _all(model, cases), exact=True)
         result["cases"].update({f"disabled {case}": text for case, text in again.items() if text != "ok"})
@@ -250,11 +250,11 @@ def sweep(names, cases, made, show, results):
                 time.sleep(0.2)
             process.wait()
             errors.seek(0)
-            said = errors.read()
+            message = errors.read()
             left = [name for name in left if name not in results]
             if left:
                 name = running or left[0]
-                why = f"raised: the process ended with {process.returncode}: {said[-200:]}"
+                why = f"raised: the process ended with {process.returncode}: {message[-200:]}"
                 results[name] = {"class": name, "cases": {"process": why}, "ran": {}, "as_before": {}}
                 show(results[name])
                 left.remove(name)
