@@ -13,7 +13,7 @@ pub(super) fn changes(
     base: Option<&BenchReport>,
     run: Option<&BenchReport>,
     tolerance_pct: f64,
-    doubts: &UnreliableTimes,
+    unreliable: &UnreliableTimes,
 ) -> Vec<SpeedChange> {
     let (before, after) = (base.map_or(&[][..], |base| &base.rows), run.map(|run| &run.rows));
     let mut after: Vec<&BenchRow> = after.into_iter().flatten().collect();
@@ -21,7 +21,7 @@ pub(super) fn changes(
     for old in before {
         let place = after.iter().position(|new| same_kernel(old, new));
         let new = place.map(|place| after.remove(place));
-        changes.push(doubted(change(Some(old), new, tolerance_pct), doubts));
+        changes.push(mark_disturbed(change(Some(old), new, tolerance_pct), unreliable));
     }
     changes.extend(after.iter().map(|new| change(None, Some(new), tolerance_pct)));
     let key = |change: &SpeedChange| (rank(change.change), -change.change_pct.unwrap_or(0.0));
@@ -34,15 +34,15 @@ pub(super) fn changes(
 
 /// Marks the change as unclear if a run was disturbed. Equal times stay equal, unless only the base was slowed down: an
 /// equally slow run then hides a regression.
-fn doubted(change: SpeedChange, doubts: &UnreliableTimes) -> SpeedChange {
-    let (base, run) = doubts.on(change.backend);
+fn mark_disturbed(change: SpeedChange, unreliable: &UnreliableTimes) -> SpeedChange {
+    let (base, run) = unreliable.on(change.backend);
     let disturbed = match change.change {
         Change::Slower | Change::Faster => base || run,
         Change::Same => base && !run,
         Change::Unclear | Change::Gone | Change::New => false,
     };
-    let said = if disturbed { Change::Unclear } else { change.change };
-    SpeedChange { change: said, disturbed, ..change }
+    let conclusion = if disturbed { Change::Unclear } else { change.change };
+    SpeedChange { change: conclusion, disturbed, ..change }
 }
 
 /// Whether both rows time the same case on the same backend and peer. The variant may differ, which is reported.
@@ -191,11 +191,11 @@ mod tests {
         ]);
         let run = bench(vec![row("a", &around(1.0, 0.01)), other_variant, peer, other_shape]);
         let got = changes(Some(&base), Some(&run), 5.0, &UnreliableTimes::default());
-        let told: Vec<(&str, Change)> =
+        let found: Vec<(&str, Change)> =
             got.iter().map(|change| (change.case.as_str(), change.change)).collect();
         use Change::{Gone, New, Same, Slower};
         assert_eq!(
-            told,
+            found,
             [("b", Slower), ("c", Gone), ("e", Gone), ("a", New), ("e", New), ("a", Same)]
         );
         assert_eq!(got[0].base_variant.as_deref(), Some("chunk"));

@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_row_has_one_mark() {
+    fn each_dot_has_one_mark() {
         let check = |errors: &[(f64, bool)], circles: usize, diamonds: usize, says: &str| {
             let dots_of_row = errors
                 .iter()
