@@ -12,7 +12,7 @@ struct PendingText {
     index: usize,
     updates: mpsc::Sender<Update>,
     /// Released with the last text of the request.
-    _place: Arc<OwnedSemaphorePermit>,
+    _permit: Arc<OwnedSemaphorePermit>,
 }
 
 /// Texts that are not embedded yet.
@@ -24,13 +24,13 @@ pub(crate) struct PendingEmbeddings {
 impl PendingEmbeddings {
     /// Submits the texts of a request to the scheduler.
     pub(crate) fn submit(&mut self, scheduler: &mut Scheduler<'_>, job: EmbeddingJob) {
-        let EmbeddingJob { texts, pooling, updates, place } = job;
-        let place = Arc::new(place);
+        let EmbeddingJob { texts, pooling, updates, permit } = job;
+        let permit = Arc::new(permit);
         for (index, tokens) in texts.into_iter().enumerate() {
             match scheduler.submit_embedding(tokens, pooling) {
                 Ok(id) => {
-                    let (updates, _place) = (updates.clone(), Arc::clone(&place));
-                    self.pending.insert(id, PendingText { index, updates, _place });
+                    let (updates, _permit) = (updates.clone(), Arc::clone(&permit));
+                    self.pending.insert(id, PendingText { index, updates, _permit });
                 }
                 Err(error) => send(&updates, failed(index, &error.to_string())),
             }

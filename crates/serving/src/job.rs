@@ -124,7 +124,7 @@ pub(crate) struct Job {
     pub(crate) stop: Arc<AtomicBool>,
     pub(crate) arrived: Instant,
     /// Its permit among the sequences that may be open; dropping it releases the permit.
-    pub(crate) _place: OwnedSemaphorePermit,
+    pub(crate) _permit: OwnedSemaphorePermit,
 }
 
 /// Texts to embed, in the queue to the engine's thread.
@@ -134,7 +134,7 @@ pub(crate) struct EmbeddingJob {
     pub(crate) pooling: PoolingMode,
     pub(crate) updates: mpsc::Sender<Update>,
     /// One permit for all texts.
-    pub(crate) place: OwnedSemaphorePermit,
+    pub(crate) permit: OwnedSemaphorePermit,
 }
 
 /// A message to the engine's thread.

@@ -78,7 +78,7 @@ pub(crate) struct Shared {
     pub(crate) metrics: Metrics,
     pub(crate) abort: AtomicBool,
     phase: watch::Sender<ServicePhase>,
-    places: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
     engine_status: Mutex<EngineStatus>,
 }
 
@@ -111,7 +111,7 @@ impl Service {
             metrics: Metrics::new(&settings),
             abort: AtomicBool::new(false),
             phase: watch::Sender::new(ServicePhase::Loading),
-            places: Arc::new(Semaphore::new(open.min(Semaphore::MAX_PERMITS))),
+            permits: Arc::new(Semaphore::new(open.min(Semaphore::MAX_PERMITS))),
             engine_status: Mutex::new(engine_status),
             settings,
         });
@@ -128,7 +128,7 @@ impl Service {
     pub fn submit(&self, sequences: Vec<Sequence>) -> Result<Ticket, SubmitError> {
         let limits = &self.shared.settings.limits;
         limits.check(&sequences)?;
-        let mut places = self.places(sequences.len())?;
+        let mut permits = self.reserve_permits(sequences.len())?;
         // Room for all updates: the engine never waits for a slow reader, and the buffer is bounded by what the request
         // asks for.
         let most: usize = sequences.iter().map(|sequence| sequence.request.limit + 4).sum();
@@ -140,9 +140,9 @@ impl Service {
             let flag = Arc::new(AtomicBool::new(false));
             stop.push(Arc::clone(&flag));
             // There are as many permits as sequences.
-            let Some(place) = places.split(1) else { break };
+            let Some(permit) = permits.split(1) else { break };
             let updates = updates.clone();
-            jobs.push(Job { index, sequence, updates, stop: flag, arrived, _place: place });
+            jobs.push(Job { index, sequence, updates, stop: flag, arrived, _permit: permit });
         }
         // The thread can end after the check of its phase and before this line.
         if self.commands.try_send(Command::Submit(jobs)).is_err() {
@@ -157,10 +157,10 @@ impl Service {
     /// [`SubmitError`].
     pub fn embed(&self, texts: Vec<Vec<u32>>, pooling: PoolingMode) -> Result<Ticket, SubmitError> {
         self.shared.settings.limits.check_texts(&texts)?;
-        let place = self.places(1)?;
+        let permit = self.reserve_permits(1)?;
         let (updates, receiver) = mpsc::channel(texts.len().min(Semaphore::MAX_PERMITS));
         let arrived = Instant::now();
-        let job = EmbeddingJob { texts, pooling, updates, place };
+        let job = EmbeddingJob { texts, pooling, updates, permit };
         if self.commands.try_send(Command::Embed(job)).is_err() {
             return Err(SubmitError::Draining);
         }
@@ -168,7 +168,7 @@ impl Service {
     }
 
     /// Reserves permits for sequences if the service accepts requests.
-    fn places(&self, count: usize) -> Result<OwnedSemaphorePermit, SubmitError> {
+    fn reserve_permits(&self, count: usize) -> Result<OwnedSemaphorePermit, SubmitError> {
         match self.phase() {
             ServicePhase::Ready => {}
             ServicePhase::Loading => return Err(SubmitError::Loading),
@@ -176,8 +176,8 @@ impl Service {
             ServicePhase::Failed(what) => return Err(SubmitError::Failed(what)),
         }
         let count = u32::try_from(count).unwrap_or(u32::MAX);
-        let places = Arc::clone(&self.shared.places).try_acquire_many_owned(count);
-        places.map_err(|_| SubmitError::Full { after: self.shared.metrics.retry_after() })
+        let permits = Arc::clone(&self.shared.permits).try_acquire_many_owned(count);
+        permits.map_err(|_| SubmitError::Full { after: self.shared.metrics.retry_after() })
     }
 
     /// Stops accepting submissions; the engine stops after the last open one.
@@ -244,7 +244,7 @@ impl Service {
 
     /// Sequences that are open: running, waiting, or in the queue to the engine's thread.
     pub fn open(&self) -> usize {
-        self.limits().open().saturating_sub(self.shared.places.available_permits())
+        self.limits().open().saturating_sub(self.shared.permits.available_permits())
     }
 
     /// The limits of what the service accepts.
@@ -277,7 +277,7 @@ impl Shared {
         });
     }
 
-    /// Whether submissions are refused for good.
+    /// Whether submissions are refused permanently.
     pub(crate) fn is_draining(&self) -> bool {
         !matches!(*self.phase.borrow(), ServicePhase::Ready | ServicePhase::Loading)
     }

@@ -33,7 +33,7 @@ impl UpdateDispatcher {
         self.pending.push((job.updates.clone(), update));
     }
 
-    /// Hands the queued updates to the thread.
+    /// Sends the queued updates to the thread.
     pub(crate) fn send(&mut self) {
         if !self.pending.is_empty() {
             // The receiving thread lives as long as this sender.

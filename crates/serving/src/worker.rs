@@ -32,7 +32,7 @@ pub(crate) fn run(
     build: EngineBuilder,
 ) -> Result<(), EngineError> {
     // Set the final phase even if the code below panics, so that no caller waits for a dead thread.
-    let ends = SetFinalPhase(shared);
+    let final_phase = SetFinalPhase(shared);
     let served = build().and_then(|mut engine| {
         shared.metrics.engine_built(engine.pages(), engine.budget());
         let budget = shared.budget(engine.budget());
@@ -62,7 +62,7 @@ pub(crate) fn run(
     if let Err(error) = &served {
         shared.set_phase(ServicePhase::Failed(error.to_string()));
     }
-    drop(ends);
+    drop(final_phase);
     served
 }
 
@@ -240,8 +240,8 @@ impl Worker<'_> {
     pub(crate) fn finish_step(&mut self, began: Instant, events: &[SchedulerEvent]) {
         // A sequence that has a slot now or ended in this step started with this step at the latest.
         let running: Vec<RequestId> = self.scheduler.running().collect();
-        let told = events.iter().filter(|event| !matches!(event, SchedulerEvent::Preempted { .. }));
-        for id in running.into_iter().chain(told.map(SchedulerEvent::request)) {
+        let seen = events.iter().filter(|event| !matches!(event, SchedulerEvent::Preempted { .. }));
+        for id in running.into_iter().chain(seen.map(SchedulerEvent::request)) {
             if let Some(open) = self.open.get_mut(&id) {
                 open.times.begin(began);
             }
@@ -254,7 +254,7 @@ impl Worker<'_> {
     /// Sends updates for events to their callers.
     pub(crate) fn send_updates(&mut self, events: &[SchedulerEvent]) {
         let now = Instant::now();
-        let mut together: Option<RequestId> = None;
+        let mut previous: Option<RequestId> = None;
         for event in events {
             let id = event.request();
             match event {
@@ -263,8 +263,8 @@ impl Worker<'_> {
                 }
                 SchedulerEvent::Scored { .. } => self.prompt_scored(id),
                 SchedulerEvent::Token { token, logits, .. } => {
-                    let first_of_step = together != Some(id);
-                    together = Some(id);
+                    let first_of_step = previous != Some(id);
+                    previous = Some(id);
                     self.token(id, *token, *logits, first_of_step.then_some(now));
                 }
                 SchedulerEvent::Finished { ended, .. } => {
@@ -314,14 +314,14 @@ impl Worker<'_> {
         }
         let Some(open) = self.open.get_mut(&id) else { return };
         let logits = of.and_then(|of| self.scheduler.logits(of));
-        let again = std::mem::take(&mut open.verify).then_some(logits).flatten();
-        let again = again.map(|logits| (open.job.sequence.request.prompt.clone(), logits.to_vec()));
+        let check = std::mem::take(&mut open.verify).then_some(logits).flatten();
+        let check = check.map(|logits| (open.job.sequence.request.prompt.clone(), logits.to_vec()));
         let wanted = open.job.sequence.logprobs;
         let logprobs = wanted.zip(logits).map(|(count, logits)| logprobs::of(logits, token, count));
         open.times.token(&self.shared.metrics, now);
         let update = Update::Token { index: open.job.index, token, logprobs };
         self.updates.add(&open.job, update);
-        if let Some((prompt, logits)) = again {
+        if let Some((prompt, logits)) = check {
             self.verifier.recompute(&mut self.scheduler, prompt, logits);
         }
     }

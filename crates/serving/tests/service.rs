@@ -123,7 +123,7 @@ fn ends(mut ticket: Ticket, count: usize) -> Vec<(Vec<u32>, Result<FinishReason,
         .collect()
 }
 
-fn everything_is_released(service: &Service) {
+fn wait_until_released(service: &Service) {
     // A permit is released before the usage is published.
     wait(|| service.open() + service.health().running + service.health().waiting == 0);
     let health = service.health();
@@ -151,7 +151,7 @@ fn sequences_get_the_tokens_of_a_single_run_and_drain_stops_the_service() {
     let ends = ends(ticket, 2);
     assert_eq!(ends[0], (alone(&GOOD, 9), Ok(FinishReason::Limit)));
     assert_eq!(ends[1], (alone(&[7], 3), Ok(FinishReason::Limit)));
-    everything_is_released(&server.service);
+    wait_until_released(&server.service);
     server.service.drain();
     server.thread.join().unwrap().unwrap();
     assert_eq!(server.service.phase(), ServicePhase::Stopped);
@@ -162,7 +162,7 @@ fn sequences_get_the_tokens_of_a_single_run_and_drain_stops_the_service() {
 fn slow_reader_releases_its_slot_and_gets_every_token() {
     let server = start(Fault::Sequence, false);
     let slow = server.service.submit(vec![sequence(&GOOD, 150), sequence(&[7], 9)]).unwrap();
-    everything_is_released(&server.service);
+    wait_until_released(&server.service);
     let meanwhile = server.service.submit(vec![sequence(&[7], 3)]).unwrap();
     assert_eq!(ends(meanwhile, 1)[0].1, Ok(FinishReason::Limit));
     let slow = ends(slow, 2);
@@ -172,15 +172,15 @@ fn slow_reader_releases_its_slot_and_gets_every_token() {
 
 #[test]
 fn graphs_are_prepared_one_at_a_time_while_idle() {
-    let (word, ready) = channel();
+    let (sender, ready) = channel();
     let server = start_preparing(settings(), Fault::Sequence, false, Some(Mutex::new(ready)));
     // The engine blocks in the first preparation. The request that arrives now waits for that one only.
     let ticket = server.service.submit(vec![sequence(&[7], 3)]).unwrap();
-    word.send(()).unwrap();
+    sender.send(()).unwrap();
     wait(|| server.steps.load(Ordering::SeqCst) >= 3);
     assert_eq!(ends(ticket, 1)[0], (alone(&[7], 3), Ok(FinishReason::Limit)));
     // When nothing more can be prepared, serving continues.
-    drop(word);
+    drop(sender);
     let ticket = server.service.submit(vec![sequence(&GOOD, 2)]).unwrap();
     assert_eq!(ends(ticket, 1)[0], (alone(&GOOD, 2), Ok(FinishReason::Limit)));
     server.service.drain();
@@ -189,13 +189,13 @@ fn graphs_are_prepared_one_at_a_time_while_idle() {
 
 #[test]
 fn next_request_does_not_wait_for_a_preparation() {
-    let (word, ready) = channel();
+    let (sender, ready) = channel();
     let server = start_preparing(settings(), Fault::Sequence, false, Some(Mutex::new(ready)));
-    word.send(()).unwrap();
+    sender.send(()).unwrap();
     let request = || server.service.submit(vec![sequence(&[7], 1)]).unwrap();
     ends(request(), 1);
-    // Each preparation blocks until it gets a word. A thread may be descheduled for longer than the engine waits, so one of
-    // several requests must be answered without a word.
+    // Each preparation blocks until it gets a message. A thread may be descheduled for longer than the engine waits, so
+    // one of several requests must be answered without a message.
     let is_answered = (0..10).any(|_| {
         let steps = server.steps.load(Ordering::SeqCst);
         let ticket = request();
@@ -206,13 +206,13 @@ fn next_request_does_not_wait_for_a_preparation() {
         }
         let answered = has_run();
         if !answered {
-            word.send(()).unwrap();
+            sender.send(()).unwrap();
         }
         ends(ticket, 1);
         answered
     });
     assert!(is_answered);
-    drop(word);
+    drop(sender);
     server.service.drain();
     server.thread.join().unwrap().unwrap();
 }
@@ -236,7 +236,7 @@ fn disconnected_sequences_are_dropped_before_the_next_step() {
     drop(stays);
     // No sequence is left, so the second message may have no receiver.
     (0..2).for_each(|_| gate.send(()).unwrap());
-    everything_is_released(&server.service);
+    wait_until_released(&server.service);
 }
 
 #[test]
@@ -249,7 +249,7 @@ fn stopped_sequence_finishes_and_counts_as_stop() {
     assert_eq!(ends[0].1, Ok(FinishReason::Caller));
     assert!(ends[0].0.len() <= 2, "{ends:?}");
     assert_eq!(ends[1].1, Ok(FinishReason::Limit));
-    everything_is_released(&server.service);
+    wait_until_released(&server.service);
     let metrics = server.service.metrics();
     assert!(metrics.contains("finished_reason=\"stop\"} 1\n"), "{metrics}");
 }
@@ -272,7 +272,7 @@ fn full_queue_refuses_submissions() {
     drop(server.gate);
     let all = tickets.into_iter().map(|ticket| ends(ticket, 1).remove(0).1);
     assert!(all.collect::<Vec<_>>().iter().all(|end| *end == Ok(FinishReason::Limit)));
-    everything_is_released(&server.service);
+    wait_until_released(&server.service);
     assert!(server.service.submit(vec![sequence(&GOOD, 2)]).is_ok());
 }
 
@@ -331,7 +331,7 @@ fn failing_request_ends_without_ending_others() {
             matches!(&ends[1], (tokens, Err(SequenceError::Engine(_))) if tokens.is_empty()),
             "{ends:?}"
         );
-        everything_is_released(&server.service);
+        wait_until_released(&server.service);
         let health = server.service.health();
         assert_eq!(health.phase, ServicePhase::Ready);
         assert!(health.failed_steps >= 1 && health.last_error.is_some(), "{health:?}");
@@ -345,7 +345,7 @@ fn failure_of_a_combination_ends_no_sequence() {
     let ends = ends(server.service.submit(asked).unwrap(), 2);
     assert_eq!(ends[0], (alone(&GOOD, 6), Ok(FinishReason::Limit)));
     assert_eq!(ends[1], (alone(&[7, 8, 9], 6), Ok(FinishReason::Limit)));
-    everything_is_released(&server.service);
+    wait_until_released(&server.service);
     assert!(server.service.health().failed_steps >= 1);
 }
 
@@ -410,7 +410,7 @@ fn events_set_every_metric() {
     let long: Vec<u32> = (0..120).collect();
     let wide = vec![sequence(&long, 130); SLOTS];
     ends(service.submit(wide).unwrap(), SLOTS);
-    everything_is_released(service);
+    wait_until_released(service);
     let text = service.metrics();
     let value = |name: &str| {
         let line = text.lines().find(|line| line.starts_with(name));
@@ -480,7 +480,7 @@ fn wrong_cached_state_disables_the_prefix_cache() {
         wait(|| value("firstlight:prefix_cache_verified_total") == 1);
         assert_eq!(value("firstlight:prefix_cache_mismatch_total"), mismatches, "{fails:?}");
         // After a mismatch the prefix cache is disabled.
-        everything_is_released(&server.service);
+        wait_until_released(&server.service);
         let health = server.service.health();
         assert_eq!((cached(), health.snapshots), if mismatches > 0 { (0, 0) } else { (128, 1) });
         assert_eq!(health.last_error.is_some(), mismatches > 0);
