@@ -1,7 +1,7 @@
 //! Judges the contents of wheels, unpacked into the new environment, before any of it is installed or run.
 //!
-//! A wheel's file name and tags are labels. Its libraries are read: their processor, the symbols they need from which
-//! torch, and the GPUs their code supports.
+//! A wheel's file name and tags may be wrong, so its libraries are read: their processor, the torch release whose
+//! symbols they need, and the GPUs their code supports.
 
 use super::steps::Outcome;
 use super::{ApplyError, Inspect};

@@ -33,7 +33,7 @@ pub(super) fn examine(
             missing.join(", ")
         )));
     }
-    outside(new)?;
+    check_scripts(new)?;
     let findings = judge::examine(new, inspect)?;
     let errors: Vec<Finding> =
         findings.iter().filter(|it| it.severity == Severity::Error).cloned().collect();
@@ -81,8 +81,8 @@ pub(super) fn run(
         asked.version("triton", &["triton", "pytorch-triton"]),
         asked.version("flash_attn", &["flash-attn"]),
     ];
-    let said = asked.running.output()?;
-    let mut lines: Vec<(String, String)> = said
+    let printed = asked.running.output()?;
+    let mut lines: Vec<(String, String)> = printed
         .lines()
         .filter_map(|line| line.split_once('\t'))
         .map(|(label, value)| (label.to_owned(), value.to_owned()))
@@ -124,19 +124,19 @@ pub(super) fn run(
 /// Runs the interpreter at its final location. Cheap: only Python's startup modules are imported.
 pub(super) fn moved(venv: &Path, programs: &Programs) -> Result<(), ApplyError> {
     let question = "import sys; print(sys.prefix)";
-    let said = output(programs.python(&environment::python(venv))?.args(["-c", question]))?;
-    match Path::new(said.trim()) == venv {
+    let printed = output(programs.python(&environment::python(venv))?.args(["-c", question]))?;
+    match Path::new(printed.trim()) == venv {
         true => Ok(()),
         false => Err(unproven(format!(
             "after the switch, sys.prefix of its interpreter is {}",
-            said.trim()
+            printed.trim()
         ))),
     }
 }
 
-/// Every script has to run with the environment's own interpreter: another one would install into, or import from,
-/// another place. System programs (`/bin/sh`, `/usr/bin/env bash`) are allowed.
-fn outside(environment: &Path) -> Result<(), ApplyError> {
+/// Refuses scripts that start a Python outside of the environment: it would install into, or import from, another
+/// environment. System programs (`/bin/sh`, `/usr/bin/env bash`) are allowed.
+fn check_scripts(environment: &Path) -> Result<(), ApplyError> {
     let bin = environment.join("bin");
     for entry in fs::read_dir(&bin).map_err(ApplyError::io(&bin))?.flatten() {
         let mut first = Vec::new();

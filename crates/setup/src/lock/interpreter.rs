@@ -32,7 +32,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     #[test]
-    fn launchers_are_not_started_where_there_is_a_program() {
+    fn launcher_scripts_are_not_started_if_a_binary_exists() {
         let folder = tempfile::tempdir().unwrap();
         let [launchers, broken, programs] = ["launchers", "broken", "programs"].map(|name| {
             fs::create_dir(folder.path().join(name)).unwrap();

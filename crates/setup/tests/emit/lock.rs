@@ -8,7 +8,7 @@ use setup::emit::{emit, read_plan};
 use setup::lock::{LockError, lock};
 
 #[test]
-fn a_plan_gets_its_closure_from_the_index_that_each_package_names() {
+fn dependencies_come_from_the_index_that_each_package_names() {
     let (_kept, folder) = folder_with(&[]);
     let (pypi, own) = (TestIndex::at(&folder.join("pypi")), TestIndex::at(&folder.join("own")));
     let torch = "torch-2.10.0+cu128-cp312-cp312-manylinux_2_28_aarch64.whl";
@@ -31,7 +31,7 @@ fn a_plan_gets_its_closure_from_the_index_that_each_package_names() {
     let file = &locked.packages[0].files;
     assert_eq!(file.len(), 1, "one file is for this machine: {file:?}");
     assert_eq!((file[0].name.as_str(), file[0].sha256.as_ref()), (torch, Some(&hash)));
-    assert_eq!(lock(&locked, uv()).unwrap(), locked, "locked again it is the same");
+    assert_eq!(lock(&locked, uv()).unwrap(), locked, "locking again changes nothing");
     let text = emit(&locked, "plan.toml").unwrap();
     assert_eq!(read_plan(&text).unwrap(), locked);
 }
@@ -143,6 +143,6 @@ fn real_packages_are_locked_for_another_machine() {
     assert_eq!(
         order,
         ["numpy", "einops", "ninja", "flash-attn"],
-        "what a build needs comes before it"
+        "build requirements precede the build"
     );
 }

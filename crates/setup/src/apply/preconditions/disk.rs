@@ -8,11 +8,11 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Maximum ratio of a wheel's unpacked size: libraries compress to between a half and a third, texts more, and texts
-/// are the smaller part.
+/// Maximum ratio of a wheel's unpacked size to its packed size: libraries compress to between a half and a third;
+/// texts compress further, but are the smaller part.
 const UNPACKED: u64 = 3;
 
-/// Adds up what each file system has to hold; returns the sum.
+/// Checks the free space of each file system; returns the bytes that all of them need.
 pub(super) fn check(
     files: &[SelectedFile],
     to_fetch: u64,

@@ -66,15 +66,15 @@ fn requirements(plan: &InstallPlan, package: &PlannedPackage) -> Vec<String> {
     };
     let mut all = vec![format!("{name}{versions} ; {marker}")];
     if package.marker.is_none()
-        && let Some(public) = elsewhere(plan, package)
+        && let Some(public) = pypi_version(plan, package)
     {
         all.push(format!("{name}=={public} ; {}", negated(system(&plan.target))));
     }
     all
 }
 
-/// PyPI's version for other systems, of a package that has an index of builds for this one.
-fn elsewhere<'a>(plan: &InstallPlan, package: &'a PlannedPackage) -> Option<&'a str> {
+/// The version that other systems install from PyPI, if this system's build comes from another index.
+fn pypi_version<'a>(plan: &InstallPlan, package: &'a PlannedPackage) -> Option<&'a str> {
     index_of(plan, package).filter(|index| !index.flat)?;
     let unlabelled = || {
         let release = pypi::release(&package.name, &package.version)?;
@@ -96,8 +96,8 @@ fn negated(system: &str) -> String {
     system.replace("==", "!=")
 }
 
-/// The machines that use this version of a package: all, unless it is specified, comes from an index of builds for one
-/// system, is compiled, or is published for one system only.
+/// The marker of the machines that use this version of a package. `None` means all: the plan has no marker for it, and it
+/// is not compiled, nor from an index of builds for one system, nor published for one system only.
 fn marker(plan: &InstallPlan, package: &PlannedPackage) -> Option<String> {
     let of_system = index_of(plan, package).is_some()
         || recipe_of(package).is_some()
