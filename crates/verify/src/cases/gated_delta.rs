@@ -170,7 +170,7 @@ fn edges(list: &mut List) {
     let mixed = Decay::Mixed(&[0.0, -1e-4, -0.1, -5.0, -20.0]);
     list.add(Quick, "edge/mixed-gates", F32_BF16, &base(130).decay(mixed).initial());
     // One wiped token in 37: earlier tokens must vanish, later ones must not.
-    list.add(Standard, "edge/cliffs", F32_BF16, &base(200).decay(Decay::Cliff(-80.0)).initial());
+    list.add(Standard, "edge/cliffs", F32_BF16, &base(200).decay(Decay::Clears(-80.0)).initial());
     // Reflections: nothing decays, and rounded keys rotate the state a little with every token.
     let reflections = base(130).decay(Decay::Constant(0.0)).with(|of| of.beta = Some(2.0));
     list.add(Quick, "edge/reflections", F32_BF16, &reflections.initial());

@@ -152,15 +152,15 @@ fn edges(list: &mut List) {
     list.add(Standard, "edge/k128-v64-hv4", F32_BF16, &wide(100).value_dim(64).soft(0.0).initial());
     let mixed = Decay::Mixed(&[0.0, -1e-4, -0.1, -5.0]);
     list.add(Quick, "edge/mixed-gates", F32_BF16, &base(130).decay(mixed).initial());
-    // One wiped token in 37: earlier tokens must vanish, later ones must not.
-    list.add(Standard, "edge/cliffs", F32_BF16, &base(200).decay(Decay::Cliff(-80.0)).initial());
+    // One token in 37 clears the state: no output after it depends on tokens before it.
+    list.add(Standard, "edge/cliffs", F32_BF16, &base(200).decay(Decay::Clears(-80.0)).initial());
     // Each channel decays by e^-40 over the sequence, but the state avoids the decaying channel at each token: it must
     // not be dropped.
     list.add(
         Quick,
         "edge/false-decay-bound",
         F32_BF16,
-        &base(16).decay(Decay::StepsAside).initial(),
+        &base(16).decay(Decay::AvoidsDecay).initial(),
     );
     // Gates wider than needed; rows of 48 are not padded like those of 128.
     for (dim, tier) in [(48, Quick), (128, Standard)] {
@@ -197,7 +197,7 @@ fn properties(list: &mut List) {
     list.property(Standard, "property/continuation-64-65-71-safe", ALL, parts, &logits);
 }
 
-/// Gradients: Kimi Linear's heads, both kinds of gates up to saturation, and what `gated_delta` has too.
+/// Gradients: Kimi Linear's heads, both kinds of gates up to saturation, and the cases shared with `gated_delta`.
 fn backward() -> Vec<Case> {
     let mut list = List::new(BACKWARD.op);
     let of = |call: Recurrent<Kda>| Backward { op: OP.op, call };
@@ -223,7 +223,7 @@ fn backward() -> Vec<Case> {
     list.add(Quick, "gate/safe-bound-0.5", F32, &of(bound.initial()));
     gradient_edges(&mut list, OP.op, Kda::new);
     // Each channel decays by e^-40 over the sequence, but the state avoids the decaying channel at each token.
-    let aside = Kda::new(16, 2, 64).decay(Decay::StepsAside).initial();
+    let aside = Kda::new(16, 2, 64).decay(Decay::AvoidsDecay).initial();
     list.add(Quick, "edge/false-decay-bound", F32_BF16, &of(aside));
     list.done()
 }
@@ -262,8 +262,8 @@ pub(super) fn gradient_edges(
     list.add(Quick, "edge/mixed-gates", F32_BF16, &of(base(130).decay(mixed)));
     let wide = new(100, 2, 128).value_heads(4).decay(mixed).initial();
     list.add(Standard, "edge/mixed-gates-d128", F32_BF16, &of(wide));
-    // One wiped token in 37: earlier tokens have no gradient from later ones.
-    list.add(Quick, "edge/cliffs", F32_BF16, &of(base(100).decay(Decay::Cliff(-80.0))));
+    // One token in 37 clears the state: tokens before it have no gradient from outputs after it.
+    list.add(Quick, "edge/cliffs", F32_BF16, &of(base(100).decay(Decay::Clears(-80.0))));
     let reflections = |call: Recurrent<Kda>| {
         call.decay(Decay::Constant(0.0)).with(|of| of.beta = Some(2.0)).initial()
     };
@@ -318,10 +318,10 @@ pub(super) enum Decay {
     /// One of these for each.
     Mixed(&'static [f64]),
     /// -0.05, but this value in every channel of every 37th token.
-    Cliff(f64),
+    Clears(f64),
     /// -5 for the lower half of the channels at even tokens, for the upper half at odd ones, while keys of strength 2
     /// swap the first channel of each half, so that its state is never in the decaying half.
-    StepsAside,
+    AvoidsDecay,
 }
 
 #[derive(Clone, Copy)]
@@ -381,9 +381,9 @@ impl Kda {
             Gates::Decay(Decay::Constant(decay)) => decay,
             Gates::Decay(Decay::Soft(shift)) => -(draw.normal() + shift).exp().ln_1p(),
             Gates::Decay(Decay::Mixed(decays)) => decays[draw.below(decays.len())],
-            Gates::Decay(Decay::Cliff(decay)) if token % 37 == 36 => decay,
-            Gates::Decay(Decay::Cliff(_)) => -0.05,
-            Gates::Decay(Decay::StepsAside) => {
+            Gates::Decay(Decay::Clears(decay)) if token % 37 == 36 => decay,
+            Gates::Decay(Decay::Clears(_)) => -0.05,
+            Gates::Decay(Decay::AvoidsDecay) => {
                 if (channel < self.dim / 2) == (token % 2 == 0) {
                     -5.0
                 } else {
@@ -436,13 +436,13 @@ impl Recurrence for Kda {
         if let Some(value) = self.beta {
             beta = draw.tensor(&shape(&[own]), dtype, |_| value);
         }
-        if let Gates::Decay(Decay::StepsAside) = self.gates {
+        if let Gates::Decay(Decay::AvoidsDecay) = self.gates {
             key = swapping_keys(key.shape(), dim).cast(dtype);
             beta = draw.tensor(&shape(&[own]), dtype, |_| 2.0);
         }
         put("k", key);
         put("beta", beta);
-        let steps = matches!(self.gates, Gates::Decay(Decay::StepsAside));
+        let steps = matches!(self.gates, Gates::Decay(Decay::AvoidsDecay));
         put(
             "v",
             draw.normals(&shape(&[own, values]), dtype, if steps { 0.01 } else { self.values }),

@@ -40,8 +40,8 @@ fn cases() -> Vec<Case> {
     chunk(&mut list);
     ungated(&mut list);
     edges(&mut list);
-    phases(&mut list);
-    narrow_states(&mut list);
+    persistent_kernels(&mut list);
+    bf16_states(&mut list);
     let call = Ssd::new(200, 4, 32, 64).batch(2).groups(2).every_part().initial();
     list.property(Quick, "property/same-bits", F32_BF16, Property::SameBits, &call);
     let parts = Property::Continuation(vec![90, 33, 77]);
@@ -150,9 +150,9 @@ fn ungated(list: &mut List) {
     list.property(Standard, "ungated/same-bits", BF16, Property::SameBits, &call);
 }
 
-/// One token of one sequence, as persistent kernels take it: fewer rows than warps, and several iterations of all
+/// One token of one sequence, the call of persistent kernels: fewer rows than warps, and several iterations of all
 /// warps.
-fn phases(list: &mut List) {
+fn persistent_kernels(list: &mut List) {
     let of = |heads| Ssd::new(1, heads, 64, 128);
     list.add(Quick, "phase/h4-g2-pool", BF16, &of(4).groups(2).every_part().pool(3));
     list.add(Quick, "phase/h3-p20-plain", BF16, &Ssd::new(1, 3, 20, 128).initial());
@@ -164,7 +164,7 @@ fn phases(list: &mut List) {
 }
 
 /// bfloat16 states with the models' sizes and with sizes that no vector divides.
-fn narrow_states(list: &mut List) {
+fn bf16_states(list: &mut List) {
     let base = |tokens, heads| Ssd::new(tokens, heads, 64, 128).every_part().narrow();
     let step = base(1, 8).batch(6).groups(2).pool(9).padded();
     list.add(Quick, "bf16-state/update-pool-padding", HALVES, &step);
@@ -219,7 +219,7 @@ fn edges(list: &mut List) {
     list.add(Standard, "edge/no-batch", F32, &base(5).batch(0));
 }
 
-/// Gradients: mamba's forward suite, the models' sizes, packed sequences, and decays and step sizes that are hard.
+/// Gradients: mamba's forward suite, the models' sizes, packed sequences, and extreme decays and step sizes.
 fn backward() -> Vec<Case> {
     let mut list = List::new(BACKWARD.op);
     let of = |call: Recurrent<Ssd>| Backward { op: OP.op, call };
@@ -264,7 +264,7 @@ fn backward() -> Vec<Case> {
     list.done()
 }
 
-/// Gradients of the models' sizes without a gate, as kernels by MMA compute them in chunks of 64 tokens.
+/// Gradients of the models' sizes without a gate, which MMA kernels compute in chunks of 64 tokens.
 fn ungated_gradients(list: &mut List) {
     let of = |call: Recurrent<Ssd>| Backward { op: OP.op, call };
     let base =
@@ -360,7 +360,7 @@ impl Recurrent<Ssd> {
 impl Recurrence for Ssd {
     fn draw(&self, of: &Sequences, draw: &mut TensorRng, dtype: DType) -> TensorMap {
         let Self { heads, head_dim, state_dim, .. } = *self;
-        let held = if self.narrow { DType::Bf16 } else { DType::F32 };
+        let state_dtype = if self.narrow { DType::Bf16 } else { DType::F32 };
         let values = of.shape(&[heads, head_dim]);
         let projection = of.shape(&[self.groups, state_dim]);
         let mut inputs = TensorMap::new();
@@ -381,7 +381,7 @@ impl Recurrence for Ssd {
         if self.bias {
             put("dt_bias", draw.normals(&[heads], DType::F32, 1.0));
         }
-        inputs.extend(of.states(draw, &[heads, head_dim, state_dim], held, 1.0));
+        inputs.extend(of.states(draw, &[heads, head_dim, state_dim], state_dtype, 1.0));
         inputs
     }
 }

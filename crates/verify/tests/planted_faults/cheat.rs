@@ -18,24 +18,24 @@ pub(crate) enum FaultyBehavior {
     Panics,
 }
 
-/// The processor, where attention cheats.
-struct FaultyVariant(&'static Attention);
+/// The CPU backend, whose attention does not run the kernel that it names.
+struct FaultyBackend(&'static Attention);
 
 struct Attention {
     of: &'static dyn Implementations,
     instead: FaultyBehavior,
 }
 
-/// A processor on which attention does something else than it says.
+/// Opens a CPU device whose attention has the faulty behavior.
 pub(crate) fn cheating(instead: FaultyBehavior) -> Device {
     let of = Cpu.op("attention").unwrap();
-    let cheat = FaultyVariant(Box::leak(Box::new(Attention { of, instead })));
-    let cheat: &'static FaultyVariant = Box::leak(Box::new(cheat));
+    let cheat = FaultyBackend(Box::leak(Box::new(Attention { of, instead })));
+    let cheat: &'static FaultyBackend = Box::leak(Box::new(cheat));
     let list: &'static [&'static dyn Backend] = Box::leak(Box::new([cheat as &dyn Backend]));
     Backends::new(list).open(BackendKind::Cpu, 0, DeviceOwnership::Owned).unwrap()
 }
 
-impl Backend for FaultyVariant {
+impl Backend for FaultyBackend {
     fn kind(&self) -> BackendKind {
         BackendKind::Cpu
     }
@@ -80,18 +80,18 @@ impl Implementations for Attention {
             _ => right,
         };
         let half = other.outputs()?.clone();
-        Ok(Box::new(FaultyBackend { other, half, name, instead: self.instead }))
+        Ok(Box::new(FaultyExecution { other, half, name, instead: self.instead }))
     }
 }
 
-struct FaultyBackend<'b> {
+struct FaultyExecution<'b> {
     other: Box<dyn Execution + 'b>,
     half: TensorMap,
     name: String,
     instead: FaultyBehavior,
 }
 
-impl Execution for FaultyBackend<'_> {
+impl Execution for FaultyExecution<'_> {
     fn kernel(&self) -> &str {
         &self.name
     }

@@ -3,32 +3,29 @@ use ops::{Tensor, TensorMap};
 
 pub(crate) const FAULTS: &[Fault] = &[
     Fault { name: "gate and up swapped", plant: halves_swapped },
-    Fault { name: "ups below 0 squared too", plant: below_zero },
-    Fault {
-        name: "weights left unequal to 1 in sum",
-        plant: |given| given.set("renormalise", "false"),
-    },
+    Fault { name: "negative up values squared too", plant: below_zero },
+    Fault { name: "weights not renormalised", plant: |given| given.set("renormalise", "false") },
     Fault { name: "sum_eps left out", plant: |given| given.unset(&["sum_eps"]) },
     Fault { name: "weight_scale left out", plant: |given| given.unset(&["weight_scale"]) },
     Fault { name: "scale left out", plant: |given| given.unset(&["scale"]) },
     Fault { name: "residual left out", plant: without_residual },
     Fault {
-        name: "biases of gates and ups left out",
+        name: "gate and up biases left out",
         plant: |given| without_bias(given, "gate_up_bias"),
     },
-    Fault { name: "biases of results left out", plant: |given| without_bias(given, "down_bias") },
+    Fault { name: "down biases left out", plant: |given| without_bias(given, "down_bias") },
     // 7, which no gate or up value of these cases reaches.
     Fault { name: "limit left at its default", plant: |given| given.unset(&["limit"]) },
     Fault { name: "alpha left at its default", plant: |given| given.unset(&["alpha"]) },
     Fault { name: "correction left out", plant: |given| given.without("correction") },
     Fault { name: "biased scores as weights", plant: biased },
     Fault { name: "softmax over all experts", plant: softmax_of_all },
-    Fault { name: "of equal experts the higher", plant: higher_of_equals },
+    Fault { name: "higher index of equal experts", plant: higher_of_equals },
     Fault { name: "the last chosen expert left out", plant: one_less },
     Fault { name: "experts one off", plant: experts_one_off },
     Fault { name: "a rank's first expert one off", plant: first_one_off },
-    Fault { name: "experts of every token left out", plant: without_always },
-    Fault { name: "experts of every token weighed like the chosen", plant: always_weighed },
+    Fault { name: "shared experts left out", plant: without_always },
+    Fault { name: "shared experts weighted like routed ones", plant: always_weighed },
     Fault { name: "the last token's result left out", plant: last_token },
 ];
 
@@ -125,7 +122,7 @@ fn one_less(given: &FaultInput<'_>) -> Option<TensorMap> {
     Some(outputs)
 }
 
-/// Each expert's down projection taken from its neighbor.
+/// Each expert has the down projection of the next one.
 fn experts_one_off(given: &FaultInput<'_>) -> Option<TensorMap> {
     given.with(&["w_down"], |weights| {
         let size: usize = weights.shape()[1..].iter().product();

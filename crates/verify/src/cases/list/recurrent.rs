@@ -1,4 +1,4 @@
-//! Calls of recurrent ops: what all of them share.
+//! The common part of the calls of recurrent ops.
 
 use super::{Call, integers, offsets, slots};
 use crate::TensorRng;
@@ -42,34 +42,34 @@ impl<T> Recurrent<T> {
         Self { sequences, settings: Settings::new(), of }
     }
 
-    fn among(mut self, change: impl FnOnce(&mut Sequences)) -> Self {
+    fn with_sequences(mut self, change: impl FnOnce(&mut Sequences)) -> Self {
         change(&mut self.sequences);
         self
     }
 
     /// A number of sequences.
     pub(in crate::cases) fn batch(self, batch: usize) -> Self {
-        self.among(|of| of.batch = batch)
+        self.with_sequences(|of| of.batch = batch)
     }
 
     /// Packed sequences of these lengths.
     pub(in crate::cases) fn packed(self, lengths: &[usize]) -> Self {
-        self.batch(lengths.len()).among(|of| of.packed = Some(lengths.to_vec()))
+        self.batch(lengths.len()).with_sequences(|of| of.packed = Some(lengths.to_vec()))
     }
 
     /// Sequences with initial states.
     pub(in crate::cases) fn initial(self) -> Self {
-        self.among(|of| of.initial = true)
+        self.with_sequences(|of| of.initial = true)
     }
 
     /// Initial states in a pool of this many slots.
     pub(in crate::cases) fn pool(self, slots: usize) -> Self {
-        self.initial().among(|of| of.pool = Some(slots))
+        self.initial().with_sequences(|of| of.pool = Some(slots))
     }
 
     /// Every third sequence of a pool is padding.
     pub(in crate::cases) fn padded(self) -> Self {
-        self.among(|of| of.padding = true)
+        self.with_sequences(|of| of.padding = true)
     }
 
     /// Changes the op's own part.

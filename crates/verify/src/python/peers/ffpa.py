@@ -8,9 +8,9 @@ def backend(name):
         attention = package("ffpa_attn").ffpa_attn_func
         case.refuse(
             cu_seqlens="ffpa_attn_func takes no packed sequences",
-            cache_seqlens="ffpa_attn_func takes no lengths of its own for each sequence",
+            cache_seqlens="ffpa_attn_func takes no length per sequence",
             softcap="ffpa_attn_func has no soft cap",
-            value_width="ffpa_attn_func takes values as a tensor of their own",
+            value_width="ffpa_attn_func takes values as a separate tensor",
             window_left="ffpa_attn_func has no window",
             window_right="ffpa_attn_func has no window",
         )

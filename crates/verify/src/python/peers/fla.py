@@ -8,7 +8,7 @@ os.environ["FLA_FLASH_KDA"] = "0"
 
 
 def arguments(case):
-    case.refuse(state_indices="its states are given one for each sequence")
+    case.refuse(state_indices="it takes one state per sequence, not a pool")
     packed = case.has("cu_seqlens")
     batched = lambda tensor: tensor.unsqueeze(0) if packed else tensor
     tensors = [batched(case.tensor(name)) for name in ("q", "k", "v", "g", "beta")]
@@ -65,7 +65,7 @@ def nsa(case):
     if (case.count("initial_blocks", 1), case.count("local_blocks", 2)) != (1, 2):
         raise NotApplicable("parallel_nsa always selects the first block and the last two")
     case.refuse(
-        cu_seqlens="packed sequences of its queries and keys are not asked for here",
+        cu_seqlens="parallel_nsa is not tested with packed sequences",
         k_cmp="parallel_nsa compresses keys itself",
         v_cmp="parallel_nsa compresses values itself",
     )
@@ -79,7 +79,7 @@ def nsa(case):
     q, k, v = (case.tensor(name) for name in "qkv")
     group = q.shape[2] // k.shape[2]
     if group < 16 or group & (group - 1):
-        raise NotApplicable("parallel_nsa wants 16, 32, .. query heads for each key head, and there are %d" % group)
+        raise NotApplicable("parallel_nsa needs 16, 32, .. query heads for each key head, got %d" % group)
     window = case.count("window", 512) if case.has("g_swa") else 0
     more = {"block_counts": count, "block_size": size, "window_size": window, "scale": case.number("scale")}
     gates = [case.get(name) for name in ("g_cmp", "g_slc", "g_swa")]

@@ -6,8 +6,8 @@ normalizes before the gate."""
 def convolution(case):
     function = package("fla.modules.causal_conv1d").causal_conv1d
     case.refuse(
-        cu_seqlens="states of packed sequences are not asked of it here",
-        state_indices="its states are given one for each sequence",
+        cu_seqlens="causal_conv1d is not tested with packed sequences",
+        state_indices="it takes one state per sequence, not a pool",
         state_positions="it has no ring of states",
     )
     if case.word("layout") == "channel_first":

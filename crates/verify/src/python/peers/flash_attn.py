@@ -4,8 +4,8 @@
 def arguments(case):
     case.refuse(
         block_table="this entry takes no pages",
-        cache_seqlens="this entry takes no lengths of its own for each sequence",
-        value_width="this entry takes values as a tensor of their own",
+        cache_seqlens="this entry takes no length per sequence",
+        value_width="this entry takes values as a separate tensor",
     )
     window = (case.count("window_left", -1), case.count("window_right", -1))
     return {

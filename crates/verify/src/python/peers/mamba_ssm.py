@@ -11,7 +11,7 @@ def scan(case):
     function = package("mamba_ssm.ops.triton.ssd_combined").mamba_chunk_scan_combined
     case.refuse(
         cu_seqlens="mamba_chunk_scan_combined has no initial state for each packed sequence",
-        state_indices="its states are given one for each sequence",
+        state_indices="it takes one state per sequence, not a pool",
         state_dtype="its final states are float32",
     )
     tensors = [case.tensor(name) for name in ("x", "dt", "A", "B", "C")]

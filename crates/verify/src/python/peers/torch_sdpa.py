@@ -34,12 +34,12 @@ def backend(name, word):
 
         case.refuse(
             cu_seqlens="scaled_dot_product_attention takes no packed sequences",
-            cache_seqlens="scaled_dot_product_attention takes no lengths of its own for each sequence",
+            cache_seqlens="scaled_dot_product_attention takes no length per sequence",
             softcap="scaled_dot_product_attention has no soft cap",
-            value_width="scaled_dot_product_attention takes values as a tensor of their own",
+            value_width="scaled_dot_product_attention takes values as a separate tensor",
         )
         if 0 in case.shape("q")[:2] + case.shape("k")[:2]:
-            raise NotApplicable("torch launches no kernel of its own where there is no query or no key")
+            raise NotApplicable("torch launches no kernel without queries or keys")
         q, k, v = (case.tensor(name).transpose(1, 2).contiguous() for name in "qkv")
         seen, causal = mask(case, q.shape[2], k.shape[2])
         chosen, scale, shared = getattr(SDPBackend, word), case.number("scale"), q.shape[1] != k.shape[1]

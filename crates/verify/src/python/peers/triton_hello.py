@@ -24,11 +24,11 @@ def kernel():
 def hello(case):
     triton, launch = kernel()
     for name in ("bias", "initial_state", "cu_seqlens", "state_indices", "state_positions", "activation", "layout"):
-        case.refuse(**{name: "the hello kernel knows only x and weight"})
+        case.refuse(**{name: "the hello kernel takes only x and weight"})
     x, weight = case.tensor("x"), case.tensor("weight")
     batch, tokens, channels = x.shape
     if x.numel() == 0:
-        raise NotApplicable("the hello kernel wants a token")
+        raise NotApplicable("the hello kernel needs at least one token")
     o = torch.empty_like(x)
     grid = (batch * tokens, triton.cdiv(channels, 128))
 
