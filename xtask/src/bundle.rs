@@ -30,9 +30,9 @@ pub(crate) enum BundleMode {
 }
 
 /// Builds the bundle, or compares the committed one with the sources. `program` is the built example `bundle`, if there is one.
-pub(crate) fn make(root: &Path, asked: BundleMode, program: Option<&Path>) -> anyhow::Result<()> {
+pub(crate) fn make(root: &Path, mode: BundleMode, program: Option<&Path>) -> anyhow::Result<()> {
     let target = cargo::target_directory(root)?;
-    let check = asked != BundleMode::Make;
+    let check = mode != BundleMode::Make;
     let folder = target.join(if check { "bundle-check" } else { "bundle" });
     let mut steps = Steps::new();
     let mut tools = None;
@@ -50,7 +50,7 @@ pub(crate) fn make(root: &Path, asked: BundleMode, program: Option<&Path>) -> an
         let built = ["run", "--locked", "--quiet", "-p", "ops-cuda", "--example", "bundle", "--"];
         let mut bundle = program.map_or_else(|| cargo::command(root, &built), Command::new);
         bundle.arg("--nvrtc").arg(&tools.nvrtc).arg("--into").arg(&folder);
-        match asked {
+        match mode {
             BundleMode::Make => bundle.args(["--compile", "changed"]),
             BundleMode::Check => &mut bundle,
             BundleMode::Sample(count) => bundle.args(["--sample", &count.to_string()]),
@@ -59,11 +59,11 @@ pub(crate) fn make(root: &Path, asked: BundleMode, program: Option<&Path>) -> an
     })?;
     steps.run("gate", || gate::check(&folder, &tools.nvdisasm))?;
     let (made, committed) = (folder.join("bundle.bin"), root.join(COMMITTED));
-    let bytes = fs::metadata(if asked == BundleMode::Make { &made } else { &committed })?.len();
+    let bytes = fs::metadata(if mode == BundleMode::Make { &made } else { &committed })?.len();
     if bytes > MAX_BYTES {
         bail!("the bundle is {bytes} bytes, more than {MAX_BYTES}\nhint: list fewer shapes");
     }
-    match asked {
+    match mode {
         BundleMode::Make => {
             fs::copy(&made, committed)?;
             println!("wrote {COMMITTED}, {bytes} bytes");

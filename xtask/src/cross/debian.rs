@@ -42,7 +42,7 @@ pub(super) fn prepare(target_directory: &Path) -> anyhow::Result<Installation> {
     let home = target_directory.join("cross-debian");
     let installation = Installation { rustc: home.join("rustc") };
     let hint = "Debian's packages need a Debian or Ubuntu machine; elsewhere install the target with rustup";
-    once(&home, hint, |apt, unpacked| {
+    fill_once(&home, hint, |apt, unpacked| {
         apt.download()?;
         unpack_all(&apt.archives(), unpacked)?;
         write_wrapper(&installation.rustc, &unpacked.join("usr"))?;
@@ -61,7 +61,7 @@ pub(super) fn prepare_emulated(
 ) -> anyhow::Result<PathBuf> {
     let home = target_directory.join(format!("cross-{architecture}"));
     let hint = "Debian's packages need a Debian or Ubuntu machine";
-    once(&home, hint, |apt, unpacked| {
+    fill_once(&home, hint, |apt, unpacked| {
         apt.download_emulated(architecture)?;
         unpack_all(&apt.archives(), unpacked)?;
         let mut python = Command::new(unpacked.join(emulator));
@@ -72,7 +72,7 @@ pub(super) fn prepare_emulated(
 }
 
 /// Fills `home/root` unless it is complete; `fill` returns the version of the unpacked program.
-fn once(
+fn fill_once(
     home: &Path,
     hint: &str,
     fill: impl FnOnce(&Apt, &Path) -> anyhow::Result<String>,
@@ -146,7 +146,7 @@ impl Apt {
         let wanted = EMULATED.iter().map(|name| format!("{name}:{architecture}"));
         let wanted: Vec<String> = wanted.collect();
         let wanted: Vec<&str> = wanted.iter().map(String::as_str).collect();
-        let mut names = of_python(&self.depends(&wanted)?, architecture);
+        let mut names = python_packages(&self.depends(&wanted)?, architecture);
         names.push(EMULATORS.to_owned());
         self.fetch(&names)
     }
@@ -202,7 +202,7 @@ fn loaded(depends: &str) -> Vec<String> {
 }
 
 /// The packages of an architecture from `apt-cache depends --recurse` that Python loads.
-fn of_python(depends: &str, architecture: &str) -> Vec<String> {
+fn python_packages(depends: &str, architecture: &str) -> Vec<String> {
     let suffix = format!(":{architecture}");
     let mut names: Vec<String> = depends
         .lines()
@@ -306,7 +306,7 @@ mod tests {
         let depends = "python3-minimal:arm64\n  Depends: dpkg:arm64\ndpkg:arm64\ndpkg\nlibc6\nlibc6:arm64\nzlib1g:arm64\nlibc6:arm64\npython3.11-minimal:arm64\n";
         let expect =
             ["libc6:arm64", "python3-minimal:arm64", "python3.11-minimal:arm64", "zlib1g:arm64"];
-        assert_eq!(of_python(depends, "arm64"), expect);
+        assert_eq!(python_packages(depends, "arm64"), expect);
     }
 
     #[test]

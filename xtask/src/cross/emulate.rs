@@ -38,23 +38,23 @@ pub(crate) struct Emulated {
 }
 
 /// Builds the tests for 64-bit Arm Linux and runs them under qemu.
-pub(crate) fn run_tests(root: &Path, asked: &Emulated) -> anyhow::Result<()> {
+pub(crate) fn run_tests(root: &Path, options: &Emulated) -> anyhow::Result<()> {
     let emulator = set_up()?;
     let target_directory = cargo::target_directory(root)?;
-    let toolchain = toolchain(*TARGET, asked.source, &target_directory)?;
+    let toolchain = toolchain(*TARGET, options.source, &target_directory)?;
     let mut command = toolchain.command(root, "test", *TARGET, &target_directory);
     command.args(["--locked", "--no-fail-fast", "--lib"]);
-    if !asked.unit {
+    if !options.unit {
         command.args(["--bins", "--tests"]);
     }
     let all: Vec<String> = CRATES.iter().map(|name| (*name).to_owned()).collect();
-    let packages = if asked.packages.is_empty() { &all } else { &asked.packages };
+    let packages = if options.packages.is_empty() { &all } else { &options.packages };
     command.args(packages.iter().flat_map(|name| ["--package", name]));
     let prefix = format!("CARGO_TARGET_{}", TARGET.triple.to_uppercase().replace('-', "_"));
     command.env(format!("{prefix}_LINKER"), LINKER);
     command.env(format!("{prefix}_RUNNER"), format!("{emulator} -L {C_LIBRARY}"));
-    if !asked.filter.is_empty() {
-        command.arg("--").args(&asked.filter);
+    if !options.filter.is_empty() {
+        command.arg("--").args(&options.filter);
     }
     steps::run(&mut command)
 }
@@ -102,8 +102,8 @@ pub(crate) fn emulator(triple: &str, target_directory: &Path) -> anyhow::Result<
     let (paths, python) = match prepared {
         Ok(root) => ([root.join(program), root.clone()], Some(root.join("usr/bin/python3"))),
         Err(reason) => {
-            let here = |name: &&&str| steps::is_available(name, "--version");
-            let installed = EMULATORS.iter().find(here);
+            let is_installed = |name: &&&str| steps::is_available(name, "--version");
+            let installed = EMULATORS.iter().find(is_installed);
             let installed = installed.filter(|_| Path::new(C_LIBRARY).is_dir()).ok_or(reason)?;
             ([PathBuf::from(installed), C_LIBRARY.into()], None)
         }

@@ -45,13 +45,13 @@ const LAUNCHES: &str = "profile.dist.package.ops-cuda.opt-level=3";
 const UNWIND_TABLES: &str = "-Cforce-unwind-tables=no";
 
 /// Builds the program and the library with the profile `dist`.
-pub(super) fn build(dist: &Dist, platform: Platform, here: &str) -> anyhow::Result<Built> {
+pub(super) fn build(dist: &Dist, platform: Platform, host: &str) -> anyhow::Result<Built> {
     let triple = platform.triple;
-    let toolchain = if triple == here {
+    let toolchain = if triple == host {
         None
     } else {
         let target = TARGETS.iter().find(|target| target.triple == triple);
-        let target = target.with_context(|| format!("this machine is {here}"))?;
+        let target = target.with_context(|| format!("this machine is {host}"))?;
         if triple.ends_with("darwin") {
             bail!(
                 "Apple's linker and a signature are needed: run `cargo xtask wheel` on a Mac with Apple silicon"
@@ -113,8 +113,8 @@ pub(super) struct Runner {
 }
 
 /// The runner of a platform on this machine. The error says why there is none.
-pub(super) fn runner(dist: &Dist, platform: Platform, here: &str) -> anyhow::Result<Runner> {
-    if platform.triple == here {
+pub(super) fn runner(dist: &Dist, platform: Platform, host: &str) -> anyhow::Result<Runner> {
+    if platform.triple == host {
         return Ok(Runner { before: Vec::new(), python: Some("python3".into()) });
     }
     let emulator = cross::emulator(platform.triple, &dist.target_directory)?;
