@@ -160,7 +160,7 @@ fn edges(list: &mut List) {
         Quick,
         "edge/false-decay-bound",
         F32_BF16,
-        &base(16).decay(Decay::AvoidsDecay).initial(),
+        &base(16).decay(Decay::AlternateHalves).initial(),
     );
     // Gates wider than needed; rows of 48 are not padded like those of 128.
     for (dim, tier) in [(48, Quick), (128, Standard)] {
@@ -223,7 +223,7 @@ fn backward() -> Vec<Case> {
     list.add(Quick, "gate/safe-bound-0.5", F32, &of(bound.initial()));
     gradient_edges(&mut list, OP.op, Kda::new);
     // Each channel decays by e^-40 over the sequence, but the state avoids the decaying channel at each token.
-    let aside = Kda::new(16, 2, 64).decay(Decay::AvoidsDecay).initial();
+    let aside = Kda::new(16, 2, 64).decay(Decay::AlternateHalves).initial();
     list.add(Quick, "edge/false-decay-bound", F32_BF16, &of(aside));
     list.done()
 }
@@ -321,7 +321,7 @@ pub(super) enum Decay {
     Clears(f64),
     /// -5 for the lower half of the channels at even tokens, for the upper half at odd ones, while keys of strength 2
     /// swap the first channel of each half, so that its state is never in the decaying half.
-    AvoidsDecay,
+    AlternateHalves,
 }
 
 #[derive(Clone, Copy)]
@@ -383,7 +383,7 @@ impl Kda {
             Gates::Decay(Decay::Mixed(decays)) => decays[draw.below(decays.len())],
             Gates::Decay(Decay::Clears(decay)) if token % 37 == 36 => decay,
             Gates::Decay(Decay::Clears(_)) => -0.05,
-            Gates::Decay(Decay::AvoidsDecay) => {
+            Gates::Decay(Decay::AlternateHalves) => {
                 if (channel < self.dim / 2) == (token % 2 == 0) {
                     -5.0
                 } else {
@@ -436,13 +436,13 @@ impl Recurrence for Kda {
         if let Some(value) = self.beta {
             beta = draw.tensor(&shape(&[own]), dtype, |_| value);
         }
-        if let Gates::Decay(Decay::AvoidsDecay) = self.gates {
+        if let Gates::Decay(Decay::AlternateHalves) = self.gates {
             key = swapping_keys(key.shape(), dim).cast(dtype);
             beta = draw.tensor(&shape(&[own]), dtype, |_| 2.0);
         }
         put("k", key);
         put("beta", beta);
-        let steps = matches!(self.gates, Gates::Decay(Decay::AvoidsDecay));
+        let steps = matches!(self.gates, Gates::Decay(Decay::AlternateHalves));
         put(
             "v",
             draw.normals(&shape(&[own, values]), dtype, if steps { 0.01 } else { self.values }),
