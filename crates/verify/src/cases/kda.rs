@@ -384,11 +384,7 @@ impl Kda {
             Gates::Decay(Decay::Clears(decay)) if token % 37 == 36 => decay,
             Gates::Decay(Decay::Clears(_)) => -0.05,
             Gates::Decay(Decay::AlternateHalves) => {
-                if (channel < self.dim / 2) == (token % 2 == 0) {
-                    -5.0
-                } else {
-                    0.0
-                }
+                if (channel < self.dim / 2) == (token % 2 == 0) { -5.0 } else { 0.0 }
             }
         }
     }
