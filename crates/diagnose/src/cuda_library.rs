@@ -10,6 +10,15 @@ pub(crate) fn known(name: &str) -> Option<&'static str> {
     PACKAGES.iter().find(|(file, _)| *file == stem).map(|(_, package)| *package)
 }
 
+/// The NVIDIA package of a library that consists of several files, by any of them: `libcudnn_adv.so.9`.
+pub(crate) fn family(name: &str) -> Option<&'static str> {
+    let stem = name.split(".so").next()?;
+    let begins = |(file, _): &&(&str, &str)| {
+        stem.strip_prefix(file).is_some_and(|rest| rest.is_empty() || rest.starts_with(['_', '-']))
+    };
+    PACKAGES.iter().find(begins).map(|(_, package)| *package)
+}
+
 /// Libraries and the NVIDIA packages that ship them. A name precedes its own prefixes, since the first match counts.
 const PACKAGES: [(&str, &str); 16] = [
     ("libcublasLt", "cublas"),

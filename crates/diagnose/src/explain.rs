@@ -173,11 +173,12 @@ pub fn explain_text(
     let (matches, mut entities) = read(&pasted, &spaced, context);
     if let Some(found) = error_lines::root(&errors) {
         let root = &ErrorLine { message: found.whole_message(&pasted), ..found.clone() };
+        let advice = entity::advice_in(&pasted.written_line(found.span.0, found.span.1));
         let seen = PastedError { context, text: &spaced, words: Vec::new() };
         let chain = error_lines::chain(&errors, found);
         entities.extend(match root.kind {
             Kind::Build => entity::build_error::of_root(&seen, root),
-            _ => entity::exception::of_root(&seen, root, &chain),
+            _ => entity::exception::of_root(&seen, root, &chain, advice),
         });
     }
     let named: Vec<&String> = entities.iter().flat_map(|entity| &entity.packages).collect();

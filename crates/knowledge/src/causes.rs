@@ -41,6 +41,19 @@ struct Partners {
     source: Citation,
 }
 
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Attribute {
+    prefix: String,
+    #[serde(default)]
+    class: String,
+    package: String,
+    #[allow(dead_code, reason = "each row has a source")]
+    source: Citation,
+}
+
+static ATTRIBUTES: LazyLock<Vec<Attribute>> =
+    LazyLock::new(|| rows(table!("causes.toml"), "attribute"));
 static EXCEPTIONS: LazyLock<Vec<ErrorCause>> =
     LazyLock::new(|| rows(table!("causes.toml"), "exception"));
 static BUILDS: LazyLock<Vec<ErrorCause>> = LazyLock::new(|| rows(table!("causes.toml"), "build"));
@@ -49,6 +62,14 @@ static PARTNERS: LazyLock<Vec<Partners>> = LazyLock::new(|| rows(table!("causes.
 /// The packages that a package is written against, most important first; empty where none is known.
 pub fn partners(package: &str) -> &'static [String] {
     PARTNERS.iter().find(|row| row.package == package).map_or(&[], |row| row.of.as_slice())
+}
+
+/// The package that adds an attribute to objects of a class of another library.
+pub fn attached(class: &str, attribute: &str) -> Option<&'static str> {
+    let fits = |row: &&Attribute| {
+        attribute.starts_with(&row.prefix) && (row.class.is_empty() || row.class == class)
+    };
+    ATTRIBUTES.iter().find(fits).map(|row| row.package.as_str())
 }
 
 /// The causes of an exception of this class; `known` are the names of the facts about it.
@@ -100,7 +121,7 @@ fn names(line: &str) -> impl Iterator<Item = &str> {
 
 #[cfg(test)]
 mod tests {
-    use super::{names, of_build, of_exception, partners};
+    use super::{attached, names, of_build, of_exception, partners};
 
     const ALL: [&str; 6] = ["python", "raised", "caller", "both", "partners", "pattern"];
 
@@ -129,6 +150,13 @@ mod tests {
         assert!(first("x.o: undefined reference to `f'").contains("linker"));
         assert!(first("x.cu(3): error: expected a type").contains("{of} was written"));
         assert!(first("a.h: fatal error: stddef.h: No such file").contains("compiler's"));
+    }
+
+    #[test]
+    fn attributes_name_the_package_that_adds_them() {
+        assert_eq!(attached("Linear", "ds_grads_remaining"), Some("deepspeed"));
+        assert_eq!(attached("Version", "major"), Some("packaging"));
+        assert_eq!(attached("Linear", "major"), None);
     }
 
     #[test]

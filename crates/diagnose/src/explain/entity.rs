@@ -4,6 +4,7 @@
 //! A kind lists the forms in which programs print it. A form is a [`Pattern`], which also matches wrapped, coloured and
 //! logged texts, and a function that resolves one mention.
 
+mod advice;
 pub(super) mod build_error;
 mod capability;
 mod command;
@@ -27,6 +28,7 @@ mod python_name;
 mod resolver;
 mod shared_library;
 mod symbol;
+mod wheel_platform;
 mod xid;
 
 use super::cause::{Cause, Certainty};
@@ -154,6 +156,11 @@ impl Entity {
     }
 }
 
+/// The sentences of an error line and of its message's next lines that tell the reader what to do.
+pub(super) fn advice_in(message: &str) -> Option<String> {
+    advice::of_message(message)
+}
+
 /// The kind of the entity that restates the root error if no other kind explains it.
 pub(super) const STATED: &str = "exception";
 
@@ -187,7 +194,7 @@ fn keyed(
 }
 
 /// The kinds. Within a kind, more specific forms come first.
-const KINDS: [fn() -> Vec<Form>; 20] = [
+const KINDS: [fn() -> Vec<Form>; 21] = [
     message::forms,
     driver_log::forms,
     xid::forms,
@@ -201,6 +208,7 @@ const KINDS: [fn() -> Vec<Form>; 20] = [
     python_call::forms,
     symbol::forms,
     shared_library::forms,
+    wheel_platform::forms,
     resolver::forms,
     network::forms,
     errno::forms,
@@ -259,7 +267,8 @@ mod tests {
     fn forms_are_specific() {
         for form in KINDS.iter().flat_map(|forms| forms()) {
             let letters = form.pattern.chars().filter(|c| c.is_alphanumeric()).count();
-            assert!(letters >= 7, "{:?}", form.pattern);
+            let whole_line = form.pattern.starts_with('^') && form.pattern.ends_with('$');
+            assert!(letters >= 7 || whole_line && letters >= 6, "{:?}", form.pattern);
             let _ = Pattern::new(&form.pattern);
         }
     }

@@ -72,7 +72,8 @@ pub(crate) fn provider(module: &str, envs: &[PyEnv]) -> String {
 
 /// Classes that texts name without their module, by the prefix or the suffix of the name, and their distribution. The
 /// names are from the libraries' documentation; the first match counts.
-const CLASSES: [(&str, &str, &str); 39] = [
+const CLASSES: [(&str, &str, &str); 40] = [
+    ("PeftAdapterMixin", "", "transformers"),
     ("SFT", "Trainer", "trl"),
     ("DPO", "Trainer", "trl"),
     ("GRPO", "Trainer", "trl"),

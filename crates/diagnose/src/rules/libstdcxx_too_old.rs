@@ -29,9 +29,14 @@ In a conda environment install a newer libstdcxx-ng; elsewhere remove the old co
     ],
     remedy: |seen| {
         let conda = seen.env().filter(|env| env.kind == EnvKind::Conda);
-        match conda {
-            Some(_) => vec![seen.installer().conda(&["libstdcxx-ng".into()]).into()],
-            None => vec!["unset LD_LIBRARY_PATH".into()],
+        let newer = || vec![seen.installer().conda(&["libstdcxx-ng".into()]).into()];
+        match (conda, found_copy(seen.text)) {
+            (Some(_), _) | (_, Copy::Conda) => newer(),
+            (_, Copy::System) => vec![
+                "# the system's own library is too old: a wheel tagged manylinux, a newer system image, or in a conda environment its library first:".into(),
+                "export LD_LIBRARY_PATH=$CONDA_PREFIX/lib:$LD_LIBRARY_PATH".into(),
+            ],
+            (_, Copy::Other) => vec!["unset LD_LIBRARY_PATH".into()],
         }
     },
     needs: &[Need::Compiled],
@@ -40,6 +45,26 @@ In a conda environment install a newer libstdcxx-ng; elsewhere remove the old co
     cases: tests::cases,
     ..Rule::BLANK
 };
+
+/// The copy of libstdc++ that a message names.
+enum Copy {
+    Conda,
+    System,
+    Other,
+}
+
+/// The copy before `version`, by its path; messages without a path are of no known copy.
+fn found_copy(text: &str) -> Copy {
+    let path = text.split(": version").next().and_then(|before| before.split_whitespace().last());
+    let Some(path) = path.filter(|path| path.contains("libstdc++")) else { return Copy::Other };
+    let conda = ["conda", "mamba", "miniforge", "/envs/"].iter().any(|word| path.contains(word));
+    let system = ["/lib/", "/lib64/", "/usr/lib/", "/usr/lib64/"];
+    match (conda, system.iter().any(|folder| path.starts_with(folder))) {
+        (true, _) => Copy::Conda,
+        (_, true) => Copy::System,
+        _ => Copy::Other,
+    }
+}
 
 fn check(context: &Context) -> Vec<Finding> {
     let wants = |native: &Native<'_>| missing(native).is_some() && !native.is_one_of_several();

@@ -30,7 +30,6 @@ CUDA kernel errors might be asynchronously reported at some other API call"),
         Text::new("DefaultCPUAllocator: can't allocate memory", "RuntimeError: [enforce fail at alloc_cpu.cpp:114] data. DefaultCPUAllocator: can't allocate memory: you tried to allocate 68719476736 bytes. Error code 12 (Cannot allocate memory)"),
         Text::new("cuDNN error: CUDNN_STATUS_NOT_SUPPORTED.", "RuntimeError: cuDNN error: CUDNN_STATUS_NOT_SUPPORTED. This error may appear if you passed in a non-contiguous input."),
         Text::new("CUDA out of memory. Tried to allocate", "CUDA out of memory. Tried to allocate 264.00 MiB (GPU 0; 2.00 GiB total capacity; 788.51 MiB already allocated)"),
-        Text::new("CUBLAS_STATUS_NOT_INITIALIZED when calling", "RuntimeError: CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`"),
         Text::new("DefaultCPUAllocator: not enough memory", "RuntimeError: [enforce fail at alloc_cpu.cpp:114] data. DefaultCPUAllocator: not enough memory: you tried to allocate 1048576000 bytes."),
     ],
     remedy: |seen| match oom::first_in(seen.text) {

@@ -16,6 +16,7 @@ pub(super) fn forms() -> Vec<Form> {
         form("compute capability >= {least}", least),
         form("compute capability of at least {least}", least),
         form("only supported on devices with compute capability {least}", least),
+        form("Could not find compatible {what} extension for compute capability {here}", not_built),
         form("type fp8e4nv not supported in this architecture", float8),
         form("fp8e4nv data type is not supported on CUDA arch", float8),
         form("torch._scaled_mm is only supported on CUDA devices with compute capability", float8),
@@ -39,6 +40,32 @@ fn with_gpus(mut entity: Entity, seen: &PastedError) -> (Entity, Option<(u32, u3
 }
 
 const ASK: &str = "nvidia-smi --query-gpu=name,compute_cap --format=csv";
+
+/// A compiled extension that has no code for this GPU: it was built for other architectures.
+fn not_built(seen: &PastedError, _: &'static str) -> Option<Entity> {
+    let (what, here) = (seen.word("what")?, seen.word("here")?.trim_end_matches(['.', ',']));
+    let dotted = match here.parse::<u32>() {
+        Ok(number) if number >= 10 => format!("{}.{}", number / 10, number % 10),
+        _ => here.to_owned(),
+    };
+    let package = crate::explain::modules::provider(what, seen.context.envs);
+    let installer = seen.installer();
+    let build = crate::extension::elsewhere(&package, &installer.python())
+        .unwrap_or_else(|| String::from(installer.build(&[&package])));
+    let variable = match package.as_str() {
+        "tinycudann" => format!("export TCNN_CUDA_ARCHITECTURES={}", dotted.replace('.', "")),
+        _ => format!("export TORCH_CUDA_ARCH_LIST={dotted}"),
+    };
+    let entity = Entity::new("compute-capability", format!("{package} for {dotted}"))
+        .meaning(format!(
+            "The installed {package} has no code for a GPU of compute capability {dotted}: it was compiled for other architectures, on another machine or for another GPU. \
+             Build it for this one."
+        ))
+        .fix([variable, build])
+        .package(package)
+        .rank(4);
+    Some(with_gpus(entity, seen).0)
+}
 
 fn majors(seen: &PastedError, _: &'static str) -> Option<Entity> {
     let (_, rest) = seen.text.split_once("major versions [")?;
@@ -83,8 +110,55 @@ fn unknown_arch(seen: &PastedError, _: &'static str) -> Option<Entity> {
 }
 
 /// An architecture with its letter, such as `90a`, where code reads a number.
+/// A number with a fraction or an exponent that a package reads as a whole one.
+fn not_whole(seen: &PastedError, word: &str) -> Option<Entity> {
+    let number = word.parse::<f64>().is_ok() && word.contains(['.', 'e', 'E']);
+    let whole = seen.text.contains("int() with base 10") && seen.text.contains("-packages");
+    (number && whole).then(|| {
+        Entity::new("value", format!("{word} as a whole number"))
+            .meaning(format!(
+                "A package reads a whole number and got {word}: an environment variable, an option or a configuration file has it with a decimal point or an exponent. The \
+                 traceback's last line names the variable or the option."
+            ))
+            .fix([
+                "# write it as a whole number, without a point or an exponent".to_owned(),
+                "# where a tool wrote it (accelerate config): a newer release of the package of the last frame".to_owned(),
+            ])
+            .rank(3)
+    })
+}
+
+/// A value of CUDA_VISIBLE_DEVICES that a program reads as a number and that is none.
+fn visible_device(word: &str) -> Option<Entity> {
+    let none = word == "NoDevFiles";
+    (none || word.starts_with("GPU-") || word.starts_with("MIG-")).then_some(())?;
+    let entity = Entity::new("visible-devices", format!("CUDA_VISIBLE_DEVICES={word}"));
+    Some(if none {
+        entity
+            .meaning(
+                "Slurm gave the job no GPU and sets CUDA_VISIBLE_DEVICES=NoDevFiles then; the program reads the variable as a list of numbers.",
+            )
+            .fix(["srun --gres=gpu:1 ...  # or: #SBATCH --gres=gpu:1", "echo $CUDA_VISIBLE_DEVICES"])
+            .rank(5)
+    } else {
+        entity
+            .meaning(
+                "CUDA_VISIBLE_DEVICES has the UUID of a GPU or of a MIG device, which CUDA accepts, and the program reads the variable as a list of numbers.",
+            )
+            .fix([
+                "nvidia-smi -L  # the GPU's number",
+                "export CUDA_VISIBLE_DEVICES=0  # a number; a MIG device has only its UUID",
+                "# or a newer release of the package of the traceback's last frame",
+            ])
+            .rank(5)
+    })
+}
+
 fn lettered_arch(seen: &PastedError, _: &'static str) -> Option<Entity> {
     let arch = seen.word("arch")?.trim_matches('\'');
+    if let Some(entity) = visible_device(arch).or_else(|| not_whole(seen, arch)) {
+        return Some(entity);
+    }
     let number = arch.strip_suffix(['a', 'f'])?;
     let about_gpus =
         || ["arch", "capability", "sm_", "cuda"].iter().any(|word| seen.text.contains(word));

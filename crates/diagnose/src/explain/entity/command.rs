@@ -10,6 +10,7 @@ pub(super) fn forms() -> Vec<Form> {
         form("command not found: {program}", read),
         form("{program}: not found", read),
         form("No such file or directory: '{program}'", read),
+        form("Command '['which', '{program}']' returned non-zero", read),
         form("Could not find nvcc", nvcc),
         form("Failed to find nvcc", nvcc),
     ]
@@ -21,7 +22,23 @@ fn nvcc(seen: &PastedError, _: &'static str) -> Option<Entity> {
 
 fn read(seen: &PastedError, _: &'static str) -> Option<Entity> {
     let word = seen.word("program")?;
-    named(seen, word.rsplit(['/', ':']).next().unwrap_or(word))
+    let program = word.rsplit(['/', ':']).next().unwrap_or(word);
+    list_as_folder(word, program).or_else(|| named(seen, program))
+}
+
+/// A path that begins with a colon or has one within it: a variable that names one folder has a list of folders.
+fn list_as_folder(word: &str, program: &str) -> Option<Entity> {
+    let list =
+        word.rsplit_once("/bin/").map(|(root, _)| root).filter(|root| root.contains(":/"))?;
+    let folder = list.split(':').rfind(|folder| folder.starts_with('/'))?;
+    (program == "nvcc").then(|| {
+        Entity::new("command", word)
+            .meaning(format!(
+                "The path of {program} has a colon: CUDA_HOME (or CUDA_PATH) is a list of folders, as after `export CUDA_HOME=$CUDA_HOME:{folder}`, and has to be one folder."
+            ))
+            .fix([format!("export CUDA_HOME={folder}"), "# and the same line in ~/.bashrc or ~/.profile".to_owned()])
+            .rank(5)
+    })
 }
 
 fn named(seen: &PastedError, program: &str) -> Option<Entity> {

@@ -33,6 +33,7 @@ pub(super) fn forms() -> Vec<Form> {
         form("fatal error: {header}: No such file or directory", header),
         form("fatal error: '{header}' file not found", header),
         form("cannot open source file '{header}'", header),
+        form("Unsupported gpu architecture 'compute_{arch}", no_architecture),
         form("#error C++{standard} or later compatible compiler is required", standard),
         form("You need C++{standard} to compile PyTorch", standard),
         form("You need C++{standard}", standard),
@@ -289,6 +290,31 @@ fn header(seen: &PastedError, _: &'static str) -> Option<Entity> {
             .fix(fix)
             .rank(2),
     ))
+}
+
+/// nvcc got words or nothing instead of an architecture's number.
+fn no_architecture(seen: &PastedError, _: &'static str) -> Option<Entity> {
+    let arch = seen.word("arch")?.trim_matches('\'');
+    let number = arch.starts_with(|c: char| c.is_ascii_digit());
+    (!number && !["native", "all", "all-major"].contains(&arch)).then_some(())?;
+    let what = match arch.is_empty() {
+        true => "nothing".to_owned(),
+        false => format!("words (`{arch}`)"),
+    };
+    Some(
+        Entity::new("compiler", format!("architecture compute_{arch}"))
+            .meaning(format!(
+                "nvcc got {what} instead of the architecture's number: the build asked for this machine's GPU (`native`) and saw none, as in `docker build`, on a login node or \
+                 without a driver. Name the architecture."
+            ))
+            .fix([
+                "cmake -B build -DCMAKE_CUDA_ARCHITECTURES=86 ...  # the compute capability without its dot; delete the old build folder first",
+                "export TORCH_CUDA_ARCH_LIST=8.6  # extensions of PyTorch",
+                "nvidia-smi --query-gpu=name,compute_cap --format=csv  # on the machine with the GPU",
+            ])
+            .excludes(&["nvcc-architecture"])
+            .rank(5),
+    )
 }
 
 fn standard(seen: &PastedError, _: &'static str) -> Option<Entity> {

@@ -18,11 +18,15 @@ pub(in crate::explain) fn of_root(
     seen: &PastedError,
     root: &ErrorLine,
     chain: &[&ErrorLine],
+    advice: Option<String>,
 ) -> Option<Entity> {
     if is_setup(root) {
         return Some(of_setup(seen, root));
     }
-    let Some(place) = RaiseSite::of(seen, root) else { return without_frames(seen, root) };
+    let Some(place) = RaiseSite::of(seen, root) else {
+        return without_frames(seen, root, advice.as_deref())
+            .or_else(|| advised(seen, root, &advice?));
+    };
     let shown = shortened(&root.message);
     let name =
         if shown.is_empty() { root.class.clone() } else { format!("{}: {shown}", root.class) };
@@ -43,6 +47,9 @@ pub(in crate::explain) fn of_root(
         words.push_str(
             " The key is a model type: the installed transformers is older than the model and does not have it.",
         );
+    }
+    if let Some(advice) = &advice {
+        words.push_str(&own_advice(advice));
     }
     let mut entity = Entity::new(super::STATED, name).meaning(words);
     for package in [Some(&place.raised), place.caller.as_ref()].into_iter().flatten() {
@@ -114,20 +121,69 @@ fn of_setup(seen: &PastedError, root: &ErrorLine) -> Entity {
 
 /// An exception without frames of a package: the library whose class its message names, and the causes of the
 /// exception's class.
-fn without_frames(seen: &PastedError, root: &ErrorLine) -> Option<Entity> {
+fn without_frames(seen: &PastedError, root: &ErrorLine, advice: Option<&str>) -> Option<Entity> {
     (root.kind == Kind::Exception && root.frames.is_empty()).then_some(())?;
     let library = library_in(&root.message)?.to_owned();
     let causes = causes(seen, root, &library, None);
     (causes.len() > 1).then_some(())?;
     let shown = shortened(&root.message);
     let words = format!(
-        "The text has the error {}: {}. It is about {library}.",
+        "The text has the error {}: {}. It is about {library}.{}",
         root.class,
-        shown.trim_end_matches('.')
+        shown.trim_end_matches('.'),
+        advice.map_or_else(String::new, own_advice)
     );
     let entity = Entity::new(super::STATED, format!("{}: {shown}", root.class)).meaning(words);
     Some(entity.causes(causes).package(library))
 }
+
+/// The advice of the message itself, as a sentence.
+fn own_advice(advice: &str) -> String {
+    format!(" Its message says what to do: \"{}\"", advice.trim())
+}
+
+/// An error that no other kind explains, of a text about GPUs, whose message says what to do.
+fn advised(seen: &PastedError, root: &ErrorLine, advice: &str) -> Option<Entity> {
+    let text = seen.text.to_ascii_lowercase();
+    ABOUT.iter().any(|word| text.contains(word)).then_some(())?;
+    let shown = shortened(&root.message);
+    let name = match root.class.is_empty() {
+        true => shown,
+        false => format!("{}: {shown}", root.class),
+    };
+    let words = format!(
+        "The first error of the text is {}.{} No rule knows another cause.",
+        name.trim_end_matches('.'),
+        own_advice(advice)
+    );
+    let stated = Cause::new("The message names the cause: what it asks for was not done.")
+        .check(["# whether it was done in the environment that runs"]);
+    let check = Cause::new(
+        "It was done, and the cause is an earlier failure that the message does not know.",
+    )
+    .check(["# the lines before the error, and the releases of the programs that it names"]);
+    Some(Entity::new(super::STATED, name).meaning(words).causes([stated, check]))
+}
+
+/// Words of texts about GPU stacks.
+const ABOUT: [&str; 16] = [
+    "cuda",
+    "nvidia",
+    "gpu",
+    "torch",
+    "tensorflow",
+    "jax",
+    "cudnn",
+    "nccl",
+    "triton",
+    "vllm",
+    "sglang",
+    "huggingface",
+    "transformers",
+    "rocm",
+    "slurm",
+    "onnx",
+];
 
 /// The library of the first class that a message names. Other words do not show which library raised the error.
 fn library_in(message: &str) -> Option<&'static str> {

@@ -1,6 +1,8 @@
 //! Memory that ran out: a GPU's, the host's, a Jetson's shared memory, or the KV cache of an engine.
 
+use super::super::cause::Cause;
 use super::{Entity, Form, form};
+use crate::host;
 use crate::rules::PastedError;
 use facts::MachineKind;
 
@@ -31,6 +33,8 @@ pub(super) fn forms() -> Vec<Form> {
         form("cudaMalloc failed: out of memory", cuda),
         form("Failed to allocate memory*on device", cuda),
         form("torch.OutOfMemoryError", cuda),
+        form("^OutOfMemoryError$", cuda),
+        form("^Killed$", killed),
         form("Cannot allocate memory", host),
         form("Unable to allocate {size} GiB for an array with shape", host),
         form("oom-kill:constraint=", host),
@@ -42,6 +46,35 @@ pub(super) fn forms() -> Vec<Form> {
         form("Out of memory (oom)", host),
         form("OOMKilled", host),
     ]
+}
+
+/// The shell's word for a process that signal 9 ended; in the log of a build it is about a compiler.
+fn killed(seen: &PastedError, _: &'static str) -> Option<Entity> {
+    let text = seen.text.to_ascii_lowercase();
+    let build =
+        ["ninja", "nvcc", "cicc", "cc1plus", "building wheel", "cmake", "setup.py", "make["];
+    (!build.iter().any(|word| text.contains(word))).then_some(())?;
+    let jobs = host::build_jobs(seen.machine()).unwrap_or(1);
+    Some(
+        Entity::new("out-of-memory", "Killed")
+            .meaning(
+                "Signal 9 ended the process: it could write no message, and the shell printed this word. The kernel's log tells whether memory was the reason.",
+            )
+            .causes([
+                Cause::new("The host's memory, or the limit of the container or job, ran out, and the kernel killed the process: a model that is loaded into memory, offloading, data loader workers.")
+                    .check([
+                        "sudo dmesg | grep -iE 'out of memory|oom-kill|killed process' | tail",
+                        "cat /sys/fs/cgroup/memory.max /sys/fs/cgroup/memory.events 2>/dev/null; free -h",
+                    ])
+                    .fix(["# fewer workers and processes, no offloading to the CPU, weights as safetensors (low_cpu_mem_usage), a smaller model; or more memory or swap"]),
+                Cause::new("It was a build: the compilers together took the memory (about 5 GB for each nvcc).")
+                    .check(["# the lines above: nvcc, ninja, `Building wheel`"])
+                    .fix([format!("export MAX_JOBS={jobs} NVCC_THREADS=1"), "firstlight plan PACKAGE  # a combination that has a wheel".to_owned()]),
+                Cause::new("A scheduler, a time limit or a user ended it.")
+                    .check(["sacct -j JOB --format=JobID,State,ExitCode,MaxRSS,ReqMem,Elapsed,Timelimit  # Slurm"]),
+            ])
+            .rank(4),
+    )
 }
 
 fn jetson(seen: &PastedError, _: &'static str) -> Option<Entity> {

@@ -23,6 +23,16 @@ pub(super) fn forms() -> Vec<Form> {
         form("requires you to execute the configuration file in that repo", trust),
         form("please pass the argument 'trust_remote_code=True'", trust),
         form("Failed to infer device type", device),
+        form("torch.cuda.is_available() returns False", no_cuda),
+        form("torch.cuda.is_available() returned False", no_cuda),
+        form("torch.cuda.is_available() is False", no_cuda),
+        form("torch.cuda.is_available() = False", no_cuda),
+        form("torch.cuda.is_available() == False", no_cuda),
+        form("torch.cuda.is_available() -> False", no_cuda),
+        form("torch.cuda.is_available(): False", no_cuda),
+        form("torch.cuda.is_available() False", no_cuda),
+        form("torch.cuda.is_available())' False", no_cuda),
+        form("torch.cuda.is_available()) False", no_cuda),
         form("Device string must not be empty", device),
         form("No accelerator (CUDA, XPU, HPU, NPU, MUSA) is available", device),
         form("unknown model architecture: '{model}'", gguf),
@@ -117,6 +127,58 @@ fn gguf(seen: &PastedError, _: &'static str) -> Option<Entity> {
 }
 
 /// vLLM found no platform: no GPU that NVML lists, a torch without CUDA, or a vllm of another platform.
+/// torch sees no GPU: which of the causes, by the facts of this machine.
+fn no_cuda(seen: &PastedError, _: &'static str) -> Option<Entity> {
+    // Programs print the condition inside of other messages, which say more.
+    (!seen.text.contains("Attempting to deserialize")).then_some(())?;
+    let machine = seen.machine();
+    let installer = seen.installer();
+    let python = installer.python();
+    let torch = seen.env().and_then(|env| env.torch.as_ref());
+    let cpu = torch.map(|torch| torch.cuda.is_none());
+    let gpus = gpu::nvidia(machine).count();
+    let mut causes = vec![
+        Cause::new("The installed torch is a build for the CPU: its version ends in +cpu, or torch.version.cuda is None.")
+            .check([format!("{python} -c 'import torch; print(torch.__version__, torch.version.cuda)'")])
+            .fix(["firstlight plan torch  # the build for this driver and GPU"]),
+        Cause::new("No driver answers: it is not installed, its module is not loaded, or the GPU is not visible to the machine.")
+            .check(["nvidia-smi"])
+            .fix(["firstlight doctor"]),
+        Cause::new("The process is in a container or WSL without the GPU.")
+            .check(["ls /dev/nvidia* /dev/dxg 2>/dev/null; ls /.dockerenv 2>/dev/null"])
+            .fix(["docker run --gpus all ..."]),
+        Cause::new("The driver is older than the CUDA of torch; `nvidia-smi` works then, and a warning of torch names the driver's version.")
+            .check([format!("nvidia-smi | grep 'CUDA Version'; {python} -W always -c 'import torch; torch.cuda.init()'")])
+            .fix(["firstlight plan torch  # the build for this driver"]),
+        Cause::new("CUDA_VISIBLE_DEVICES hides the GPUs.")
+            .check(["echo \"[$CUDA_VISIBLE_DEVICES]\""])
+            .fix(["unset CUDA_VISIBLE_DEVICES"]),
+    ];
+    let first = match cpu {
+        Some(true) => Some(0),
+        _ if gpus == 0 && machine.driver.is_none() && torch.is_some() => Some(1),
+        _ => None,
+    };
+    if let Some(first) = first {
+        causes[first].confirmed_here = Some(true);
+        causes[..=first].rotate_right(1);
+    }
+    let mut entity = Entity::new("device", "torch.cuda.is_available() is False")
+        .meaning(
+            "torch finds no GPU that it can use. It reports no error then: `torch.cuda.init()` prints the reason.",
+        )
+        .causes(causes)
+        .fix([format!("{python} -c 'import torch; torch.cuda.init()'"), "firstlight doctor".to_owned()])
+        .package("torch")
+        .rank(3);
+    if let Some(torch) = torch {
+        let cuda = torch.cuda.as_deref().map_or("no CUDA".into(), |cuda| format!("CUDA {cuda}"));
+        entity =
+            entity.evidence(format!("torch {} with {cuda}", torch.version), torch.source.clone());
+    }
+    Some(entity)
+}
+
 fn device(seen: &PastedError, _: &'static str) -> Option<Entity> {
     let machine = seen.machine();
     let torch = seen.env().and_then(|env| env.torch.as_ref());

@@ -49,6 +49,9 @@ pub(super) fn forms() -> Vec<Form> {
         form("error sending request for url ({host})", timeout),
         form("Failed to download distribution due to network timeout", timeout),
         form("IncompleteRead(", broken),
+        form("Remote end closed connection without response", broken),
+        form("('Connection aborted.', ", broken),
+        form("Connection broken: ", broken),
         form("ConnectionResetError(104", broken),
         form("Consistency check failed: file should be of size", broken),
     ]

@@ -18,6 +18,13 @@ pub(super) fn forms() -> Vec<Form> {
         "miopenStatus*",
         "Torch not compiled with ROCm",
         "libamdhip64.so*",
+        "libhsa-runtime64.so*",
+        "librocblas.so*",
+        "libhipblas*.so*",
+        "libMIOpen.so*",
+        "librccl.so*",
+        "Unable to open /dev/kfd",
+        "/dev/kfd: Permission denied",
         "RCCL WARN",
         "Memory access fault by GPU node",
         "gpu arch gfx{name}",
@@ -35,6 +42,11 @@ pub(super) fn forms() -> Vec<Form> {
         "oneDNN error*xpu",
         "libsycl.so*",
         "libze_loader.so*",
+        "libmkl_sycl*.so*",
+        "libOpenCL.so*xpu",
+        "libpi_level_zero.so*",
+        "libur_loader.so*",
+        "libur_adapter_level_zero.so*",
     ];
     let codes = gpu_codes::hip().iter().map(|row| keyed(row.name.as_str(), &row.name, hip));
     let of_amd = amd.into_iter().map(|pattern| form(pattern, rocm));
@@ -59,6 +71,7 @@ fn rocm(seen: &PastedError, _: &'static str) -> Option<Entity> {
         || text.contains("no kernel image")
         || text.contains("code object");
     let no_device = text.contains("no hip gpus")
+        || text.contains("/dev/kfd")
         || text.contains("nodevice")
         || text.contains("no rocm-capable");
     let no_code = Cause::new("The library has no code for this GPU's architecture (gfx number): torch, or the extension of the traceback's last frames.")
@@ -111,8 +124,19 @@ fn xpu(seen: &PastedError, _: &'static str) -> Option<Entity> {
         "ur error",
         "pi_error",
         "native api",
+        "libur_",
+        "libpi_",
     ];
     intel.iter().any(|word| text.contains(word)).then_some(())?;
+    let library = text.contains("cannot open shared object file");
+    let causes = [
+        Cause::new("oneAPI's libraries are installed, and the shell did not read its settings.")
+            .check(["ls /opt/intel/oneapi; echo $ONEAPI_ROOT $LD_LIBRARY_PATH"])
+            .fix(["source /opt/intel/oneapi/setvars.sh"]),
+        Cause::new("The installed oneAPI is of another year than the package was built with: the number after `.so.` changes with it (libsycl.so.7 is of 2024, .8 of 2025).")
+            .check(["find / -name 'libsycl.so*' -not -path '/proc/*' 2>/dev/null | head"])
+            .fix(["# the oneAPI release that the package's installation page names, or the package's build for this one"]),
+    ];
     Some(
         Entity::new("other-vendor", "Intel GPU (XPU)")
             .meaning(
@@ -123,6 +147,7 @@ fn xpu(seen: &PastedError, _: &'static str) -> Option<Entity> {
                 "python -c 'import torch; print(torch.xpu.is_available(), torch.xpu.device_count())'",
                 "# https://docs.pytorch.org/docs/stable/notes/get_start_xpu.html",
             ])
+            .causes(causes.into_iter().filter(|_| library))
             .rank(5),
     )
 }

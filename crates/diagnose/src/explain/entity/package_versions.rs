@@ -23,6 +23,14 @@ pub(super) fn forms() -> Vec<Form> {
         form("Requires {one} version {range} but got {b}", range),
         form("{one} needs NumPy {most} or less. Got NumPy {b}", most),
         form("{one} requires {other} version >= {least}", least),
+        form("{one} requires {other} >= {least}", least_known),
+        form("{one} requires {other}>={least}", least_known),
+        form("{one} needs {other} >= {least}", least_known),
+        form("{one} requires at least {other} {least}", least_known),
+        form("please install '{wanted}'", install),
+        form("'pip install {wanted}'", install),
+        form("'pip install -U {wanted}'", install),
+        form("'pip install --upgrade {wanted}'", install),
         form("{other}>={least} is required", least),
         form("incompatible torch version {b} for {one} version {a}", pair),
         form("{one} was built for: PyTorch {a} with CUDA", built_for),
@@ -87,7 +95,10 @@ fn siblings(seen: &PastedError, _: &'static str) -> Option<Entity> {
 
 /// transformers' check of its requirements: `tokenizers>=0.22,<0.23 is required ..., but found tokenizers==0.19.1`.
 fn wanted(seen: &PastedError, _: &'static str) -> Option<Entity> {
-    let (wanted, found) = (seen.word("wanted")?, seen.word("found")?);
+    let wanted = seen.word("wanted")?;
+    // A word at the end of a pattern does not include the version.
+    let found = seen.text.split_once("but found ").map(|(_, rest)| rest);
+    let found = found.and_then(|rest| rest.split([' ', ',']).next())?.trim_end_matches('.');
     let name = wanted.split(['>', '<', '=', '!', '~']).next().filter(|name| !name.is_empty())?;
     let entity = Entity::new("package-versions", wanted)
         .meaning(format!("A package checks its requirements when it is imported: it needs {wanted}, and {found} is installed."))
@@ -125,8 +136,11 @@ fn next(version: &str) -> String {
 
 /// `Please install bitsandbytes>=0.44.0 via`: a package did not find another one in a release that it accepts.
 fn install(seen: &PastedError, _: &'static str) -> Option<Entity> {
-    let wanted = seen.word("wanted")?.trim_end_matches(['.', ',']);
-    let name = wanted.split(['>', '<', '=', '!', '~']).next().filter(|name| name.len() > 1)?;
+    let wanted = seen.word("wanted")?.trim_end_matches(['.', ',', '\'']);
+    let name = wanted.split(['>', '<', '=', '!', '~', '[']).next().filter(|name| name.len() > 1)?;
+    let letters = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    let is_name = name.starts_with(|c: char| c.is_ascii_alphabetic()) && name.chars().all(letters);
+    (is_name && crate::explain::modules::is_distribution(seen, name)).then_some(())?;
     let installer = seen.installer();
     let python = installer.python();
     let entity = Entity::new("package-versions", wanted)
@@ -182,6 +196,19 @@ fn range(seen: &PastedError, _: &'static str) -> Option<Entity> {
         ])
         .rank(4);
     Some(with_installed(entity, seen, &[&one]))
+}
+
+/// The least release of a library of the tables that another one names.
+fn least_known(seen: &PastedError, _: &'static str) -> Option<Entity> {
+    let word = seen.word("other")?.to_ascii_lowercase();
+    let known = word == "pytorch" || crate::explain::modules::is_known(&word.replace('-', "_"));
+    let mut entity = known.then(|| least(seen, ""))??;
+    if entity.packages.iter().any(|name| name == "torch") {
+        entity.meaning.push_str(
+            " A pre-release, such as the 2.1.0a0 of NVIDIA's containers, counts as older than its release.",
+        );
+    }
+    Some(entity)
 }
 
 fn least(seen: &PastedError, _: &'static str) -> Option<Entity> {

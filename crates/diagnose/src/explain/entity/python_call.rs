@@ -7,6 +7,8 @@ use crate::rules::PastedError;
 
 pub(super) fn forms() -> Vec<Form> {
     vec![
+        form("{value} is not a valid {kind}, please select one of", choice),
+        form("{program}: error: unrecognized arguments: {option}", option),
         form("{function}(): incompatible function arguments", read),
         form(
             "{function}() expected at most {most} argument(s) but received {given} argument(s)",
@@ -151,7 +153,8 @@ fn keyword(seen: &PastedError, _: &'static str) -> Option<Entity> {
         packages.push(row.or(class)?.to_owned());
     }
     let last = packages.last()?;
-    let caller = packages.iter().rev().find(|name| *name != last).unwrap_or(last);
+    let who = packages.iter().rev().find(|name| *name != last);
+    let caller = who.map_or("the code that calls it", String::as_str);
     let function = seen.word("function")?;
     let argument =
         seen.word("argument").map_or(String::new(), |word| format!(" without an argument {word}"));
@@ -191,4 +194,67 @@ fn distinct(names: &[String]) -> Vec<String> {
         }
     }
     all
+}
+
+/// A value that is not among those of an option of transformers and programs that use its classes.
+fn choice(seen: &PastedError, _: &'static str) -> Option<Entity> {
+    let (value, kind) = (seen.word("value")?, seen.word("kind")?);
+    let value = value.rsplit(':').next().unwrap_or(value);
+    Some(
+        Entity::new("option", format!("{kind} {value}"))
+            .meaning(format!(
+                "{kind} does not have the value {value} in the installed release; the message lists those that it has."
+            ))
+            .causes([
+                Cause::new(format!("{value} came with a later release of transformers, or of the program that passes it."))
+                    .check([format!("{} -m pip show transformers accelerate trl | grep -E 'Name|Version'", seen.installer().python())])
+                    .fix([
+                        String::from(seen.installer().install(&["transformers".to_owned()], None).upgraded()),
+                        "# and a newer release of the program".to_owned(),
+                    ]),
+                Cause::new(format!("{value} is misspelt, was renamed, or belongs to another option."))
+                    .check(["# the list in the message"])
+                    .fix(["# one of the listed values"]),
+            ])
+            .rank(3),
+    )
+}
+
+/// An option that a program of a known package does not have.
+fn option(seen: &PastedError, _: &'static str) -> Option<Entity> {
+    let (program, option) = (seen.word("program")?, seen.word("option")?);
+    let stem = program.rsplit('/').next()?.trim_end_matches(".py");
+    let package = match stem {
+        "api_server" => "vllm",
+        "launch_server" | "bench_serving" => "sglang",
+        "torchrun" => "torch",
+        "accelerate" | "vllm" | "sglang" | "deepspeed" | "lmdeploy" | "ray" | "trtllm-serve"
+        | "trtllm-build" => stem,
+        _ => return None,
+    };
+    // A word at the end of a pattern ends at a hyphen.
+    let shown = seen
+        .text
+        .split_once("unrecognized arguments: ")
+        .map_or(option, |(_, rest)| rest.split_whitespace().next().unwrap_or(option));
+    let installer = seen.installer();
+    let entity = Entity::new("option", format!("{stem} {shown}"))
+        .meaning(format!("The installed {package} has no option {shown}."))
+        .causes([
+            Cause::new("It is misspelt, or came with a later release.")
+                .check([
+                    format!(
+                        "{stem} --help | grep -- {}",
+                        shown.chars().take(12).collect::<String>()
+                    ),
+                    format!("{} -m pip show {package} | grep Version", installer.python()),
+                ])
+                .fix([String::from(installer.install(&[package.to_owned()], None).upgraded())]),
+            Cause::new("A later release removed or renamed it, and the command is older.")
+                .check([format!("# the release notes of {package}, and `{stem} --help`")])
+                .fix(["# the option's new name, or without it"]),
+        ])
+        .package(package)
+        .rank(3);
+    Some(entity)
 }

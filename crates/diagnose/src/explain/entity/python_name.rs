@@ -149,13 +149,18 @@ fn attribute(seen: &PastedError, _: &'static str) -> Option<Entity> {
 /// An attribute that a class of a known library does not have.
 fn class(seen: &PastedError, _: &'static str) -> Option<Entity> {
     let (class, name) = (seen.word("class")?, seen.word("name")?);
-    let package = modules::of_class(class)?;
+    let attached = knowledge::causes::attached(class, name);
+    let package = attached.or_else(|| modules::of_class(class))?;
     let importer = importer(seen, package);
     let who = importer.as_deref().unwrap_or("the code that uses it");
+    let what = match attached {
+        Some(package) if package != "packaging" => {
+            format!("{package} adds {name} to objects of {class} and did not here")
+        }
+        _ => format!("{class} of the installed {package} has no {name}"),
+    };
     let mut entity = Entity::new("python-name", format!("{class}.{name}"))
-        .meaning(format!(
-            "{class} of the installed {package} has no {name}: {package} and {who} do not fit together."
-        ))
+        .meaning(format!("{what}: {package} and {who} do not fit together, or this release of {package} has a fault."))
         .causes(ages(seen, package, importer.as_deref(), who, name))
         .package(package)
         .rank(2);

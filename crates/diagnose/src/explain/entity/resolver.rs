@@ -3,7 +3,6 @@
 use super::{Entity, Form, form};
 use crate::explain::cause::Cause;
 use crate::explain::modules::installed;
-use crate::extension::has_source;
 use crate::rules::PastedError;
 use facts::Dist;
 use knowledge::{Version, dotted, torch_series};
@@ -11,17 +10,6 @@ use std::cmp::Ordering;
 
 pub(super) fn forms() -> Vec<Form> {
     vec![
-        form(
-            "Distribution '{package} @ *' can't be installed because it doesn't have a source distribution or wheel for the current platform",
-            platform,
-        ),
-        form(
-            "Distribution '{package}*' can't be installed because it doesn't have a source distribution or wheel for the current platform",
-            platform,
-        ),
-        form("doesn't have a source distribution or wheel for the current platform", platform),
-        form("{package} has no wheels with a matching * tag", platform),
-        form("no wheels are available for {package} with a matching", platform),
         form("{wheel} is not a supported wheel on this platform", wheel),
         form(
             "has inconsistent version: expected '{expected}', but metadata has '{metadata}'",
@@ -53,6 +41,10 @@ pub(super) fn forms() -> Vec<Form> {
             "Failed to build installable wheels for some pyproject.toml based projects ({package})",
             build,
         ),
+        form("error: subprocess-exited-with-error", step),
+        form("error: metadata-generation-failed", step),
+        form("Getting requirements to build wheel did not run successfully", step),
+        form("Preparing metadata (pyproject.toml) did not run successfully", step),
         form("Hash mismatch for '{package}'", hash),
         form("THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE", hash),
         form("requires a different Python: {here} not in '{wanted}'", python),
@@ -64,7 +56,7 @@ pub(super) fn forms() -> Vec<Form> {
 }
 
 /// The name and the version of `torch==2.10.0`.
-fn named(word: &str) -> (String, String) {
+pub(super) fn named(word: &str) -> (String, String) {
     let name = word.split(['=', '<', '>', '!', '~', '[', ';', '@']).next().unwrap_or(word);
     let name = name.trim_matches(|c: char| !c.is_ascii_alphanumeric());
     let version = word[word.find("==").map_or(word.len(), |at| at + 2)..]
@@ -73,7 +65,7 @@ fn named(word: &str) -> (String, String) {
 }
 
 /// Python, processor and C library of the environment that installs here.
-fn here(mut entity: Entity, seen: &PastedError) -> Entity {
+pub(super) fn here(mut entity: Entity, seen: &PastedError) -> Entity {
     if let Some(env) = seen.env()
         && let Some(version) = &env.interpreter.version
     {
@@ -85,69 +77,6 @@ fn here(mut entity: Entity, seen: &PastedError) -> Entity {
         entity = entity.evidence(libc.value.clone(), libc.source.clone());
     }
     entity
-}
-
-/// `2.27` of `manylinux_2_27_x86_64`, after a mark.
-fn glibc_after(text: &str, mark: &str) -> Vec<(u32, u32)> {
-    text.match_indices(mark)
-        .filter_map(|(at, _)| {
-            let mut parts = text[at + mark.len()..].split('_');
-            let major = parts.next()?.parse().ok()?;
-            let minor: String = parts.next()?.chars().take_while(char::is_ascii_digit).collect();
-            Some((major, minor.parse().ok()?))
-        })
-        .collect()
-}
-
-fn platform(seen: &PastedError, _: &'static str) -> Option<Entity> {
-    let (name, version) = named(seen.word("package").unwrap_or("the package"));
-    let text = seen.text;
-    // uv's hint names the platform that it installs for, and then those of the wheels.
-    let tags = glibc_after(text, "manylinux_");
-    let (own, wheels) =
-        tags.split_first().map_or((None, &[][..]), |(first, rest)| (Some(*first), rest));
-    let told_platform = text.contains("You're on ");
-    let least = wheels.iter().min().copied();
-    let python = text.contains("You're using CPython")
-        || text.contains("ABI tag")
-        || text.contains("matching Python");
-    let mut reason =
-        "the release has no wheel for this Python, this processor or this C library".to_owned();
-    if let (true, Some(own), Some(least)) = (told_platform, own, least) {
-        if own < least {
-            reason = format!(
-                "the C library is too old: this system has glibc {}.{} (or the resolver was configured so), and the oldest wheel needs {}.{}",
-                own.0, own.1, least.0, least.1
-            );
-        }
-    } else if python {
-        reason = "no wheel is for this Python: it is newer or older than the release's wheels"
-            .to_owned();
-    }
-    let musl = text.contains("musllinux") && told_platform;
-    if musl {
-        reason.push_str("; Alpine's musl has no wheels of GPU packages, which are built for glibc");
-    }
-    let sdist = match has_source(&name) {
-        true => "",
-        false => " It has no source distribution either.",
-    };
-    let shown = if version.is_empty() { name.clone() } else { format!("{name} {version}") };
-    let entity = Entity::new("resolver", format!("no wheel of {shown}"))
-        .meaning(format!(
-            "{shown} cannot be installed here: {reason}.{sdist} A release that has such a wheel (older for an old glibc, newer for a new Python), another Python, or \
-             a newer system or container image resolves it; for a lock that is made for another machine, name the platform (`uv pip compile \
-             --python-platform`, `tool.uv.required-environments`)."
-        ))
-        .fix([
-            "python -c 'import platform, sys; print(sys.version, platform.machine(), platform.libc_ver())'".to_owned(),
-            format!("python -m pip index versions {name}"),
-            "uv venv --python 3.12".to_owned(),
-            format!("firstlight plan {name}"),
-        ])
-        .package(name)
-        .rank(4);
-    Some(here(entity, seen))
 }
 
 fn wheel(seen: &PastedError, _: &'static str) -> Option<Entity> {
@@ -285,6 +214,22 @@ fn absence(name: &str, version: &str, listed: &[Version]) -> Option<Absence> {
     Some(Absence { reason, unpublished: between, decided: false })
 }
 
+/// The meaning of a list that has only newer releases than a range asks for, `cumm<0.5.0,>=0.4.5`.
+fn beyond_range(name: &str, text: &str, listed: &[Version]) -> Option<String> {
+    let rest = text.split_once("satisfies the requirement ")?.1.strip_prefix(name)?;
+    let range = rest.split([' ', '(']).next()?;
+    let (_, upper) = range.split_once('<')?;
+    let upper = upper.trim_start_matches('=').split(',').next()?;
+    let upper = Version::parse(upper)?;
+    let newer = listed.iter().filter(|it| it.compare(&upper) != Ordering::Less).count();
+    (newer > 0 && newer * 2 >= listed.len()).then(|| {
+        format!(
+            "{name}{range} is asked for, and the releases of {name} that fit this Python and system are newer: wheels of that range exist for older Pythons (or another \
+             processor) alone. Take an older Python, or a newer release of the package that asks for this range."
+        )
+    })
+}
+
 fn none(seen: &PastedError, _: &'static str) -> Option<Entity> {
     let (name, mut version) = named(seen.word("package")?);
     let text = seen.text;
@@ -313,6 +258,10 @@ fn none(seen: &PastedError, _: &'static str) -> Option<Entity> {
     } else if !nothing && text.contains("from versions:") {
         words.push_str(" The releases in the brackets do fit this Python and platform.");
     }
+    let gap = beyond_range(&name, text, &listed);
+    if let Some(gap) = &gap {
+        words = gap.clone();
+    }
     let shown = if version.is_empty() { name.clone() } else { format!("{name}=={version}") };
     let mut causes = Vec::new();
     let python_check = "python -c 'import platform, sys; print(sys.version, platform.machine(), platform.libc_ver())'".to_owned();
@@ -320,7 +269,10 @@ fn none(seen: &PastedError, _: &'static str) -> Option<Entity> {
         causes.push(
             Cause::new("The release has no wheel for this Python, processor or C library: a Python newer than an old release or older than a new one, 32 bits, Arm, musl.")
                 .check([python_check.clone(), format!("python -m pip index versions {name}  # what fits this Python")])
-                .fix(["uv venv --python 3.12  # a Python that has wheels, or another release"]),
+                .fix([match gap.is_some() {
+                    true => "uv venv --python 3.10  # a Python of the time of that release",
+                    false => "uv venv --python 3.12  # a Python that has wheels, or another release",
+                }]),
         );
     }
     let other_index = text.contains("download.pytorch.org")
@@ -403,6 +355,28 @@ fn build(seen: &PastedError, _: &'static str) -> Option<Entity> {
         ])
         .package(name)
         .rank(1);
+    Some(entity)
+}
+
+/// pip's frame around an error of a package's build, without the error.
+fn step(seen: &PastedError, _: &'static str) -> Option<Entity> {
+    let built = super::build_error::built_package(seen.text);
+    let package = built.clone().unwrap_or_else(|| "PACKAGE".to_owned());
+    let mut entity = Entity::new("resolver", "a build step failed")
+        .meaning(
+            "pip took no prebuilt wheel and ran the package's own build or setup, which failed. This line says no more: the cause is the first error below `╰─>`, above this \
+             line or in the output of --verbose.",
+        )
+        .fix([
+            format!("{} --verbose 2>&1 | tee build.log", seen.installer().install(std::slice::from_ref(&package), None)),
+            "firstlight explain build.log".to_owned(),
+            format!("firstlight plan {package}  # a combination that has a wheel"),
+            format!("{} --only-binary :all:  # a release that has a wheel, if there is one", seen.installer().install(std::slice::from_ref(&package), None)),
+        ])
+        .rank(0);
+    if let Some(package) = built {
+        entity = entity.package(package);
+    }
     Some(entity)
 }
 

@@ -67,7 +67,9 @@ fn read(seen: &PastedError, _: &'static str) -> Option<Entity> {
         .map(|(_, rest)| rest.split(['/', '.']).next().unwrap_or(rest));
     let by_path = in_packages.map(|top| provider(top, seen.context.envs));
     let owner = here.and_then(|(_, file)| file.dist.clone()).or(by_path);
-    let Some(owner) = owner else { return of_driver(seen, "") };
+    let Some(owner) = owner else {
+        return of_driver(seen, "").or_else(|| without_owner(seen, symbol, path));
+    };
     let shown = words(symbol, missing.as_ref().and_then(|missing| missing.demangled.as_deref()));
     let of_torch = is_torch_symbol(symbol);
     let mut entity = Entity::new("symbol", symbol).package(owner.clone()).rank(2);
@@ -92,6 +94,15 @@ fn read(seen: &PastedError, _: &'static str) -> Option<Entity> {
         }
     }
     let installer = seen.installer();
+    if let Some(library) = versioned_library(seen.text, symbol)
+        && !owner.starts_with("nvidia-")
+        && owner != "torch"
+    {
+        return Some(older_library(seen, entity, &owner, &shown, library));
+    }
+    if is_of_libstdcxx(symbol) {
+        return Some(of_libstdcxx(seen, entity, &owner, &shown));
+    }
     if is_driver_symbol(symbol) {
         let lacks = driver_lacks(seen, symbol, &shown, Some(&owner));
         return Some(entity.meaning(lacks.meaning).fix(lacks.fix));
@@ -148,6 +159,155 @@ fn read(seen: &PastedError, _: &'static str) -> Option<Entity> {
         }
     };
     Some(entity.meaning(why).fix(fix))
+}
+
+/// A symbol of a file that belongs to no package that the text or the environments show.
+fn without_owner(seen: &PastedError, symbol: &str, path: Option<&str>) -> Option<Entity> {
+    // A program outside of Python has its own libraries.
+    let file = path.and_then(|path| path.rsplit('/').next());
+    let before_it = |word: &str| word.ends_with(':') && word.contains('/');
+    let of_library = match file {
+        Some(file) => file.contains(".so"),
+        None => !seen.text.split_whitespace().any(before_it),
+    };
+    of_library.then_some(())?;
+    let owner = file.unwrap_or("the file");
+    let shown = words(symbol, None);
+    let entity = Entity::new("symbol", symbol).rank(1);
+    if let Some(library) = versioned_library(seen.text, symbol) {
+        return Some(older_library(seen, entity, "the program", &shown, library));
+    }
+    // Rules cover torch's symbols.
+    (!is_torch_symbol(symbol)).then_some(())?;
+    if is_of_libstdcxx(symbol) {
+        return Some(of_libstdcxx(seen, entity, owner, &shown).rank(2));
+    }
+    if let Some(library) = cuda_library_of(symbol) {
+        return Some(
+            entity
+                .meaning(format!(
+                    "{owner} calls {shown}, a function of CUDA's {library}, and no library that the process loaded has it."
+                ))
+                .causes([
+                    Cause::new(format!("It was built without {library}: the build did not name it, or the linker did not find it, and left it to the process."))
+                        .check([format!("readelf -d FILE.so | grep -E 'NEEDED.*{library}'  # no line: this is the cause")])
+                        .fix([
+                            "export CUDA_HOME=/usr/local/cuda LIBRARY_PATH=/usr/local/cuda/lib64:$LIBRARY_PATH LD_LIBRARY_PATH=/usr/local/cuda/lib64:$LD_LIBRARY_PATH  # then build it again, in a newer release".to_owned(),
+                            format!("LD_PRELOAD=/usr/local/cuda/lib64/{library}.so your_program  # shows whether the library is all that is absent"),
+                        ]),
+                    Cause::new(format!("Another release of {library} is loaded than it was built for."))
+                        .check([format!("ldd FILE.so | grep {library}; echo \"$LD_LIBRARY_PATH\"")])
+                        .fix(["# the release of the CUDA that it was built with, or build it again"]),
+                ])
+                .rank(2),
+        );
+    }
+    Some(
+        entity
+            .meaning(format!(
+                "{owner} calls {shown}, and none of the libraries that the process loaded has it: it was built for another release of the library that has the function, or \
+                 built without that library."
+            ))
+            .causes([
+                Cause::new("Another release of that library is loaded than it was built for, or an older copy first: LD_LIBRARY_PATH, conda, the system.")
+                    .check([format!("ldd -r FILE.so 2>&1 | grep -E 'not found|{symbol}'; echo \"$LD_LIBRARY_PATH\"")])
+                    .fix(["unset LD_LIBRARY_PATH", "# or the release of the file's package for the installed library: firstlight doctor"]),
+                Cause::new("The build left out a source file or a library (-l), as where a part for CUDA was not compiled.")
+                    .check([format!("nm -D --undefined-only FILE.so | c++filt | grep -n '{symbol}'")])
+                    .fix(["# build it again from an empty build folder"]),
+            ]),
+    )
+}
+
+/// The CUDA library that the loader names after a symbol: `cublasLtX, version libcublasLt.so.13`.
+fn versioned_library<'a>(text: &'a str, symbol: &str) -> Option<&'a str> {
+    let (_, rest) = text.split_once(symbol)?;
+    let name = rest.strip_prefix(", version ")?.split([' ', ',', ')', '\'']).next()?;
+    crate::cuda_library::family(name).is_some().then_some(name)
+}
+
+/// A package calls a function that the loaded release of a CUDA library does not have.
+fn older_library(
+    seen: &PastedError,
+    entity: Entity,
+    owner: &str,
+    shown: &str,
+    library: &str,
+) -> Entity {
+    let installer = seen.installer();
+    let package = crate::cuda_library::family(library).unwrap_or("cuda-runtime");
+    let cuda = crate::cuda_library::cuda_of_library(library).unwrap_or(12);
+    let dist = crate::cuda_library::distribution(package, cuda);
+    entity
+        .meaning(format!(
+            "A file of {owner} calls {shown} of {library}, and the {library} that the process loaded does not have it: that one is older than the release that {owner} was \
+             built with."
+        ))
+        .causes([
+            Cause::new(format!("The installed {dist} is older than {owner} needs; torch pins an older one, or {owner} was upgraded alone."))
+                .check([format!("{} -m pip list | grep -iE 'nvidia|torch'", installer.python())])
+                .fix([String::from(installer.install(std::slice::from_ref(&dist), None).upgraded()), format!("# or the release of {owner} for the installed torch")]),
+            Cause::new("An older copy is loaded first: LD_LIBRARY_PATH, conda or the system's CUDA before the environment's.")
+                .check([format!("echo \"$LD_LIBRARY_PATH\"; ldconfig -p | grep {library}  # and once with: env -u LD_LIBRARY_PATH")])
+                .fix(["unset LD_LIBRARY_PATH"]),
+        ])
+        .package(dist)
+        .rank(4)
+}
+
+/// The CUDA library that a C function belongs to, by the beginning of its name.
+fn cuda_library_of(symbol: &str) -> Option<&'static str> {
+    [
+        ("cublasLt", "libcublasLt"),
+        ("cublas", "libcublas"),
+        ("cudnn", "libcudnn"),
+        ("cufft", "libcufft"),
+        ("curand", "libcurand"),
+        ("cusolver", "libcusolver"),
+        ("cusparse", "libcusparse"),
+        ("nccl", "libnccl"),
+        ("nvrtc", "libnvrtc"),
+    ]
+    .iter()
+    .find(|(begin, _)| symbol.starts_with(begin))
+    .map(|(_, library)| *library)
+}
+
+/// Whether a mangled symbol is a function of the C++ standard library.
+fn is_of_libstdcxx(symbol: &str) -> bool {
+    ["_ZNSt", "_ZNKSt", "_ZSt", "_ZTVNSt", "_ZTINSt", "_ZTISt", "_ZTVSt"]
+        .iter()
+        .any(|prefix| symbol.starts_with(prefix))
+}
+
+/// A function of the C++ standard library that the loaded libstdc++ does not have.
+fn of_libstdcxx(seen: &PastedError, entity: Entity, owner: &str, shown: &str) -> Entity {
+    let installer = seen.installer();
+    let filesystem = shown.contains("filesystem");
+    // An owner that is not a package is a file.
+    let rebuild = match crate::explain::modules::is_distribution(seen, owner) {
+        true => String::from(installer.build(&[owner])),
+        false => "# build its source again, from an empty build folder".to_owned(),
+    };
+    let mut causes = vec![
+        Cause::new(format!("{owner} was compiled by a newer g++ than the one whose libstdc++ the process loads: conda's, an old system's, or one on LD_LIBRARY_PATH."))
+            .check(["ldconfig -p | grep libstdc++; echo \"$LD_LIBRARY_PATH $CONDA_PREFIX\"; g++ --version"])
+            .fix([String::from(installer.conda(&["libstdcxx-ng".into()])), "# outside of conda: unset LD_LIBRARY_PATH, or a newer system image".to_owned()]),
+        Cause::new(format!("{owner} was compiled here by another compiler than its libraries."))
+            .check(["which -a g++ c++ x86_64-conda-linux-gnu-c++; echo \"$CC $CXX\""])
+            .fix([rebuild.clone()]),
+    ];
+    if filesystem {
+        causes.insert(0, Cause::new("It was compiled by GCC 8, which has std::filesystem in a separate library (libstdc++fs).")
+            .check(["g++ --version"])
+            .fix(["# build it with GCC 9 or newer, or link it with -lstdc++fs:".to_owned(), rebuild]));
+    }
+    entity
+        .meaning(format!(
+            "A file of {owner} calls {shown}, a function of the C++ standard library (libstdc++), which the libstdc++ of the process does not have."
+        ))
+        .causes(causes)
+        .rank(3)
 }
 
 /// The driver branch of the newest CUDA major version.

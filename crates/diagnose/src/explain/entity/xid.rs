@@ -93,6 +93,13 @@ pub(crate) fn fix(machine: &Machine, number: u32) -> Vec<String> {
         Origin::Cleanup | Origin::Driver | Origin::Lost => {}
     }
     lines.extend(action(known.action));
+    if known.of == Origin::Lost {
+        lines.push(
+            "# where it comes back: power cables and supply, heat, the seat of the board or riser, the firmware of the mainboard; `sudo nvidia-smi -lgc 300,1500` \
+             limits the clocks as a test"
+                .into(),
+        );
+    }
     lines
 }
 
