@@ -23,6 +23,7 @@ mod workflows;
 
 use crate::layout::Layout;
 use anyhow::bail;
+pub(crate) use links::{LinkTarget, path_of};
 use std::fmt;
 use std::path::Path;
 pub(crate) use words::print_findings as print_words;
@@ -111,6 +112,11 @@ pub(crate) fn run_all(root: &Path) -> anyhow::Result<()> {
     }
     println!("{} files, {} checks, no problem", layout.files.len(), CHECKS.len());
     Ok(())
+}
+
+/// The links of a layout's documents that lead nowhere.
+pub(crate) fn dead_links(layout: &Layout) -> Vec<String> {
+    (links::CHECK.find)(layout).iter().map(ToString::to_string).collect()
 }
 
 /// Runs a check on a layout and compares its problems with the expected lines.

@@ -13,6 +13,7 @@ mod sbom;
 #[cfg(test)]
 mod schemas;
 mod size;
+mod texts;
 mod wheel;
 mod zig;
 
@@ -203,13 +204,10 @@ impl Dist<'_> {
                     "the program, which prints its man pages, does not run here: {reason:#}"
                 )
             })?;
-            *documents = Some(documents::of(runner, &program)?);
+            *documents = Some(documents::of(runner, &program, texts::read(self.root)?)?);
         }
         let mut files = documents.clone().unwrap_or_default();
         files.push(File::program("firstlight", bytes.clone()));
-        for name in ["LICENSE", "README.md", "CHANGELOG.md"] {
-            files.push(File::text(name, fs::read(self.root.join(name)).context(name)?));
-        }
         let stem = format!("firstlight-{}-{}", self.version, platform.triple);
         let archive = self.output.join(format!("{stem}.tar.gz"));
         archive::write(&archive, &stem, &files, self.time)?;
@@ -224,7 +222,7 @@ impl Dist<'_> {
             files.extend(package.files);
         }
         let wheel = self.output.join(wheel::name(&self.version, &tag));
-        let description = fs::read_to_string(self.root.join("README.md"))?;
+        let description = texts::description(&fs::read_to_string(self.root.join("README.md"))?);
         let package = Package {
             version: &self.version,
             summary: &self.summary,

@@ -136,16 +136,25 @@ fn slow_path(
         .sum();
     let total: usize = report.layers.iter().map(|group| group.indices.len()).sum();
     let rule = crate::rule("slow-hybrid-path")?;
+    // Without these, no layer runs.
+    let absent: Vec<&str> =
+        ["torch", "transformers"].into_iter().filter(|name| env.dist(name).is_none()).collect();
+    let root = &env.root;
+    let (take, place) = match absent.is_empty() {
+        true => ("take", root.clone()),
+        false => (
+            "would take",
+            format!("{root}, where nothing runs yet: no {}", absent.join(" and no ")),
+        ),
+    };
     // Packages that cannot be installed or run here give no warning: the model belongs on another machine.
     let elsewhere = kernels::why_not_here(machine, env, &report.config);
     let mut draft = rule.finding(
         if elsewhere.is_some() { Severity::Info } else { Severity::Warning },
         Confidence::Certain,
         format!(
-            "{} of {total} layers of {} take their slow path in {}: {} missing",
-            layers,
+            "{layers} of {total} layers of {} {take} their slow path in {place}: {} missing",
             report.architecture,
-            env.root,
             packages.join(", ")
         ),
     );

@@ -91,13 +91,20 @@ fn receive_events(fetch: &mut Fetch, files: &[HubFile]) -> Result<(), String> {
     let came = Arc::new(AtomicU64::new(0));
     let total = files.iter().filter_map(|file| file.bytes).sum();
     let _showing = Transfer::watch("download", total, Arc::clone(&came));
+    let mut announced = false;
     while let Some(event) = fetch.next_event().map_err(|error| error.to_string())? {
         let url = |number: usize| &files[number].url;
         match event {
             DownloadEvent::Bytes(_, bytes) => {
                 came.fetch_add(bytes, Ordering::Relaxed);
             }
-            DownloadEvent::Dropped(..) | DownloadEvent::Done(..) => {}
+            DownloadEvent::Dropped(number, reason) => {
+                let why = failed(url(number), &reason);
+                if why.starts_with(NO_NETWORK) && !std::mem::replace(&mut announced, true) {
+                    eprintln!("note: {why}; trying again");
+                }
+            }
+            DownloadEvent::Done(..) => {}
             DownloadEvent::Mismatch(number, hash) => {
                 let url = url(number);
                 return Err(format!("{url} differs from the hub's hash: it hashes to {hash}"));

@@ -20,6 +20,8 @@ pub(crate) struct Loaded {
     /// Predicted peak of the device's memory, before the weights were read: of this process on the processor, of
     /// buffers on a GPU. None if the system does not report the memory in use.
     pub(crate) predicted_bytes: Option<u64>,
+    /// The part of it that is the model's: weights, states, caches and workspace.
+    pub(crate) model_bytes: u64,
     /// Bytes of weights that were read or generated.
     pub(crate) read_bytes: u64,
 }
@@ -74,8 +76,9 @@ fn open_with(
     let engine = open(model, device, storage, capacity)?;
     drop(showing);
     let read_bytes = read.load(Ordering::Relaxed);
-    let predicted_bytes = before.map(|before| before + footprint.peak());
-    Ok(Loaded { engine, predicted_bytes, read_bytes })
+    let model_bytes = footprint.peak();
+    let predicted_bytes = before.map(|before| before + model_bytes);
+    Ok(Loaded { engine, predicted_bytes, model_bytes, read_bytes })
 }
 
 /// The model's footprint on a device; an error if it exceeds the free memory, or if the device has no engine for such

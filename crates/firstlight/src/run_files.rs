@@ -38,10 +38,13 @@ impl RunFiles {
             manifest.state = RunState::Incomplete;
         }
         let parity = read_text(folder, PARITY_FILE)?;
-        let mut bench =
-            read_text(folder, BENCH_FILE)?.map(|text| read_bench_csv(&text)).transpose()?;
+        let of_folder = || format!("in the run {}", folder.display());
+        let mut bench = read_text(folder, BENCH_FILE)?
+            .map(|text| read_bench_csv(&text))
+            .transpose()
+            .with_context(of_folder)?;
         if let (Some(bench), Some(text)) = (&mut bench, read_text(folder, SAMPLES_FILE)?) {
-            read_samples_csv(&text, bench)?;
+            read_samples_csv(&text, bench).with_context(of_folder)?;
         }
         let conditions: Option<ConditionsReport> = read_json(folder, CONDITIONS_FILE)?;
         if let (Some(bench), Some(conditions)) = (&mut bench, conditions) {
@@ -52,7 +55,10 @@ impl RunFiles {
             name: folder.display().to_string(),
             manifest,
             doctor: read_json(folder, FACTS_FILE)?,
-            parity: parity.map(|text| read_parity_csv(&text)).transpose()?,
+            parity: parity
+                .map(|text| read_parity_csv(&text))
+                .transpose()
+                .with_context(of_folder)?,
             bench,
             model_speed: read_json(folder, MODEL_SPEED_FILE)?,
             gpus: read_json(folder, GPUS_FILE)?,
@@ -110,9 +116,10 @@ pub(crate) fn read_json<T: DeserializeOwned>(
         );
         return Err(Failure::hinted(what, "use the firstlight that wrote it"));
     }
-    serde_json::from_str(&text)
-        .map(Some)
-        .with_context(|| format!("cannot use {}", folder.join(name).display()))
+    serde_json::from_str(&text).map(Some).map_err(|error| {
+        let what = format!("cannot use {}: {error}", folder.join(name).display());
+        Failure::hinted(what, "the file is damaged or cut: copy the run again, or repeat the check")
+    })
 }
 
 /// A file of the run; `None` if the run ended before it was written.

@@ -133,6 +133,27 @@ fn writes_self_contained_documents() {
 }
 
 #[test]
+fn damaged_file_is_named_with_its_run() {
+    let sound = copy(|_, line| Some(line.to_owned()));
+    let compared = |damaged: &Path| {
+        let paths = [damaged, sound.path()].map(|path| path.to_str().unwrap().to_owned());
+        let (_, said) = expect(sound.path(), &["compare", &paths[0], &paths[1]], 2);
+        said.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    let table = copy(|_, line| Some(line.to_owned()));
+    std::fs::write(table.path().join("parity.csv"), "status\n").unwrap();
+    let said = compared(table.path());
+    let words = format!("error: in the run {}: parity.csv: no column", table.path().display());
+    assert!(said.contains(&words), "{said}");
+    let manifest = copy(|_, line| Some(line.to_owned()));
+    std::fs::write(manifest.path().join("run.json"), "{\"schema\": ").unwrap();
+    let said = compared(manifest.path());
+    let words = format!("error: cannot use {}: EOF", manifest.path().join("run.json").display());
+    assert!(said.contains(&words), "{said}");
+    assert!(said.contains("hint: the file is damaged or cut: copy the run again"), "{said}");
+}
+
+#[test]
 fn rejects_folder_that_is_no_run() {
     let folder = tempdir().unwrap();
     refuses(folder.path(), &["compare", RECORDED, ".", "--fail"], &["is not a run folder"]);

@@ -178,7 +178,7 @@ fn refuses_single_partitioned_or_busy_gpu() {
     let part = ("CUDA_VISIBLE_DEVICES", "MIG-00000000-0000-0000-0000-000000000001");
     let mig = ("FAKE_CUDA_MIG", "1");
     let said = refused(&["bench", "fabric"], &[one]);
-    assert!(said.contains("needs two GPUs, this process sees GPU 1 (stand-in) alone"), "{said}");
+    assert!(said.contains("needs two GPUs: this process sees GPU 1 (stand-in) alone"), "{said}");
     let said = refused(&["bench", "fabric"], &[part, mig]);
     assert!(said.contains("(stand-in MIG 1g.10gb) alone"), "{said}");
     assert!(said.contains("a process sees at most one MIG partition"), "{said}");

@@ -413,6 +413,31 @@ fn download_without_python_says_how_to_install_it() {
 }
 
 #[test]
+fn unreachable_hub_is_reported_at_once_and_leaves_no_file() {
+    let world = world();
+    // Nothing listens on this port once the listener is dropped.
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let begun = Instant::now();
+    let endpoint = format!("http://{free}");
+    let said = world.said("org/name", &[("HF_ENDPOINT", &endpoint)]);
+    // Six attempts take 12 s, three take 1.2 s.
+    assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", begun.elapsed());
+    let words = format!("no network: {free} refuses connections");
+    assert!(said.contains(&format!("note: {words}; trying again\nerror: {words}\n")), "{said}");
+    assert_eq!(fs::read_dir(world.held()).unwrap().count(), 0, "an empty file is left");
+}
+
+#[test]
+fn cache_that_cannot_be_made_is_named() {
+    let world = world();
+    let file = world.path().join("a-file");
+    fs::write(&file, "").unwrap();
+    let said = world.said("org/name", &[("HF_HUB_CACHE", file.to_str().unwrap())]);
+    assert!(said.contains("the model cache ") && said.contains(" cannot be made: "), "{said}");
+    assert!(said.contains("hint: set HF_HUB_CACHE to a folder that can be written"), "{said}");
+}
+
+#[test]
 fn model_that_the_hub_lacks_is_no_interrupted_download() {
     let said = world().said("org/absent", &[]);
     assert!(said.contains(": HTTP 404: Not Found\nhint: check the model's name"), "{said}");

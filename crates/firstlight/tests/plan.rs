@@ -46,6 +46,60 @@ fn plan_fits_80_columns() {
 }
 
 #[test]
+fn name_that_resembles_a_known_package_is_noticed() {
+    let folder = tempfile::tempdir().expect("a folder");
+    // Without a network, as the index has no package vlm of this test.
+    let uv = "*compile*) echo 'error: Request failed' >&2; echo '  cause: Failed to fetch: `https://pypi.org/simple/x/`' >&2\n\
+              echo '  cause: dns error' >&2; exit 2 ;;\n";
+    let warned = |want: &str| {
+        let output = plan_with(folder.path(), "python3.11", uv, &[want, "--machine", "a10"]);
+        text(&output.stdout).split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    let out = warned("vlm");
+    assert!(out.contains("`vlm` is planned as it is written, and is not `vllm`"), "{out}");
+    let out = warned("torhc");
+    assert!(out.contains("is not `torch`: if that was meant, plan `torch`"), "{out}");
+    for known in ["vllm", "numpy"] {
+        let out = warned(known);
+        assert!(out.contains("plan for a10") && !out.contains("is planned as it is"), "{out}");
+    }
+    let uv = "*compile*) echo 'error: No solution found when resolving dependencies' >&2\n\
+              echo '  cause: Because torhc was not found in the package registry and firstlight-plan depends on torhc, we can conclude that your requirements are unsatisfiable.' >&2\n\
+              exit 1 ;;\n";
+    let output = plan_with(folder.path(), "python3.11", uv, &["torhc", "--machine", "a10"]);
+    let said = text(&output.stderr);
+    assert!(said.contains("there is no package `torhc` on "), "{said}");
+    assert!(said.contains("hint: did you mean `torch`?"), "{said}");
+}
+
+#[test]
+fn unreachable_index_of_torch_offers_the_torch_of_pypi() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let uv = "pip*) echo 'error: Request failed after 3 retries' >&2; echo '  cause: Failed to fetch: https://download.pytorch.org/whl/cu130/torch/' >&2; echo '  cause: dns error' >&2; exit 2 ;;\n";
+    let output =
+        plan_with(folder.path(), "python0", uv, &["torch", "--machine", "rtx4090", "--lock"]);
+    let said = text(&output.stderr).split_whitespace().collect::<Vec<_>>().join(" ");
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("cannot reach https://download.pytorch.org/whl/cu130/torch/"), "{said}");
+    assert!(said.contains("`--cuda 13.2` plans the torch of PyPI"), "{said}");
+    // The proposed plan takes it from there.
+    let output = plan(&["torch", "--machine", "rtx4090", "--cuda", "13.2", "--json"]);
+    let plan: facts::InstallPlan = serde_json::from_slice(&output.stdout).expect("a plan");
+    assert!(plan.packages.iter().any(|it| it.name == "torch" && it.index == "pypi"), "{plan:?}");
+}
+
+#[test]
+fn options_that_apply_to_nothing_are_refused() {
+    let output = plan(&["torch", "--allow-source", "nope", "--machine", "a100"]);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("the plan has no requirement `nope`"), "{said}");
+    let output = plan(&["six", "--cuda", "99.9", "--machine", "cpu-x86_64"]);
+    let said = text(&output.stderr);
+    assert!(said.contains("firstlight plan six --machine a100"), "{said}");
+}
+
+#[test]
 fn refusal_is_a_finding_in_text_and_json() {
     let output = plan(&["torch", "--machine", "jetson-orin"]);
     let out = text(&output.stdout);

@@ -4,7 +4,7 @@
 
 mod support;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
@@ -81,6 +81,34 @@ fn layers_are_divided_over_processes() {
         said.starts_with("error: --pp 3 needs as many processes, torchrun started 2"),
         "{said}"
     );
+}
+
+#[test]
+fn launches_of_all_ranks_are_counted() {
+    let folder = model("granite-hybrid-mini");
+    fn run<'a>(split: &[&'a str]) -> Vec<&'a str> {
+        let arguments = ["run", "model", "--ids", "5,9,260,17", "-n", "8", "--backend", "cpu"];
+        [&arguments[..], split].concat()
+    }
+    let counts = |split: &[&str]| {
+        let ran = json(folder.path(), &run(split), 0);
+        let launches = ran["launches"].as_object().unwrap().iter();
+        launches.map(|(name, count)| (name.clone(), count.as_u64().unwrap())).collect()
+    };
+    let one: BTreeMap<String, u64> = counts(&["--pp", "1"]);
+    let attention = |all: &BTreeMap<String, u64>| -> u64 {
+        all.iter().filter(|(name, _)| name.starts_with("attention.")).map(|(_, count)| count).sum()
+    };
+    // The attention layer is one of rank 1. Each layer is launched once, whatever rank has it.
+    assert!(attention(&one) > 0, "{one:?}");
+    assert_eq!(attention(&counts(&["--pp", "2"])), attention(&one));
+    assert_eq!(attention(&counts(&["--tp", "2"])), 2 * attention(&one));
+    let (_, said) = expect(folder.path(), &run(&["--pp", "2"]), 0);
+    for words in [" of rank 0 loaded in ", " peak of rank 0, ", " (all 2 ranks)"] {
+        assert!(said.contains(words), "no `{words}` in {said}");
+    }
+    let (_, said) = expect(folder.path(), &run(&[]), 0);
+    assert!(!said.contains("rank"), "{said}");
 }
 
 #[test]

@@ -9,13 +9,20 @@ use crate::{
 pub(crate) use architectures::Capacity;
 use architectures::{ShardRank, StateType, UnexpandedWeights, WeightStorage};
 use device::{Device, Isa};
-use facts::BackendKind;
+use facts::{BackendKind, CompactCollect};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
 mod kind;
 pub use kind::{ENGINES, EngineKind, engine_kind, open};
+
+/// Launches of each kernel on a device so far.
+pub(crate) fn launches_of(device: &Device) -> BTreeMap<String, u64> {
+    let launches = device.launches().snapshot().into_iter();
+    launches.map(|(kernel, record)| (kernel, record.count)).compact_map()
+}
 
 /// The input of an engine: a model's folder, read and checked, or random weights.
 #[derive(Debug)]
@@ -279,6 +286,13 @@ pub trait Engine: Send {
     /// Measured bytes per second that the device reads from memory without cache hits: the limit of decoding, which
     /// reads all weights for each token.
     fn read_bandwidth(&self) -> f64;
+    /// Launches of each kernel so far, on all ranks of a split model together.
+    ///
+    /// # Errors
+    /// [`ModelError::Rank`] naming a rank that has ended.
+    fn launches(&self) -> Result<BTreeMap<String, u64>, ModelError> {
+        Ok(launches_of(self.device()))
+    }
     /// Best number of prompt tokens per step.
     fn chunk(&self) -> usize {
         // An open engine has a kind.

@@ -8,6 +8,7 @@ pub use agreement::relative_error;
 use facts::CompactCollect;
 pub use families::verify_families;
 
+use crate::engine::launches_of;
 use crate::random::mix;
 use crate::speed::read;
 use crate::{
@@ -123,8 +124,7 @@ pub fn hold(
 
 /// Launch counts of an engine's device by kernel.
 pub(crate) fn counts(engine: &dyn Engine) -> BTreeMap<String, u64> {
-    let launches = engine.device().launches().snapshot().into_iter();
-    launches.map(|(kernel, record)| (kernel, record.count)).compact_map()
+    launches_of(engine.device())
 }
 
 /// Launches between two counts.

@@ -15,6 +15,9 @@ fields separated by tabs: the event, the index of the file or URL, and a value.
     failed     N  reason   the file could not be downloaded
 """
 
+# Attempts to reach a host before any server has answered: a name that does not resolve stays so.
+UNREACHABLE_ATTEMPTS = 3
+
 
 def digest_for(job):
     """A new hash object of the kind that the job has: git blob id or SHA-256."""
@@ -32,12 +35,12 @@ def digest_of(part, job):
     return digest
 
 
-def stream(connections, number, job, part, timeout):
+def stream(connections, number, job, part, options):
     """Downloads the rest of a partial file, and returns the hash of the whole."""
     digest = digest_of(part, job)
     offset = part.tell()
     try:
-        answer, url = connections.request("GET", job["url"], timeout, offset)
+        answer, url = connections.request("GET", job["url"], options["timeout"], offset)
     except Refused as error:
         if error.status == 416 and offset:
             # The partial file is not shorter than the remote one: it is complete or wrong, which its hash decides.
@@ -48,6 +51,7 @@ def stream(connections, number, job, part, timeout):
         part.seek(0)
         part.truncate()
         digest = digest_for(job)
+    options["answered"] = True
     wanted = answer.headers.get("Content-Length")
     received = unreported = 0
     reported = time.monotonic()
@@ -74,6 +78,12 @@ def stream(connections, number, job, part, timeout):
     return digest
 
 
+def unreachable(error):
+    """Whether the host has no address or no route: the network is missing, or the name is wrong."""
+    lacking = (errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ECONNREFUSED)
+    return isinstance(error, socket.gaierror) or getattr(error, "errno", None) in lacking
+
+
 def permanent(error):
     """Whether a retry would fail in the same way: the file does not exist, or access is denied."""
     return isinstance(error, Refused) and error.status < 500 and error.status not in (408, 425, 429)
@@ -97,11 +107,16 @@ def fetch(connections, number, job, options):
             os.unlink(path)
         for attempt in range(1, options["attempts"] + 1):
             try:
-                digest = stream(connections, number, job, part, options["timeout"])
+                digest = stream(connections, number, job, part, options)
                 break
             except (OSError, http.client.HTTPException) as error:
                 reason = reason_of(error)
-                if permanent(error) or attempt == options["attempts"]:
+                # Without any answer so far, the network is most likely missing, and not interrupted.
+                silent = unreachable(error) and not options["answered"]
+                attempts = min(options["attempts"], UNREACHABLE_ATTEMPTS) if silent else options["attempts"]
+                if permanent(error) or attempt >= attempts:
+                    if not os.fstat(part.fileno()).st_size:
+                        os.unlink(path + ".part")
                     return say("failed", number, reason)
                 say("dropped", number, reason)
                 time.sleep(min(0.2 * 2**attempt, 10))
@@ -172,7 +187,7 @@ def main():
     parent = os.getppid()
     threading.Thread(target=end_with_parent, args=(parent,), daemon=True).start()
     with open(sys.argv[1], encoding="utf-8") as file:
-        options = {**json.load(file), "silent": False}
+        options = {**json.load(file), "silent": False, "answered": False}
     count = min(options["threads"], max(len(options["check"]), len(options["files"])))
     # Large files start first.
     largest_first = sorted(enumerate(options["files"]), key=lambda numbered: -(numbered[1]["bytes"] or 0))

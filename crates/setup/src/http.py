@@ -3,12 +3,14 @@ one keep-alive connection per host. firstlight prepends this file to each script
 """
 
 import base64
+import errno
 import fcntl
 import hashlib
 import http.client
 import json
 import os
 import queue
+import socket
 import ssl
 import sys
 import threading

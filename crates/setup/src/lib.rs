@@ -20,7 +20,7 @@ pub mod uv;
 pub mod wheel;
 
 pub use knowledge::profiles::{Profile, ProfileOption, profiles};
-pub use plan::{differences, plan, plan_with, unlisted};
+pub use plan::{cuda_of_torch_on_pypi, differences, known_packages, plan, plan_with, unlisted};
 pub use request::{PlanRequest, RequestError, RequestedPackage};
 pub use target::{gpu_memory, machine, machines, target_of, with_gpu};
 

@@ -21,7 +21,9 @@ pub use recheck::differences;
 
 use crate::PlanRequest;
 use crate::index::PublishedReleases;
-use facts::{InstallPlan, PlanRefusal, PlanTarget, PlannedPackage};
+use facts::{CompactSort, InstallPlan, PlanRefusal, PlanTarget, PlannedPackage};
+use knowledge::Minor;
+use knowledge::torch_builds::builds;
 use problem::{IgnoredLimits, Problem};
 use search::RejectedTorch;
 
@@ -79,6 +81,30 @@ pub fn unlisted(plan: &InstallPlan) -> Vec<PlannedPackage> {
             && catalogue::releases(&package.name, &PublishedReleases::default()).is_empty()
     };
     plan.packages.iter().filter(unknown).cloned().collect()
+}
+
+/// Names of the packages that the tables know, for suggestions.
+pub fn known_packages() -> Vec<&'static str> {
+    let with_rows = knowledge::packages::packages().iter().map(|row| row.name.as_str());
+    let with_wheels = knowledge::wheels::wheels().iter().map(|row| row.package.as_str());
+    let mut names: Vec<&str> = ["torch"].into_iter().chain(with_rows).chain(with_wheels).collect();
+    names.compact_sort();
+    names.dedup();
+    names
+}
+
+/// The newest CUDA release with which a plan takes torch from PyPI, for a machine that does not reach PyTorch's
+/// indexes; `None` if no build of PyPI fits, or a CUDA release was requested.
+pub fn cuda_of_torch_on_pypi(request: &PlanRequest, target: &PlanTarget) -> Option<Minor> {
+    let offered = builds().iter().filter(|build| build.offered).map(|build| build.cuda);
+    let mut releases: Vec<Minor> = offered.filter(|_| request.cuda.is_none()).collect();
+    releases.compact_sort();
+    releases.dedup();
+    releases.into_iter().rev().find(|cuda| {
+        let changed = PlanRequest { cuda: Some(*cuda), ..request.clone() };
+        let Some(plan) = found(&changed, target) else { return false };
+        plan.packages.iter().any(|package| package.name == "torch" && package.index == "pypi")
+    })
 }
 
 /// The optional items to leave out for a stack to exist: first each one without a fitting release, then, if the others

@@ -93,6 +93,9 @@ impl UvError {
             Self::Absent { .. } if lacks(NO_PYTHON) || lacks("No module named pip") => {
                 crate::python::INSTALL
             }
+            Self::Absent { tried } if tried.iter().any(|reason| is_full_disk(reason)) => {
+                "free some space, set XDG_CACHE_HOME to a folder on another disk, or put uv on PATH"
+            }
             Self::Absent { .. } => {
                 "install it with `python3 -m pip install --user uv` or from https://docs.astral.sh/uv/, and add it to PATH"
             }
@@ -189,7 +192,14 @@ impl Uv {
                     let program = put(building, &folder).map_err(failed)?;
                     return Ok(Some(Self { program, ..uv }));
                 }
-                Err(reason) => tried.push(reason),
+                Err(reason) => {
+                    let full = is_full_disk(&reason);
+                    tried.push(reason);
+                    if full {
+                        // Another Python would fill the same disk.
+                        break;
+                    }
+                }
             }
         }
         Ok(None)
@@ -274,10 +284,17 @@ fn run(command: &mut Command) -> Result<String, String> {
         return Ok(String::from_utf8_lossy(&stdout).into_owned());
     }
     let stderr = String::from_utf8_lossy(&stderr);
-    // pip's last error has the reason; a warning or a notice may follow.
+    // pip's last error has the reason; a warning or a notice may follow. A full disk is a traceback after `ERROR:`.
     let errors = stderr.lines().rev().map(str::trim).filter(|line| !line.is_empty());
-    let line = errors.clone().find(|line| line.starts_with("ERROR:")).or(errors.clone().next());
+    let line = errors.clone().find(|line| is_full_disk(line));
+    let line = line.or_else(|| errors.clone().find(|line| line.starts_with("ERROR:")));
+    let line = line.or(errors.clone().next());
     Err(line.map_or_else(|| status.to_string(), str::to_owned))
+}
+
+/// Whether a program's message is the system's for a full disk.
+pub(crate) fn is_full_disk(text: &str) -> bool {
+    ["No space left on device", "Disk quota exceeded"].iter().any(|words| text.contains(words))
 }
 
 /// The version at the start of a text: `0.13.9 (x86_64-unknown-linux-gnu)`.

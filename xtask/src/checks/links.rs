@@ -56,9 +56,29 @@ pub(super) fn targets(line: &str) -> Vec<&str> {
 }
 
 fn resolves(layout: &Layout, folder: &str, target: &str) -> bool {
+    match path_of(folder, target) {
+        LinkTarget::Elsewhere => true,
+        LinkTarget::Path(path) => layout.has(&path),
+        LinkTarget::Outside => false,
+    }
+}
+
+/// The place of a link.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum LinkTarget {
+    /// The same document, or an address.
+    Elsewhere,
+    /// A path from the root.
+    Path(String),
+    /// A path that leaves the root.
+    Outside,
+}
+
+/// The target of a link in a document of `folder`.
+pub(crate) fn path_of(folder: &str, target: &str) -> LinkTarget {
     let path = target.split('#').next().unwrap_or_default();
     if path.is_empty() || path.contains("://") || path.starts_with("mailto:") {
-        return true;
+        return LinkTarget::Elsewhere;
     }
     let mut parts: Vec<&str> = folder.split('/').filter(|part| !part.is_empty()).collect();
     for part in path.split('/') {
@@ -66,13 +86,13 @@ fn resolves(layout: &Layout, folder: &str, target: &str) -> bool {
             "" | "." => {}
             ".." => {
                 if parts.pop().is_none() {
-                    return false;
+                    return LinkTarget::Outside;
                 }
             }
             name => parts.push(name),
         }
     }
-    layout.has(&decoded(&parts.join("/")))
+    LinkTarget::Path(decoded(&parts.join("/")))
 }
 
 /// Decodes the percent escapes of a path; a result that is not UTF-8 is discarded for the original.

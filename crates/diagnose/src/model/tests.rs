@@ -253,6 +253,19 @@ fn missing_kernels_are_named_before_anything_runs() {
 }
 
 #[test]
+fn environment_without_torch_runs_no_layer() {
+    let title = |env: PyEnv| {
+        let (_, findings) = read(GRANITE_MICRO, &machines::a10(), &[env]);
+        findings.into_iter().find(|it| it.rule == "slow-hybrid-path").expect("the slow path").title
+    };
+    let words = "36 of 40 layers of GraniteMoeHybridForCausalLM would take their slow path in /v, where nothing runs yet: no ";
+    let nothing = title(env("/v").build());
+    assert!(nothing.starts_with(&format!("{words}torch and no transformers: ")), "{nothing}");
+    let torch = title(env("/v").torch("2.9.1+cu128", Some("12.8")).build());
+    assert!(torch.starts_with(&format!("{words}transformers: ")), "{torch}");
+}
+
+#[test]
 fn packages_that_cannot_run_here_are_not_prescribed() {
     let find = |machine: &Machine, cuda: Option<&str>| {
         let env = env("/v").torch("2.9.1", cuda).dist("transformers", "4.57.1").build();

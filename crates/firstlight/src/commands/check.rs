@@ -33,14 +33,13 @@ use ::bench::PrecompiledPeers;
 use ::verify::{Peers, Session};
 use anyhow::Context;
 use certify::Signer;
-use estimate::{Estimate, OtherPrograms};
+use estimate::{Estimate, available_cores};
 use facts::CompactSort;
 use facts::{
     BackendKind, BenchReport, DoctorReport, GpusReport, ParityReport, ParityRow, PyEnv,
     RunManifest, SCHEMA, Status,
 };
 use finished_rows::FinishedRows;
-use probe::Source;
 use report::{
     BENCH_FILE, CONDITIONS_FILE, PARITY_FILE, Run, SAMPLES_FILE, Verdict, bench_csv, parity_csv,
     run_report, samples_csv, terminal,
@@ -100,12 +99,11 @@ fn whole(arguments: &Check, output: &Output) -> anyhow::Result<Outcome> {
     // A model that cannot be read is reported at once, before minutes of work.
     let wanted = arguments.wanted.model.as_deref().map(doctor::model::read).transpose()?;
     let reading = Progress::start("reading the machine and its environments");
+    // Before this process starts work of its own.
+    let available = available_cores();
     let mut python = Installed::start(arguments)?;
     let choice = backend::begin(BackendArg::Auto);
-    let ((before, ticks), examined) = (probe::moment(&Source::live(), false), Instant::now());
     let mut doctor = doctor::examine(&patient(&arguments.environment, until))?;
-    let now = probe::moment(&Source::live(), false).1;
-    let others = probe::meanwhile(ticks, now, examined.elapsed().as_secs_f64()).others_cores;
     drop(reading);
     if let Some(wanted) = wanted {
         doctor::model::judge(&wanted, &arguments.wanted, &mut doctor)?;
@@ -119,11 +117,7 @@ fn whole(arguments: &Check, output: &Output) -> anyhow::Result<Outcome> {
     }
     let devices = backend::every_of(choice)?;
     let backends: Vec<BackendKind> = devices.iter().map(DeviceNotice::backend).collect();
-    let busy = OtherPrograms {
-        cores: others.map(|others| others.value),
-        load: before.load.map(|load| load.value),
-    };
-    let estimate = Estimate::of(arguments, &backends, python.peers().is_some(), busy);
+    let estimate = Estimate::of(arguments, &backends, python.peers().is_some(), available);
     if let Some(found) = &found {
         let words = format!("{}: {}", report::headline(&doctor.machine), estimate.words(&backends));
         output.text(&terminal::paragraph(output.style(), &words))?;

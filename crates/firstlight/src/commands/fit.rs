@@ -246,7 +246,7 @@ impl Need<'_> {
         })
     }
 
-    /// `for firstlight run on the processor, in bf16`.
+    /// `for firstlight run on the processor, in bf16, without the program itself`.
     fn words(&self) -> String {
         let on = match (self.backend, self.ranks) {
             (BackendKind::Cpu, 1) => "on the processor".to_owned(),
@@ -254,7 +254,10 @@ impl Need<'_> {
             (_, 1) => "on a GPU".to_owned(),
             (_, ranks) => format!("--tp {ranks} on GPUs"),
         };
-        format!("for firstlight run {on}, in {}", Storage::Bf16.as_str())
+        format!(
+            "for firstlight run {on}, in {}, without the program itself",
+            Storage::Bf16.as_str()
+        )
     }
 }
 

@@ -14,11 +14,11 @@ use crate::progress::Progress;
 use crate::run_folder::write_atomically;
 use crate::stopping::PrintOnSignals;
 use anyhow::Context;
-use facts::{Fact, Machine, PlanRefusal, PlanTarget, SCHEMA};
+use facts::{Dist, Fact, Machine, PlanRefusal, PlanTarget, SCHEMA};
 use probe::EnvOptions;
 use report::{count, terminal};
 use serde::Serialize;
-use setup::index::IndexClient;
+use setup::index::{IndexClient, IndexError};
 use setup::lock::LockError;
 use setup::profile_yaml::{ProfileFile, Purpose};
 use setup::python::{self, InterpreterSource};
@@ -26,7 +26,17 @@ use setup::uv::Uv;
 use setup::{PlanRequest, RequestedPackage, emit};
 use std::path::Path;
 
-const OTHER_MACHINE: &str = "--machine NAME or --compute-capability 8.0 plans for another machine: firstlight plan vllm --machine a100";
+/// The reason for a package that the command line names.
+const REQUIREMENT: &str = "requirement";
+
+/// How a plan of these requirements is made for a machine with a GPU.
+fn other_machine(wants: &[String]) -> String {
+    let wants: Vec<String> = wants.iter().map(|want| facts::quote(want).to_string()).collect();
+    let wants = wants.join(" ");
+    format!(
+        "--machine NAME or --compute-capability 8.0 plans for another machine: firstlight plan {wants} --machine a100"
+    )
+}
 
 pub(super) fn run(arguments: &Plan, output: &Output) -> anyhow::Result<Outcome> {
     if arguments.matrix {
@@ -51,14 +61,16 @@ pub(super) fn run(arguments: &Plan, output: &Output) -> anyhow::Result<Outcome> 
     };
     if let (Some(cuda), true) = (arguments.cuda, target.gpus.is_empty()) {
         let what = format!("CUDA {}.{} was asked for, and there is no NVIDIA GPU", cuda.0, cuda.1);
-        return Err(Failure::hinted(what, OTHER_MACHINE));
+        return Err(Failure::hinted(what, other_machine(&arguments.wants)));
     }
     match chosen(&request, &target)? {
         Ok(mut plan) => {
             plan.warnings.extend(around_conda(arguments)?);
             let (warnings, outcome) = before_locking(&plan, &request.pythons, arguments)?;
             plan.warnings.extend(warnings);
-            show(&plan, arguments, output)?;
+            plan.warnings.extend(misspelt(&request));
+            show(&plan, arguments, output)
+                .map_err(|error| with_torch_of_pypi(error, &plan, &request))?;
             Ok(outcome)
         }
         Err(refusal) => {
@@ -94,8 +106,70 @@ fn chosen(
         deadline: None,
     };
     let _progress = Progress::start("choosing releases");
-    setup::plan_with(request, target, &mut index)
-        .map_err(|error| Failure::hinted(error.to_string(), error.hint()))
+    setup::plan_with(request, target, &mut index).map_err(|error| {
+        let near = match &error {
+            IndexError::Absent { package, .. } => similar(package),
+            IndexError::Unreadable { .. } => None,
+        };
+        let hint = near.map_or_else(|| error.hint().to_owned(), did_you_mean_package);
+        Failure::hinted(error.to_string(), hint)
+    })
+}
+
+/// A warning for each unknown package whose name resembles that of a known one.
+fn misspelt(request: &PlanRequest) -> Vec<Fact<String>> {
+    // Those of a profile or a model are written by this program.
+    let typed = request.wants.iter().filter(|wanted| wanted.want.because == REQUIREMENT);
+    let names = typed.map(|wanted| wanted.want.package.as_str());
+    let suspected = names.filter_map(|name| Some((name, similar(name)?)));
+    let warning = |(name, near): (&str, &str)| {
+        let text = format!(
+            "`{name}` is planned as it is written, and is not `{near}`: if that was meant, plan `{near}`"
+        );
+        Fact::new(text, "the tables' names of packages")
+    };
+    suspected.map(warning).collect()
+}
+
+/// The known package whose name an unknown one resembles.
+fn similar(name: &str) -> Option<&'static str> {
+    let known = setup::known_packages();
+    diagnose::nearest_name(name, &known).filter(|_| !known.contains(&name))
+}
+
+fn did_you_mean_package(near: &str) -> String {
+    format!("did you mean `{near}`? Otherwise check the spelling of its name there")
+}
+
+/// Adds to the error of an index of PyTorch that does not answer how torch comes from PyPI.
+fn with_torch_of_pypi(
+    error: anyhow::Error,
+    plan: &facts::InstallPlan,
+    request: &PlanRequest,
+) -> anyhow::Error {
+    let Some(LockError::Unreachable { url, .. }) = error.downcast_ref() else { return error };
+    let of_torch = plan.packages.iter().find(|package| package.name == "torch");
+    let index = plan.indexes.iter().find(|index| {
+        index.explicit
+            && url.starts_with(&index.url)
+            && of_torch.is_some_and(|torch| torch.index == index.name)
+    });
+    if index.is_none() {
+        return error;
+    }
+    let other = match setup::cuda_of_torch_on_pypi(request, &plan.target) {
+        Some((major, minor)) => {
+            format!("`--cuda {major}.{minor}` plans the torch of PyPI, where PyPI can be reached")
+        }
+        None if plan.target.gpus.is_empty() => {
+            "where PyPI can be reached, `python3 -m pip install torch` installs its torch, which runs on the processor too but brings the CUDA libraries".to_owned()
+        }
+        None => return error,
+    };
+    let hint = format!(
+        "check that this machine can reach that URL (proxies are read from HTTPS_PROXY), then lock again; {other}"
+    );
+    Failure::hinted(error.to_string(), hint)
 }
 
 /// Prints the plan, locked and in the requested format.
@@ -161,7 +235,7 @@ fn alternative(request: &PlanRequest, target: &PlanTarget, arguments: &Plan) -> 
     let typed = &arguments.wants;
     let without_gpu = arguments.machine.is_this() && target.gpus.is_empty();
     let other = setup::machine(OTHER).filter(|_| without_gpu);
-    let read = |line: &str| RequestedPackage::parse(line, "requirement").ok();
+    let read = |line: &str| RequestedPackage::parse(line, REQUIREMENT).ok();
     // The name of each package whose versions can be left out.
     let name = |line: &String| {
         let wanted = read(line).filter(|wanted| wanted.marker.is_none())?.want;
@@ -214,7 +288,7 @@ fn request(arguments: &Plan) -> anyhow::Result<PlanRequest> {
         None => PlanRequest::default(),
     };
     for line in &arguments.wants {
-        let wanted = RequestedPackage::parse(line, "requirement").map_err(|wrong| {
+        let wanted = RequestedPackage::parse(line, REQUIREMENT).map_err(|wrong| {
             Failure::hinted(wrong.to_string(), "write it in pip's syntax: 'flash-attn>=2.8'")
         })?;
         request.wants.push(wanted);
@@ -222,6 +296,17 @@ fn request(arguments: &Plan) -> anyhow::Result<PlanRequest> {
     request.python = arguments.python.or(request.python);
     request.cuda = arguments.cuda.or(request.cuda);
     request.community |= arguments.community;
+    let wanted = |name: &&String| {
+        let name = Dist::normalise(name);
+        name == "all" || request.wants.iter().any(|wanted| wanted.want.package == name)
+    };
+    if let Some(name) = arguments.allow_source.iter().find(|name| !wanted(name)) {
+        let names: Vec<&str> =
+            request.wants.iter().map(|wanted| wanted.want.package.as_str()).collect();
+        let what = format!("--allow-source {name}: the plan has no requirement `{name}`");
+        let hint = format!("name one of {}, or `all`", names.join(", "));
+        return Err(Failure::hinted(what, hint));
+    }
     request.allow_builds(&arguments.allow_source);
     Ok(request)
 }
@@ -263,7 +348,16 @@ fn before_locking(
         let reason = match asked {
             Ok(Ok(())) => return Ok((said, outcome)),
             Ok(Err(LockError::Unreachable { reason, .. })) => reason,
-            Ok(Err(wrong)) => return Err(wrong.into()),
+            Ok(Err(wrong)) => {
+                let near = match &wrong {
+                    LockError::Absent { package, .. } => similar(package),
+                    _ => None,
+                };
+                return Err(match near {
+                    Some(near) => Failure::hinted(wrong.to_string(), did_you_mean_package(near)),
+                    None => wrong.into(),
+                });
+            }
             Err(reason) => reason,
         };
         let text = format!(

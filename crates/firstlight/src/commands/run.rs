@@ -15,7 +15,7 @@ use crate::phases::{self, Phases};
 use crate::stages::ModelRanks;
 use device::Device;
 use listener::{GenerationRecord, Listener};
-use measured::{Recomputation, RunTimes, Started};
+use measured::{PeakMemory, Recomputation, RunTimes, Started};
 use models::{
     Batch, Capacity, Engine, FinishReason, LargestStep, LogitsOf, LogitsSelection, Model, Request,
     Sampling, StepBudget,
@@ -89,7 +89,7 @@ pub(super) fn run(arguments: &Run, output: &Output) -> anyhow::Result<Outcome> {
     let chunk = chunk_of(&device)?;
     let other_ranks = model_ranks.other_ranks(device_notice.backend())?;
     let split = (other_ranks.as_ref(), &*folder);
-    let Loaded { mut engine, predicted_bytes, read_bytes } =
+    let Loaded { mut engine, predicted_bytes, model_bytes, read_bytes } =
         loading::open_on(split, model, device, dtype, (capacity, step_of(chunk)))?;
     let load_seconds = phases.done("loading the weights").as_secs_f64();
 
@@ -132,9 +132,11 @@ pub(super) fn run(arguments: &Run, output: &Output) -> anyhow::Result<Outcome> {
     });
     // Before bandwidth is measured, which allocates memory.
     let memory = predicted_bytes.zip(loading::highest(engine.device()));
+    let memory =
+        memory.map(|(predicted, measured)| PeakMemory { measured, predicted, model: model_bytes });
     // Otherwise the command ends with its answer.
     let bandwidth = (arguments.verify || arguments.verbose).then(|| engine.read_bandwidth());
-    let measured = RunTimes::new(&*engine, dtype, &requests, &heard, again)
+    let measured = RunTimes::new(&*engine, dtype, &requests, &heard, again)?
         .with_memory(memory)
         .with_bandwidth(bandwidth)
         .with_start(device_notice, started, arguments.verbose);

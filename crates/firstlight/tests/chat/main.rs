@@ -253,6 +253,20 @@ fn terminal_ctrl_c_stops_answer_and_ctrl_d_exits() {
 
 #[test]
 #[cfg(unix)]
+fn terminal_keeps_what_is_typed_during_an_answer() {
+    let folder = model_folder("granite-rope-mini");
+    // Both lines and Ctrl-D arrive at once; then the second line and Ctrl-D arrive while the first is answered.
+    let at_once = [("Ctrl-D ends", ""), ("> ", "/help\\r/system\\r\\x04")];
+    let shown = typed(folder.path(), &[], &at_once);
+    assert!(shown.contains("there is no system message"), "{shown}");
+    let during = [("Ctrl-D ends", ""), ("> ", "hello\\r"), (">>>>", "/system\\r\\x04")];
+    let shown = typed(folder.path(), &["-n", "600"], &during);
+    assert!(shown.contains("; ended by -n]"), "{shown}");
+    assert!(shown.contains("there is no system message"), "{shown}");
+}
+
+#[test]
+#[cfg(unix)]
 fn terminal_two_ctrl_c_exit() {
     let folder = model_folder("granite-rope-mini");
     let steps = [("Ctrl-D ends", ""), ("> ", "\\x03"), ("Ctrl-C again", ""), ("> ", "\\x03")];

@@ -86,7 +86,13 @@ fn into(
     let endpoint = variable("HF_ENDPOINT").and_then(|value| value.into_string().ok());
     let endpoint = endpoint.as_deref().unwrap_or(ENDPOINT).trim_end_matches('/');
     let held = held(cache, name);
-    std::fs::create_dir_all(&held).map_err(|error| ModelError::file(&held, error))?;
+    std::fs::create_dir_all(&held).map_err(|error| {
+        let what = format!("the model cache {} cannot be made: {error}", held.display());
+        if is_full(&what) {
+            return ModelError::Disk { what };
+        }
+        refused(what, "set HF_HUB_CACHE to a folder that can be written")
+    })?;
     let get = |files: &[HubFile]| {
         let hint = "the same command resumes the download; HF_TOKEN is for models that want an account, HF_ENDPOINT for a mirror";
         by.fetch(files).map_err(|what| match is_full(&what) {

@@ -1,9 +1,10 @@
 //! Engines of a split model: rank 0's engine, which forwards every call, and the loop of the other ranks, which execute
 //! it.
 
+use super::line::Kind;
 use super::order::{ChoiceMessage, Order, OwnedChoice};
 use super::{OpenRequest, Ranks};
-use crate::engine::{Batch, Engine, LogitsSelection};
+use crate::engine::{Batch, Engine, LogitsSelection, launches_of};
 use crate::pages::Pages;
 use crate::{Architecture, Choice, ModelError, SampledTokens, SavedSequence, TokenLogprobs};
 use device::Device;
@@ -65,6 +66,21 @@ impl Engine for LeaderEngine {
     /// The bandwidth of this rank's device.
     fn read_bandwidth(&self) -> f64 {
         self.engine.read_bandwidth()
+    }
+
+    /// The sums over all ranks.
+    fn launches(&self) -> Result<BTreeMap<String, u64>, ModelError> {
+        let mut all = launches_of(self.device());
+        self.ranks.order(&Order::CountLaunches)?;
+        let mut star = self.ranks.star();
+        for rank in 1..self.ranks.place().ranks {
+            let part: BTreeMap<String, u64> = serde_json::from_slice(&star.recv_part(rank)?)
+                .map_err(|error| ModelError::rank(rank, format!("sent invalid counts: {error}")))?;
+            for (kernel, count) in part {
+                *all.entry(kernel).or_default() += count;
+            }
+        }
+        Ok(all)
     }
 
     fn pages(&self) -> &Pages {
@@ -291,6 +307,11 @@ pub fn follow<E: From<ModelError>>(
                 // On failure rank 0 resets the slot by its next order.
                 let _ = ranks.agree(restored);
                 Ok(())
+            }
+            (Order::CountLaunches, Some(engine)) => {
+                // Names and numbers always serialize.
+                let own = serde_json::to_vec(&launches_of(engine.device())).unwrap_or_default();
+                ranks.star().send_all(Kind::Values, &own)
             }
             (Order::Forget(dropped), Some(_)) => {
                 dropped.iter().for_each(|copy| drop(copies.remove(copy)));

@@ -59,6 +59,8 @@ pub(super) enum Order {
     },
     /// Drops copies.
     Forget(Vec<u64>),
+    /// Asks for the launches of each kernel.
+    CountLaunches,
     Close,
 }
 

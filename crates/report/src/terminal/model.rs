@@ -82,6 +82,8 @@ fn memory(report: &ModelReport) -> Vec<(String, String)> {
     if let Some(parameters) = &memory.parameters {
         rows.push(field("parameters", format!("{} ({})", parameters.value, parameters.source)));
     }
+    let counted = "for Python's engines, an estimate; `firstlight fit` counts for firstlight's own";
+    rows.push(field("counted", counted.to_owned()));
     rows.extend(memory.weights_bytes.as_ref().map(|fact| field("weights", sourced(fact))));
     rows.push(field(
         "state",
@@ -89,10 +91,7 @@ fn memory(report: &ModelReport) -> Vec<(String, String)> {
     ));
     rows.push(field("cache", format!("{} a token", format::bytes(memory.cache_bytes_per_token))));
     let estimate = memory.workspace_bytes.saturating_add(memory.runtime_bytes);
-    rows.push(field(
-        "workspace",
-        format!("{} with the runtime's own, an estimate", format::bytes(estimate)),
-    ));
+    rows.push(field("workspace", format!("{} with the runtime's own", format::bytes(estimate))));
     let asked = format!(
         "{} of {} tokens",
         format::count(memory.sequences as usize, "sequence"),

@@ -12,6 +12,7 @@ use super::program::Programs;
 use super::{ApplyError, ApplyOptions, UnmetPrecondition, environment};
 use crate::fetch::Fetch;
 use crate::target_of;
+use crate::uv::is_full_disk;
 use facts::{InstallPlan, Machine, PackageOrigin, PlannedPackage};
 use std::path::PathBuf;
 use tools::BuildSettings;
@@ -118,6 +119,12 @@ fn python(
     environment::make(&places.staging(), &plan.python, &prompt, programs).map_err(|error| {
         let error = error.to_string();
         let first = error.lines().next().unwrap_or_default();
+        if let Some(full) = error.lines().find(|line| is_full_disk(line)) {
+            return UnmetPrecondition::new(
+                format!("{} cannot be made: {}", places.staging().display(), full.trim()),
+                "free some space there, or name a folder on another disk with --venv",
+            );
+        }
         UnmetPrecondition::new(
             format!("uv finds no Python {} on this machine: {first}", plan.python),
             format!(

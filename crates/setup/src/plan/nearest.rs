@@ -87,12 +87,18 @@ fn changes(request: &PlanRequest, target: &PlanTarget) -> Vec<(String, PlanReque
         let change = format!("update the driver to {} or newer", branch((newest.cuda, 0)));
         all.push((change, request.clone(), updated));
     }
-    for at in 0..request.wants.len() {
+    let mut names: Vec<&str> = Vec::new();
+    for wanted in &request.wants {
+        let name = wanted.want.package.as_str();
+        if names.contains(&name) {
+            continue;
+        }
+        names.push(name);
         let mut changed = request.clone();
-        let left = changed.wants.remove(at);
+        // All requirements for it: the others would still ask for it.
+        changed.wants.retain(|other| other.want.package != name);
         if !changed.wants.is_empty() {
-            let change = format!("leave out {}", left.want.package);
-            all.push((change, changed, target.clone()));
+            all.push((format!("leave out {name}"), changed, target.clone()));
         }
     }
     all

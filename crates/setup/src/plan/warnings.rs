@@ -7,6 +7,7 @@ use super::torch::Torch;
 use facts::{Fact, PackageOrigin};
 use knowledge::cuda_drivers::minimum_driver;
 use knowledge::indexes::Trust;
+use knowledge::torch_builds::runs_on;
 use knowledge::{dotted, minor_of};
 
 pub(super) fn warnings(problem: &Problem, stack: &Stack, left_out: &[usize]) -> Vec<Fact<String>> {
@@ -23,6 +24,7 @@ pub(super) fn warnings(problem: &Problem, stack: &Stack, left_out: &[usize]) -> 
     if let Some(torch) = &stack.torch {
         all.extend(driver(problem, torch));
         all.extend(older_code(problem, torch));
+        all.extend(only_ptx(problem, torch));
         all.extend(uploaded_again(torch));
     }
     all
@@ -135,6 +137,20 @@ fn older_code(problem: &Problem, torch: &Torch) -> Option<Fact<String>> {
         "the GPU ({}) runs this torch's code for {}; torch's warning about it is benign",
         dotted(*gpu),
         dotted(newest)
+    );
+    Some(Fact::new(text, build.source.to_string()))
+}
+
+/// A GPU for which torch has only PTX, which the driver compiles.
+fn only_ptx(problem: &Problem, torch: &Torch) -> Option<Fact<String>> {
+    let build = torch.build?;
+    let ptx = build.ptx?;
+    let gpu = problem.target.gpus.iter().find(|gpu| !runs_on(&build.sm, **gpu))?;
+    let text = format!(
+        "{} has no machine code for compute capability {}, only PTX of {}: a driver that knows such a GPU compiles it at the first launch",
+        torch.label(),
+        dotted(*gpu),
+        dotted(ptx)
     );
     Some(Fact::new(text, build.source.to_string()))
 }

@@ -146,6 +146,17 @@ fn error_names_all_candidates() {
 }
 
 #[test]
+fn full_disk_is_named_once_with_its_remedy() {
+    let pip = "echo 'ERROR: Exception:' >&2; echo 'Traceback (most recent call last):' >&2; \
+               echo 'OSError: [Errno 28] No space left on device' >&2; exit 2";
+    let machine = Machine::new().with("python3", pip).with("python3", pip);
+    let error = machine.find().unwrap_err();
+    assert!(error.hint().starts_with("free some space"), "{}", error.hint());
+    let error = error.to_string();
+    assert_eq!(error.matches("No space left on device").count(), 1, "{error}");
+}
+
+#[test]
 fn a_folder_that_cannot_be_written_is_named() {
     let machine = Machine::new().with("python3", &pip_installs("echo uv 0.13.9"));
     fs::write(machine.root.path().join("cache"), "a file").unwrap();

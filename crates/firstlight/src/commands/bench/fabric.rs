@@ -33,12 +33,12 @@ pub(super) fn run(arguments: &BenchFabric, output: &Output) -> anyhow::Result<Ou
     let gpus = chosen::working(&machine);
     if gpus.len() < 2 {
         let here = match gpus.first() {
-            Some(gpu) => format!("GPU {} ({}) alone", gpu.index, gpu.name),
+            Some(gpu) => format!("this process sees GPU {} ({}) alone", gpu.index, gpu.name),
             None => ops_cuda::visible_gpus()
                 .err()
-                .map_or("no working GPU".to_owned(), |why| why.to_string()),
+                .map_or("this process sees no working GPU".to_owned(), |why| why.to_string()),
         };
-        let what = format!("bench fabric needs two GPUs, this process sees {here}");
+        let what = format!("bench fabric needs two GPUs: {here}");
         let hint = match gpus.first() {
             Some(gpu) if ops_cuda::is_partition(&gpu.name) => {
                 "a process sees at most one MIG partition, and partitions have no peer access"

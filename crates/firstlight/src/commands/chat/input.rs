@@ -21,9 +21,46 @@ pub(super) enum InputEvent {
 /// The source of messages.
 pub(super) enum Input {
     /// A terminal, with a line editor whose history lasts as long as the command.
-    Terminal(Box<Editor<(), MemHistory>>),
+    Terminal { editor: Box<Editor<(), MemHistory>>, _mode: TypeAhead },
     /// A pipe or file, with one message per line.
     Pipe(Box<dyn BufRead>),
+}
+
+/// The terminal's mode between two lines, until it is dropped: what is typed while an answer is written stays for the
+/// line editor. In canonical mode, the terminal itself would take Ctrl-D and the keys that edit.
+pub(super) struct TypeAhead {
+    #[cfg(unix)]
+    before: Option<rustix::termios::Termios>,
+}
+
+impl TypeAhead {
+    #[cfg(unix)]
+    fn start() -> Self {
+        use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
+        let input = std::io::stdin();
+        let before = tcgetattr(&input).ok().filter(|before| {
+            let mut changed = before.clone();
+            changed.local_modes.remove(LocalModes::ICANON);
+            tcsetattr(&input, OptionalActions::Now, &changed).is_ok()
+        });
+        Self { before }
+    }
+
+    #[cfg(not(unix))]
+    fn start() -> Self {
+        Self {}
+    }
+}
+
+impl Drop for TypeAhead {
+    fn drop(&mut self) {
+        #[cfg(unix)]
+        if let Some(before) = &self.before {
+            use rustix::termios::{OptionalActions, tcsetattr};
+            // A terminal that is gone has no mode.
+            let _ = tcsetattr(std::io::stdin(), OptionalActions::Now, before);
+        }
+    }
 }
 
 /// A line or another event.
@@ -45,18 +82,19 @@ impl Input {
         }
         let config = Config::builder().build();
         let editor = Editor::with_history(config.clone(), MemHistory::with_config(&config));
-        Ok(Self::Terminal(Box::new(editor.map_err(terminal)?)))
+        let editor = Box::new(editor.map_err(terminal)?);
+        Ok(Self::Terminal { editor, _mode: TypeAhead::start() })
     }
 
     /// Whether the input is interactive.
     pub(super) fn is_terminal(&self) -> bool {
-        matches!(self, Self::Terminal(_))
+        matches!(self, Self::Terminal { .. })
     }
 
     /// The next message.
     pub(super) fn read(&mut self) -> anyhow::Result<InputEvent> {
         let read = gather(|first| self.line(if first { "> " } else { ". " }))?;
-        if let (Self::Terminal(editor), InputEvent::Message(text)) = (self, &read) {
+        if let (Self::Terminal { editor, .. }, InputEvent::Message(text)) = (self, &read) {
             editor.add_history_entry(text).map_err(terminal)?;
         }
         Ok(read)
@@ -64,7 +102,7 @@ impl Input {
 
     fn line(&mut self, prompt: &str) -> anyhow::Result<Line> {
         match self {
-            Self::Terminal(editor) => match editor.readline(prompt) {
+            Self::Terminal { editor, .. } => match editor.readline(prompt) {
                 Ok(text) => Ok(Line::Text(text)),
                 Err(ReadlineError::Interrupted) => Ok(Line::Interrupted),
                 Err(ReadlineError::Eof) => Ok(Line::End),

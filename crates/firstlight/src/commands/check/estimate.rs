@@ -6,12 +6,15 @@ use crate::progress::{SlowNotice, rounded};
 use ::bench::Size;
 use ::verify::MODEL;
 use facts::BackendKind;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-/// Core seconds of the quick checks: their inputs and references. Recorded on a Xeon with AVX-512.
+/// Core seconds of the quick checks: their inputs and references. Recorded on a Xeon with AVX-512 and a GPU.
 const QUICK: f64 = 14.0;
 const STANDARD: f64 = 46.0;
 const FULL: f64 = 900.0;
+/// How many times more core seconds the checks take on a machine without a GPU, whose cores are threads of shared ones:
+/// 2601 of the 3075 standard checks took 158 core seconds on two threads of an EPYC 9004 next to other programs.
+const WITHOUT_GPU: f64 = 3.0;
 /// Seconds of a GPU's checks: most of it is NVRTC, which compiles the edge cases that are not in the bundle.
 const GPU_CHECKS: f64 = 11.5;
 /// Seconds of the models, which are verified concurrently with the kernels on all backends, and of reading the machine.
@@ -25,36 +28,50 @@ const OF_GPU_WORKLOAD: f64 = 0.17;
 /// Seconds to start a matrix product on all GPUs, and for the test of free memory.
 const AROUND_LOAD: f64 = 4.0;
 
-/// Other programs on the machine before the check starts; unknown on some systems.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct OtherPrograms {
-    /// Cores that they keep busy.
-    pub(super) cores: Option<f64>,
-    /// The load average of the last minute: threads that run or wait for a core.
-    pub(super) load: Option<f64>,
+/// Time for which the share of this process in the cores is measured.
+const MEASURED: Duration = Duration::from_millis(300);
+
+/// The cores that other programs leave to this process: one thread per core computes for a moment, and its CPU time is
+/// what the system gave it. Priorities, limits of a container and waiting threads count, which no counter of busy cores
+/// shows. `None` if the system does not count the time of a thread.
+pub(super) fn available_cores() -> Option<f64> {
+    available_of(std::thread::available_parallelism().map_or(1, usize::from), MEASURED)
 }
 
-impl OtherPrograms {
-    /// The busy cores, and how many times longer a check takes next to these programs. Load below a tenth of the cores is
-    /// noise.
-    fn slowdown(self, cores: f64) -> Option<(f64, f64)> {
-        let busy = self.cores.map(|busy| busy.min(cores)).filter(|busy| *busy >= 0.1 * cores)?;
-        // Each thread gets an equal share. On cores that are all busy, other threads are waiting too, which only the load
-        // average counts; with free cores, nothing waits.
-        let threads = match self.load {
-            Some(load) if busy >= 0.8 * cores => load.max(busy),
-            _ => busy,
-        };
-        Some((busy, 1.0 + threads / cores))
+fn available_of(cores: usize, time: Duration) -> Option<f64> {
+    let share = || {
+        let (start, before) = (Instant::now(), thread_seconds()?);
+        while start.elapsed() < time {
+            (0..1000).for_each(|step| {
+                std::hint::black_box(step);
+            });
+        }
+        Some((thread_seconds()? - before) / start.elapsed().as_secs_f64())
+    };
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..cores).map(|_| scope.spawn(share)).collect();
+        threads.into_iter().map(|thread| thread.join().ok().flatten()).sum()
+    })
+}
+
+/// CPU time of the current thread.
+fn thread_seconds() -> Option<f64> {
+    #[cfg(target_os = "linux")]
+    {
+        use rustix::time::{ClockId, clock_gettime};
+        let now = clock_gettime(ClockId::ThreadCPUTime);
+        Some(now.tv_sec as f64 + now.tv_nsec as f64 * 1e-9)
     }
+    #[cfg(not(target_os = "linux"))]
+    None
 }
 
 /// The expected duration of a check.
 pub(super) struct Estimate {
     cores: usize,
     parts: Parts,
-    /// Cores that other programs keep busy, and how many times longer everything takes.
-    slowdown: Option<(f64, f64)>,
+    /// The cores that other programs leave to the check, if they take more than a tenth.
+    available: Option<f64>,
 }
 
 impl Estimate {
@@ -62,13 +79,13 @@ impl Estimate {
         arguments: &Check,
         backends: &[BackendKind],
         peers: bool,
-        others: OtherPrograms,
+        available: Option<f64>,
     ) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         Self {
             cores,
             parts: Parts::of(arguments, backends, cores, peers),
-            slowdown: others.slowdown(cores as f64),
+            available: available.filter(|available| *available < 0.9 * cores as f64),
         }
     }
 
@@ -86,15 +103,19 @@ impl Estimate {
     }
 
     fn duration(&self) -> String {
-        let seconds = self.parts.seconds();
-        match self.slowdown {
-            None => rounded(seconds),
-            Some((busy, times)) => format!(
-                "{}: other programs use {busy:.1} of {} cores",
-                rounded(seconds * times),
-                self.cores
-            ),
+        let time = rounded(self.parts.seconds(self.slowdown()));
+        match self.available {
+            None => time,
+            Some(available) => {
+                format!("{time}: other programs leave it {available:.1} of {} cores", self.cores)
+            }
         }
+    }
+
+    /// How many times longer work on all cores takes next to other programs.
+    fn slowdown(&self) -> f64 {
+        // A share near 0 is that of a moment.
+        self.available.map_or(1.0, |available| self.cores as f64 / available.max(0.05))
     }
 
     /// The notice for a verification that takes much longer than expected; none for a check with a time limit.
@@ -102,12 +123,12 @@ impl Estimate {
         if arguments.budget.is_some() || arguments.fleet.until.is_some() {
             return None;
         }
-        let times = self.slowdown.map_or(1.0, |(_, times)| times);
         let hint = match arguments.quick {
             true => "`--budget 60` ends after a minute",
             false => "`--quick` verifies less, `--budget 60` ends after a minute",
         };
-        let expected = Duration::from_secs_f64((MODELS + self.parts.verified) * times);
+        let expected = (MODELS + self.parts.verified) * self.slowdown();
+        let expected = Duration::from_secs_f64(expected);
         Some(SlowNotice { expected, hint })
     }
 }
@@ -116,16 +137,32 @@ impl Estimate {
 struct Parts {
     verified: f64,
     /// In the order of the backends.
-    timed: Vec<f64>,
+    timed: Vec<TimedPart>,
     /// Seconds of installed kernels.
     installed: f64,
     /// Seconds of the test of free memory, and of the matrix product on all GPUs.
     load: f64,
 }
 
+/// Seconds of a backend's timings.
+struct TimedPart {
+    /// Samples, which have a time limit on any machine.
+    sampled: f64,
+    /// Inputs and checks of the workloads.
+    prepared: f64,
+}
+
+impl TimedPart {
+    fn seconds(&self, slowdown: f64) -> f64 {
+        self.sampled + self.prepared * slowdown
+    }
+}
+
 impl Parts {
-    fn seconds(&self) -> f64 {
-        MODELS + self.verified + self.timed.iter().sum::<f64>() + self.installed + self.load
+    /// All parts, where work on all cores takes `slowdown` times longer.
+    fn seconds(&self, slowdown: f64) -> f64 {
+        let timed: f64 = self.timed.iter().map(|part| part.seconds(slowdown)).sum();
+        (MODELS + self.verified) * slowdown + timed + self.installed + self.load
     }
 
     fn of(arguments: &Check, backends: &[BackendKind], cores: usize, peers: bool) -> Self {
@@ -139,7 +176,7 @@ impl Parts {
             named => named as f64 / ops::OPS.len() as f64,
         };
         let on_gpu = backends.contains(&BackendKind::Cuda);
-        let work = if on_gpu { work * (1.0 + GPU_CHECKS) } else { work };
+        let work = work * if on_gpu { 1.0 + GPU_CHECKS } else { WITHOUT_GPU };
         let verified = share * work / cores as f64;
         let timed = backends.iter().map(|backend| of_bench(*backend, size, cores, &arguments.op));
         // Installed kernels have one minute for verification, and two minutes in total for timing.
@@ -149,18 +186,18 @@ impl Parts {
     }
 }
 
-fn of_bench(backend: BackendKind, size: Size, cores: usize, ops: &[String]) -> f64 {
+fn of_bench(backend: BackendKind, size: Size, cores: usize, ops: &[String]) -> TimedPart {
     let names = ops.iter().filter(|op| *op != MODEL).cloned().collect();
     let plan =
         ::bench::BenchPlan { names, backend, size, reference: false, sweep: None, until: None };
-    let each = ::bench::budget(size, backend)
-        + Duration::from_secs_f64(if backend == BackendKind::Cpu {
-            OF_WORKLOAD / cores as f64 + AROUND_WORKLOAD
-        } else {
-            OF_GPU_WORKLOAD
-        });
+    let (prepared, around) = match backend {
+        BackendKind::Cpu => (OF_WORKLOAD / cores as f64, AROUND_WORKLOAD),
+        BackendKind::Cuda | BackendKind::Metal => (OF_GPU_WORKLOAD, 0.0),
+    };
+    let count = ::bench::count(&plan) as f64;
+    let sampled = ::bench::budget(size, backend).as_secs_f64() + around;
     // The ceilings, before and after.
-    5.0 + each.as_secs_f64() * ::bench::count(&plan) as f64
+    TimedPart { sampled: 5.0 + sampled * count, prepared: prepared * count }
 }
 
 #[cfg(test)]
@@ -192,36 +229,57 @@ mod tests {
         let on_gpu = at("bf16 on cuda") - verified;
         for (part, estimate, took) in [
             ("verified", parts.verified, verified),
-            ("timed on the GPU", timed[0], on_gpu),
+            ("timed on the GPU", timed[0].seconds(1.0), on_gpu),
             ("load", parts.load, under_load - at("bf16 on cuda")),
-            ("timed on the processor", timed[1], at("kernels timed") - under_load),
+            ("timed on the processor", timed[1].seconds(1.0), at("kernels timed") - under_load),
         ] {
             assert!((estimate / took - 1.0).abs() < 0.2, "{part}: {estimate} s, took {took} s");
         }
     }
 
     #[test]
-    fn estimate_grows_with_the_load_of_other_programs() {
-        let estimate = |cores, load| {
-            let parts =
-                Parts { verified: 0.0, timed: vec![120.0 - MODELS], installed: 0.0, load: 0.0 };
-            let slowdown = OtherPrograms { cores, load }.slowdown(2.0);
-            Estimate { cores: 2, parts, slowdown }.duration()
+    fn estimate_grows_as_other_programs_leave_fewer_cores() {
+        let estimate = |available| {
+            // A minute of work on all cores, and a minute of samples, which have a time limit.
+            let timed = vec![TimedPart { sampled: 50.0, prepared: 0.0 }];
+            let parts = Parts { verified: 60.0 - MODELS, timed, installed: 10.0, load: 0.0 };
+            let available = Estimate { cores: 2, parts, available };
+            available.duration()
         };
-        for (others, load, expect) in [
-            (None, None, "2 minutes"),
-            (None, Some(9.0), "2 minutes"),
-            (Some(0.19), Some(0.2), "2 minutes"),
-            (Some(1.0), None, "3 minutes: other programs use 1.0 of 2 cores"),
-            // A core is free, so the load average is that of an earlier minute.
-            (Some(1.0), Some(8.0), "3 minutes: other programs use 1.0 of 2 cores"),
-            (Some(2.3), None, "4 minutes: other programs use 2.0 of 2 cores"),
-            // Eight threads share two cores with the two of the check.
-            (Some(1.9), Some(8.0), "10 minutes: other programs use 1.9 of 2 cores"),
-            (Some(1.9), Some(1.2), "3 minutes 50 s: other programs use 1.9 of 2 cores"),
+        for (available, expect) in [
+            (None, "2 minutes"),
+            (Some(1.0), "3 minutes: other programs leave it 1.0 of 2 cores"),
+            (Some(0.4), "6 minutes: other programs leave it 0.4 of 2 cores"),
         ] {
-            assert_eq!(estimate(others, load), expect);
+            assert_eq!(estimate(available), expect);
         }
+        let quiet = |available| {
+            let command = Cli::try_parse_from(["firstlight", "check"]).unwrap().command;
+            let Command::Check(arguments) = command else { panic!("`check` is no check") };
+            Estimate::of(&arguments, &[BackendKind::Cpu], false, available).available
+        };
+        let cores = std::thread::available_parallelism().map_or(1, usize::from) as f64;
+        assert_eq!(quiet(Some(0.95 * cores)), None, "less than a tenth is noise");
+        assert_eq!(quiet(Some(0.5 * cores)), Some(0.5 * cores));
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn available_cores_shrink_with_waiting_threads() {
+        use std::sync::atomic::{AtomicBool, Ordering};
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let alone = available_of(cores, MEASURED).unwrap();
+        assert!(alone > 0.0 && alone < 1.05 * cores as f64, "{alone} of {cores}");
+        let done = AtomicBool::new(false);
+        let among = std::thread::scope(|scope| {
+            for _ in 0..8 * cores {
+                scope.spawn(|| while !done.load(Ordering::Relaxed) {});
+            }
+            let among = available_of(cores, MEASURED).unwrap();
+            done.store(true, Ordering::Relaxed);
+            among
+        });
+        assert!(among < 0.7 * alone, "{among} with eight other threads per core, {alone} without");
     }
 
     #[test]
@@ -231,8 +289,7 @@ mod tests {
             let Command::Check(arguments) = Cli::try_parse_from(line).unwrap().command else {
                 panic!("`check` is no check");
             };
-            let quiet = OtherPrograms { cores: None, load: None };
-            Estimate::of(&arguments, &[BackendKind::Cpu], false, quiet).slow_notice(&arguments)
+            Estimate::of(&arguments, &[BackendKind::Cpu], false, None).slow_notice(&arguments)
         };
         let standard = notice(&[]).unwrap();
         assert!(standard.hint.contains("--quick") && standard.hint.contains("--budget 60"));

@@ -28,11 +28,14 @@ pub(super) struct RunTimes {
     /// The largest difference that rounding explains.
     tolerance: f64,
     launches: BTreeMap<String, u64>,
-    /// Peak memory of this process: predicted before the weights were read, and measured.
-    memory_bytes: Option<[u64; 2]>,
+    /// Peak memory of this process: measured, predicted before the weights were read, and the model's share of the
+    /// prediction.
+    memory_bytes: Option<PeakMemory>,
     device: Option<DeviceNotice>,
     started: Option<Started>,
     verbose: bool,
+    /// Processes that have a part of the model: memory and loaded weights are those of rank 0, launches of all.
+    ranks: usize,
 }
 
 /// The prompt and its answer computed again, with `--verify`.
@@ -41,6 +44,26 @@ pub(super) struct Recomputation {
     pub(super) prompt_seconds: f64,
     /// Difference between the logits of decoding and prefill; none without a second token.
     pub(super) difference: Option<f64>,
+}
+
+/// Peak memory of a process on the processor, or of its buffers on a GPU.
+#[derive(Clone, Copy)]
+pub(super) struct PeakMemory {
+    pub(super) measured: u64,
+    /// Predicted before the weights were read: the memory in use then, and the model's.
+    pub(super) predicted: u64,
+    /// The model's part of the prediction, for the tokens of this run.
+    pub(super) model: u64,
+}
+
+impl PeakMemory {
+    /// `56.54 MB = 53.92 MiB peak, 50.01 MB = 47.69 MiB predicted (model: 1.20 MB)`: the rest is the program's.
+    fn text(self, of_rank: &str) -> String {
+        let [measured, predicted] = [self.measured, self.predicted].map(byte_count);
+        let model = short_byte_count(self.model);
+        let text = format!("{measured} peak{of_rank}, {predicted} predicted");
+        if self.model < self.predicted { format!("{text} (model: {model})") } else { text }
+    }
 }
 
 /// Time before the first token.
@@ -64,12 +87,12 @@ impl Started {
         self.load_bytes as f64 / self.load_seconds
     }
 
-    fn text(&self, cold: f64, warm: Option<f64>, verbose: bool) -> String {
+    fn text(&self, (cold, warm): (f64, Option<f64>), of_rank: &str, verbose: bool) -> String {
         let [total, load] = [self.first_token_seconds, self.load_seconds];
         let [bytes, rate] = [self.load_bytes, self.rate() as u64].map(short_byte_count);
         let mut out = format!(
             "first token  {total:.2} s after process start\n\
-             weights      {bytes} loaded in {load:.2} s, {rate}/s\n\
+             weights      {bytes}{of_rank} loaded in {load:.2} s, {rate}/s\n\
              prompt       {cold:.1} ms in the first step"
         );
         out += &warm.map_or_else(String::new, |warm| format!(", {warm:.1} ms on a second run"));
@@ -99,14 +122,14 @@ impl RunTimes {
         requests: &[Request],
         heard: &GenerationRecord,
         again: Option<Recomputation>,
-    ) -> Self {
-        let launches = engine.device().launches().snapshot().into_iter();
-        let launches = launches.map(|(kernel, record)| (kernel, record.count)).collect();
+    ) -> anyhow::Result<Self> {
+        let launches = engine.launches()?;
         let decoded: usize = heard.tokens.iter().map(|tokens| tokens.len().saturating_sub(1)).sum();
         let seconds = heard.last_seconds - heard.first_seconds;
         let architecture = engine.architecture();
         let keeps = models::holding(engine.device(), storage).keeps;
-        Self {
+        let ranks = architecture.place.ranks.max(architecture.stage.ranks);
+        Ok(Self {
             family: architecture.family,
             backend: engine.device().capabilities().backend.as_str(),
             prompt_tokens: requests.iter().map(|request| request.prompt.len()).collect(),
@@ -122,7 +145,8 @@ impl RunTimes {
             device: None,
             started: None,
             verbose: false,
-        }
+            ranks,
+        })
     }
 
     /// Adds the device, and the time before the first token.
@@ -135,9 +159,9 @@ impl RunTimes {
         Self { read_bandwidth: bytes_per_second, ..self }
     }
 
-    /// Adds the predicted and the measured peak memory.
-    pub(super) fn with_memory(self, bytes: Option<(u64, u64)>) -> Self {
-        Self { memory_bytes: bytes.map(<[u64; 2]>::from), ..self }
+    /// Adds the peak memory.
+    pub(super) fn with_memory(self, memory_bytes: Option<PeakMemory>) -> Self {
+        Self { memory_bytes, ..self }
     }
 
     /// Whether decoding and prefill agree within the storage type's tolerance.
@@ -184,8 +208,10 @@ impl RunTimes {
             "decode_and_prefill_difference": self.difference(),
             "agree": self.again.map(|_| self.agrees()),
             "launches": self.launches,
-            "predicted_memory_bytes": self.memory_bytes.map(|[predicted, _]| predicted),
-            "peak_memory_bytes": self.memory_bytes.map(|[_, peak]| peak),
+            "ranks": self.ranks,
+            "predicted_memory_bytes": self.memory_bytes.map(|memory| memory.predicted),
+            "predicted_model_bytes": self.memory_bytes.map(|memory| memory.model),
+            "peak_memory_bytes": self.memory_bytes.map(|memory| memory.measured),
         });
         if output.json {
             return output.document(&document);
@@ -208,6 +234,7 @@ impl RunTimes {
     fn text(&self, ended: &[&str]) -> String {
         let mut out = String::new();
         let (cold, warm) = self.first_step_millis();
+        let of_rank = if self.ranks > 1 { " of rank 0" } else { "" };
         let prompts: usize = self.prompt_tokens.iter().sum();
         let added: usize = self.tokens.iter().map(Vec::len).sum();
         // Writing to a String cannot fail, here and below.
@@ -220,7 +247,7 @@ impl RunTimes {
             ended.join(", ")
         );
         if let Some(started) = &self.started {
-            out += &started.text(cold, warm, self.verbose);
+            out += &started.text((cold, warm), of_rank, self.verbose);
         }
         match self.tokens_per_second {
             Some(rate) => {
@@ -249,13 +276,16 @@ impl RunTimes {
             Some(None) => out += "check        none: no second token\n",
             None => {}
         }
-        if let Some([predicted, peak]) = self.memory_bytes.map(|both| both.map(byte_count)) {
-            let _ = writeln!(out, "memory       {peak} peak, {predicted} predicted");
+        if let Some(memory) = self.memory_bytes {
+            let _ = writeln!(out, "memory       {}", memory.text(of_rank));
         }
         out += "launches     ";
         let launches: Vec<String> =
             self.launches.iter().map(|(kernel, count)| format!("{kernel} {count}")).collect();
         out += &launches.join(", ");
+        if self.ranks > 1 {
+            let _ = write!(out, " (all {} ranks)", self.ranks);
+        }
         out.push('\n');
         out
     }

@@ -194,8 +194,12 @@ fn gpus_get_builds_with_code_for_them() {
     assert_eq!(cuda((7, 0), "a10", "torch"), ("2.14.1+cu126".to_owned(), "12.6".to_owned()));
     // Thor: nothing before cu130.
     assert_eq!(cuda((11, 0), "jetson-thor", "torch").1, "13.0");
+    // No GPU of today: only PTX could run.
+    let other = crate::with_gpu((99, 0), crate::Arch::X86_64);
+    let plan = super::plan(&request("torch"), &other).expect("a plan");
+    warned(&plan, "no machine code for compute capability 99.0, only PTX of 12.0");
     // GB10 runs code of 12.0, and torch's warning about it is benign.
-    let plan = plan(&request("torch"), &machine("gb10")).expect("a plan");
+    let plan = super::plan(&request("torch"), &machine("gb10")).expect("a plan");
     warned(&plan, "is benign");
     // A driver of CUDA 12 gets no torch of CUDA 13.
     let old = PlanTarget {

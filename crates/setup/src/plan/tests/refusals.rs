@@ -96,6 +96,22 @@ fn mamba_and_vllm_cannot_share_an_environment() {
 }
 
 #[test]
+fn leaving_out_a_package_drops_all_requirements_for_it() {
+    let changes = |wants: &str| -> Vec<String> {
+        let refusal = refused(&request(wants), &machine("a100"));
+        refusal.nearest.into_iter().map(|near| near.change).collect()
+    };
+    let alone = changes("torch>=2 torch<2");
+    assert!(
+        !alone.is_empty() && alone.iter().all(|it| it.starts_with("allow any torch")),
+        "{alone:?}"
+    );
+    // The other one remains.
+    let both = changes("triton>=3 triton<3 numpy");
+    assert_eq!(both.iter().filter(|change| *change == "leave out triton").count(), 1, "{both:?}");
+}
+
+#[test]
 fn jetson_orin_is_no_server() {
     let refusal = refused(&request("torch"), &machine("jetson-orin"));
     assert_eq!(
