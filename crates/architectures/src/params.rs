@@ -79,14 +79,19 @@ impl Param {
 
     /// Its bytes on a device whose unquantized values have `value_bytes` bytes. Scales of float8 are float32. Scales
     /// and zero points of integers are float32 on the CPU, for experts, and if scales are products of two; otherwise
-    /// they have 16 and 8 bits. GPUs store MXFP4 as float8 with a scale per row.
+    /// they have 16 and 8 bits. GPUs store MXFP4 as float8 with a scale per row, and widen other 4-bit values that their
+    /// kernels do not read.
     pub fn bytes(&self, value_bytes: usize, keeps: UnexpandedWeights) -> u64 {
         let products = matches!(self.stored, StorageFormat::Int(int) if int.has_wide_scales());
         let wide = keeps == UnexpandedWeights::Integers || self.of_experts || products;
         let narrow = match (self.is_kept(keeps), keeps, self.stored) {
             (false, ..) => None,
-            (_, UnexpandedWeights::Projections, StorageFormat::Int(int)) if int.is_float() => {
+            (_, UnexpandedWeights::Projections, StorageFormat::Int(int)) if int.is_mxfp4() => {
                 Some(int.float8_bytes(self.sides()))
+            }
+            (_, UnexpandedWeights::Projections, StorageFormat::Int(int)) => {
+                let scale_bytes = if wide { [4, 4] } else { [2, 1] };
+                Some(int.on_gpus().bytes(self.sides(), scale_bytes))
             }
             _ => self.narrow_bytes(if wide { [4, 4] } else { [2, 1] }),
         };

@@ -29,7 +29,11 @@ impl StorageFormat {
     fn is_like(self, other: Self) -> bool {
         match (self, other) {
             (Self::Int(one), Self::Int(other)) => {
-                (one.bits, one.group) == (other.bits, other.group)
+                let form = |of: GroupQuantization| {
+                    let is_expanded = of.on_gpus().bits == 8 && !of.symmetric;
+                    (of.bits, of.group, of.is_float(), is_expanded)
+                };
+                form(one) == form(other)
             }
             (Self::Wide, Self::Wide) | (Self::Fp8(_), Self::Fp8(_)) => true,
             _ => false,

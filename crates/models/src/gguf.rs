@@ -121,7 +121,7 @@ fn integers(placed: &GgufParam, shape: &[usize]) -> Option<Integers> {
         // The product of a K-quant block's scales has more bits than float16, and MXFP4 scales exceed its range.
         scale_type: match int.has_wide_scales() {
             true => DType::F32,
-            false if int.is_float() => DType::Bf16,
+            false if int.is_mxfp4() => DType::Bf16,
             false => DType::F16,
         },
         held: IntegerSource::Blocks(placed.clone()),

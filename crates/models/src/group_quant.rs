@@ -25,8 +25,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub(crate) struct Integers {
     /// 4 or 8.
     pub(crate) bits: usize,
-    /// Whether they are twice the values of E2M1 (`mxfp4`), from -12 to 12, instead of integers: 4 bits without a
-    /// middle.
+    /// Whether they are twice the values of E2M1, from -12 to 12, instead of integers: 4 bits without a middle.
     pub(crate) float: bool,
     /// Shape of the dequantized weight.
     pub(crate) shape: Vec<usize>,
@@ -41,7 +40,7 @@ pub(crate) struct Integers {
     pub(crate) order: Option<Vec<u32>>,
     /// The group of each column if they are not sorted.
     pub(crate) groups_of: Option<Vec<u32>>,
-    /// Type of the scales in files.
+    /// A type that represents the scales exactly; bfloat16 for the powers of two of MXFP4.
     pub(crate) scale_type: DType,
     pub(crate) held: IntegerSource,
 }
@@ -64,6 +63,11 @@ impl Integers {
     /// Scales per row.
     pub(crate) fn groups(&self) -> usize {
         self.columns.div_ceil(self.group)
+    }
+
+    /// Whether they are E2M1 with power-of-two scales.
+    pub(crate) fn is_mxfp4(&self) -> bool {
+        self.float && self.scale_type == DType::Bf16
     }
 
     /// The unsigned value of the middle of the range.

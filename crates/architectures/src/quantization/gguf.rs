@@ -43,6 +43,8 @@ pub enum IntegerCode {
     Signed,
     /// A float of 4 bits, E2M1.
     E2m1,
+    /// An index of 4 bits into a codebook.
+    Table(&'static [i8; 16]),
 }
 
 /// The location of a block's scales and offsets.
@@ -61,14 +63,32 @@ pub enum BlockScales {
         /// The integers.
         packed: usize,
     },
-    /// For each 16 values a signed scale of 8 bits, times a float16.
-    Bytes {
-        /// The float16.
+    /// For each group an integer scale, times a float16.
+    Integers {
+        /// Values per group.
+        group: usize,
+        /// The float16 of the scales.
         factor: usize,
-        /// The integers.
+        /// The float16 of offsets, whose integers follow those of all scales.
+        minimum: Option<usize>,
+        /// The bits of the integers, low ones first.
+        planes: &'static [BitPlane],
+        /// Subtracted from the integers; `None` if they are signed.
+        zero: Option<u8>,
+    },
+    /// For each group a float of 8 bits without a sign (E4M3), of which 0x7f is 0. Scales are half of it, because E2M1
+    /// values are doubled.
+    E4m3 {
+        /// Values per group.
+        group: usize,
+        /// The floats.
         scales: usize,
     },
 }
+
+/// The codebook of 4-bit non-linear quantization (IQ4).
+const NON_LINEAR: &[i8; 16] =
+    &[-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
 
 /// Declares the block formats and their list.
 macro_rules! block_formats {
@@ -118,6 +138,51 @@ block_formats! {
         code: IntegerCode::Unsigned { zero: 16 },
         scales: BlockScales::Half(0),
     }
+    /// 32 5-bit values: `d q + m`.
+    Q5_1 {
+        name: "Q5_1",
+        values: 32,
+        planes: &[
+            BitPlane { offset: 8, bits: 4, stride: 16 },
+            BitPlane { offset: 4, bits: 1, stride: 1 },
+        ],
+        code: IntegerCode::Unsigned { zero: 0 },
+        scales: BlockScales::HalfAndMinimum([0, 2]),
+    }
+    /// 256 2-bit values in groups of 16: `d sc q - dmin m`.
+    Q2_K {
+        name: "Q2_K",
+        values: 256,
+        planes: &[BitPlane { offset: 16, bits: 2, stride: 32 }],
+        code: IntegerCode::Unsigned { zero: 0 },
+        scales: BlockScales::Integers {
+            group: 16,
+            factor: 80,
+            minimum: Some(82),
+            planes: &[BitPlane { offset: 0, bits: 4, stride: 16 }],
+            zero: Some(0),
+        },
+    }
+    /// 256 3-bit values in groups of 16: `d (sc - 32) (q - 4)`.
+    Q3_K {
+        name: "Q3_K",
+        values: 256,
+        planes: &[
+            BitPlane { offset: 32, bits: 2, stride: 32 },
+            BitPlane { offset: 0, bits: 1, stride: 32 },
+        ],
+        code: IntegerCode::Unsigned { zero: 4 },
+        scales: BlockScales::Integers {
+            group: 16,
+            factor: 108,
+            minimum: None,
+            planes: &[
+                BitPlane { offset: 96, bits: 4, stride: 8 },
+                BitPlane { offset: 104, bits: 2, stride: 4 },
+            ],
+            zero: Some(32),
+        },
+    }
     /// 256 4-bit values in groups of 32: `d sc q - dmin m`.
     Q4_K {
         name: "Q4_K",
@@ -146,7 +211,38 @@ block_formats! {
             BitPlane { offset: 128, bits: 2, stride: 32 },
         ],
         code: IntegerCode::Unsigned { zero: 32 },
-        scales: BlockScales::Bytes { factor: 208, scales: 192 },
+        scales: BlockScales::Integers {
+            group: 16,
+            factor: 208,
+            minimum: None,
+            planes: &[BitPlane { offset: 192, bits: 8, stride: 16 }],
+            zero: None,
+        },
+    }
+    /// 32 4-bit indices into a codebook c: `d c[q]`.
+    IQ4_NL {
+        name: "IQ4_NL",
+        values: 32,
+        planes: &[BitPlane { offset: 2, bits: 4, stride: 16 }],
+        code: IntegerCode::Table(NON_LINEAR),
+        scales: BlockScales::Half(0),
+    }
+    /// 256 4-bit indices into a codebook c, in groups of 32: `d (sc - 32) c[q]`.
+    IQ4_XS {
+        name: "IQ4_XS",
+        values: 256,
+        planes: &[BitPlane { offset: 8, bits: 4, stride: 16 }],
+        code: IntegerCode::Table(NON_LINEAR),
+        scales: BlockScales::Integers {
+            group: 32,
+            factor: 0,
+            minimum: None,
+            planes: &[
+                BitPlane { offset: 4, bits: 4, stride: 1 },
+                BitPlane { offset: 2, bits: 2, stride: 1 },
+            ],
+            zero: Some(32),
+        },
     }
     /// 32 values of E2M1 with a power-of-two scale.
     MXFP4 {
@@ -155,6 +251,14 @@ block_formats! {
         planes: &[BitPlane { offset: 1, bits: 4, stride: 16 }],
         code: IntegerCode::E2m1,
         scales: BlockScales::PowerOfTwo(0),
+    }
+    /// 64 values of E2M1 with a scale of E4M3 per 16.
+    NVFP4 {
+        name: "NVFP4",
+        values: 64,
+        planes: &[BitPlane { offset: 4, bits: 4, stride: 8 }],
+        code: IntegerCode::E2m1,
+        scales: BlockScales::E4m3 { group: 16, scales: 0 },
     }
 }
 
@@ -176,7 +280,7 @@ impl GgmlType {
                 self.values
             }
             BlockScales::SixBits { .. } => 32,
-            BlockScales::Bytes { .. } => 16,
+            BlockScales::Integers { group, .. } | BlockScales::E4m3 { group, .. } => group,
         }
     }
 
@@ -192,17 +296,32 @@ impl GgmlType {
             BlockScales::HalfAndMinimum(_) => 4,
             BlockScales::PowerOfTwo(_) => 1,
             BlockScales::SixBits { .. } => 4 + 12,
-            BlockScales::Bytes { .. } => 2 + self.values / self.group(),
+            BlockScales::Integers { group, minimum, planes, .. } => {
+                let bits: usize = planes.iter().map(|plane| plane.bits).sum();
+                (2 + self.values / group * bits / 8) * (1 + usize::from(minimum.is_some()))
+            }
+            BlockScales::E4m3 { group, .. } => self.values / group,
         };
         self.values * self.bits() / 8 + scales
     }
 
-    /// The number that engines subtract from an unsigned integer: the middle of the range of 4 bits, otherwise its zero.
+    /// Whether groups have offsets.
+    fn has_offsets(&self) -> bool {
+        matches!(
+            self.scales,
+            BlockScales::HalfAndMinimum(_)
+                | BlockScales::SixBits { .. }
+                | BlockScales::Integers { minimum: Some(_), .. }
+        )
+    }
+
+    /// The number that engines subtract from an unsigned integer: its zero, or the middle of the range of 4 bits if
+    /// groups have offsets.
     pub fn middle(&self) -> u8 {
         match self.code {
-            IntegerCode::Unsigned { .. } if self.bits() <= 4 => 8,
+            IntegerCode::Unsigned { .. } if self.has_offsets() && self.bits() <= 4 => 8,
             IntegerCode::Unsigned { zero } => zero,
-            IntegerCode::Signed | IntegerCode::E2m1 => 0,
+            IntegerCode::Signed | IntegerCode::E2m1 | IntegerCode::Table(_) => 0,
         }
     }
 
@@ -210,25 +329,23 @@ impl GgmlType {
     pub fn above_zero(&self) -> u8 {
         match self.code {
             IntegerCode::Unsigned { zero } => self.middle() - zero,
-            IntegerCode::Signed | IntegerCode::E2m1 => 0,
+            IntegerCode::Signed | IntegerCode::E2m1 | IntegerCode::Table(_) => 0,
         }
     }
 
     /// Whether a scale is a product of two numbers.
     pub(super) fn has_products(&self) -> bool {
-        matches!(self.scales, BlockScales::SixBits { .. } | BlockScales::Bytes { .. })
+        matches!(self.scales, BlockScales::SixBits { .. } | BlockScales::Integers { .. })
     }
 
-    /// The integer format in engines: 4 bits, or 8 for more than 4. The offset of a group is a zero point that is not a
-    /// whole number.
+    /// The integer format in engines: 4 bits, or 8 for more than 4 and for codebooks. The offset of a group is a zero
+    /// point that is not a whole number.
     pub fn int(&'static self) -> GroupQuantization {
+        let is_wide = self.bits() > 4 || matches!(self.code, IntegerCode::Table(_));
         GroupQuantization {
-            bits: if self.bits() > 4 { 8 } else { 4 },
+            bits: if is_wide { 8 } else { 4 },
             group: Some(self.group()),
-            symmetric: !matches!(
-                self.scales,
-                BlockScales::SixBits { .. } | BlockScales::HalfAndMinimum(_)
-            ),
+            symmetric: !self.has_offsets(),
             act_order: false,
             packing: Packing::Gguf(self),
         }

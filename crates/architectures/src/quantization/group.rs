@@ -1,6 +1,6 @@
 //! Integer weights: `pack-quantized` of compressed-tensors, GPTQ and AWQ.
 
-use super::{GgmlType, IntegerCode, KEY, Kind, WIDE, compressed};
+use super::{BlockScales, GgmlType, IntegerCode, KEY, Kind, WIDE, compressed};
 use crate::{Architecture, Config, ConfigError};
 use fancy_regex::Regex;
 use serde_json::{Value, json};
@@ -65,6 +65,23 @@ impl GroupQuantization {
         }
     }
 
+    /// Whether the values are E2M1 floats with power-of-two scales, which GPUs store as float8.
+    pub fn is_mxfp4(self) -> bool {
+        match self.packing {
+            Packing::Gguf(block) => {
+                self.is_float() && matches!(block.scales, BlockScales::PowerOfTwo(_))
+            }
+            _ => self.is_float(),
+        }
+    }
+
+    /// The format on GPUs. Kernels read 4 bits only as integers in groups of a multiple of 32 columns; other groups and
+    /// floats are widened to 8 bits, which is exact.
+    pub fn on_gpus(self) -> Self {
+        let is_read = self.group.is_none_or(|group| group.is_multiple_of(32)) && !self.is_float();
+        Self { bits: if is_read { self.bits } else { 8 }, ..self }
+    }
+
     /// Bytes of the values of an MXFP4 weight after an exact conversion to float8 with a float32 scale per row.
     pub(crate) fn float8_bytes(self, [rows, columns]: [usize; 2]) -> u64 {
         (rows as u64).saturating_mul(columns as u64 + 4)
@@ -99,12 +116,13 @@ impl GroupQuantization {
     /// Whether GPU kernels support such weights for this number of columns: rows in units of 16 bytes, and the group
     /// sizes and zero points of `linear`.
     pub(crate) fn has_linear_kernel(self, columns: usize) -> bool {
-        let least = if self.bits == 8 { 16 } else { 32 };
+        let bits = self.on_gpus().bits;
+        let least = if bits == 8 { 16 } else { 32 };
         let group = self.group.is_none_or(|group| group.is_multiple_of(least));
         if self.packing == Packing::BitsAndBytes {
             return false;
         }
-        let zeros = self.bits == 4 || self.symmetric;
+        let zeros = bits == 4 || self.symmetric;
         columns.is_multiple_of(32) && group && !self.act_order && zeros
     }
 
@@ -121,10 +139,10 @@ impl GroupQuantization {
     /// Whether GPU kernels for experts support such weights: the 16 bytes that each lane of a warp reads must share one
     /// scale.
     pub(crate) fn has_moe_kernel(self, columns: usize) -> bool {
-        if self.is_float() {
+        if self.is_mxfp4() {
             return self.has_linear_kernel(columns);
         }
-        let step = 512 / self.bits;
+        let step = 512 / self.on_gpus().bits;
         let whole = |group: usize| {
             group >= columns || (group.is_multiple_of(step) && (group / step).is_power_of_two())
         };

@@ -128,7 +128,7 @@ fn unsupported_formats_are_refused_by_name() {
             r#"{"quant_method": "bitsandbytes", "load_in_4bit": true, "bnb_4bit_quant_storage": "float32"}"#,
             "bnb_4bit_quant_storage` is \"float32\"",
         ),
-        (r#"{"quant_method": "gguf", "types": {"a": "Q2_K"}}"#, "types.a` is \"Q2_K\""),
+        (r#"{"quant_method": "gguf", "types": {"a": "IQ3_S"}}"#, "types.a` is \"IQ3_S\""),
         (r#"{"quant_method": "gptq", "bits": 3}"#, "`quantization_config.bits` is 3"),
         (
             r#"{"quant_method": "gptq", "bits": 4, "checkpoint_format": "marlin"}"#,
@@ -222,8 +222,12 @@ fn bytes_are_those_of_experts() {
 #[test]
 fn matrices_fused_with_another_storage_are_expanded() {
     let name = |of: &str| format!("model.layers.0.self_attn.{of}_proj.weight");
-    for (values, kept) in [(GgmlType::Q4_K, true), (GgmlType::Q4_0, true), (GgmlType::Q6_K, false)]
-    {
+    for (values, kept) in [
+        (GgmlType::Q4_K, true),
+        (GgmlType::Q4_0, true),
+        (GgmlType::Q6_K, false),
+        (GgmlType::MXFP4, false),
+    ] {
         let blocks =
             [("q", GgmlType::Q4_K), ("k", GgmlType::Q4_K), ("v", values), ("o", GgmlType::Q4_K)];
         let types = blocks.iter().map(|(of, block)| (name(of), json!(block.name())));
@@ -240,7 +244,7 @@ fn matrices_fused_with_another_storage_are_expanded() {
 }
 
 /// A block's bytes in files; on the CPU, and on GPUs for scales that are products, float32 scales and offsets; on GPUs
-/// bfloat16 for unsupported formats and for embeddings.
+/// 8 bits for 4 bits in groups of 16, and bfloat16 for unsupported formats and for embeddings.
 #[test]
 fn bytes_are_those_of_blocks() {
     let name = "model.layers.0.mamba.in_proj.weight";
@@ -255,6 +259,12 @@ fn bytes_are_those_of_blocks() {
         (GgmlType::Q5_K, 8.0 + 2.0, 16.0),
         (GgmlType::Q6_K, 8.0 + 2.0, 8.0 + 2.0),
         (GgmlType::MXFP4, 4.0 + 1.0, 8.0 + 32.0 / 2048.0),
+        (GgmlType::Q5_1, 8.0 + 2.0, 16.0),
+        (GgmlType::Q2_K, 4.0 + 4.0, 16.0),
+        (GgmlType::Q3_K, 4.0 + 2.0, 8.0 + 2.0),
+        (GgmlType::IQ4_NL, 8.0 + 1.0, 8.0 + 0.5),
+        (GgmlType::IQ4_XS, 8.0 + 1.0, 8.0 + 1.0),
+        (GgmlType::NVFP4, 4.0 + 2.0, 8.0 + 1.0),
     ] {
         let types = json!({ name: block.name(), table: block.name() });
         let quantised = json!({ "quant_method": "gguf", "types": types });

@@ -122,20 +122,26 @@ fn unpack(plane: BitPlane, low: usize, bytes: &[u8], into: &mut [u8]) {
     }
 }
 
-/// The integers of a block, as engines store them: relative to the middle of the range for 4 bits and to the format's
-/// zero for more, doubled for MXFP4.
-pub(crate) fn numbers(block: &GgmlType, bytes: &[u8], into: &mut [i8]) {
+/// The integers of some planes, low bits first; the first of `LARGEST`.
+fn unpacked(planes: &[BitPlane], count: usize, bytes: &[u8]) -> [u8; LARGEST] {
     let mut all = [0u8; LARGEST];
-    let all = &mut all[..block.values()];
     let mut low = 0;
-    for plane in block.planes {
-        unpack(*plane, low, bytes, all);
+    for plane in planes {
+        unpack(*plane, low, bytes, &mut all[..count]);
         low += plane.bits;
     }
-    let each = into.iter_mut().zip(&*all);
+    all
+}
+
+/// The integers of a block, as engines store them: relative to the middle of the range for 4 bits with offsets and to
+/// the format's zero otherwise, doubled for E2M1.
+pub(crate) fn numbers(block: &GgmlType, bytes: &[u8], into: &mut [i8]) {
+    let all = unpacked(block.planes, block.values(), bytes);
+    let each = into.iter_mut().zip(&all);
     match block.code {
         IntegerCode::Signed => each.for_each(|(into, q)| *into = q.cast_signed()),
         IntegerCode::E2m1 => each.for_each(|(into, q)| *into = TWICE[usize::from(*q)]),
+        IntegerCode::Table(table) => each.for_each(|(into, q)| *into = table[usize::from(*q)]),
         IntegerCode::Unsigned { .. } => {
             let middle = block.middle();
             each.for_each(|(into, q)| *into = q.wrapping_sub(middle).cast_signed());
@@ -152,6 +158,8 @@ pub(crate) fn scales_and_zeros(
     match block.scales {
         BlockScales::Half(at) => give(0, [half(bytes, at), 0.0]),
         BlockScales::HalfAndMinimum([d, least]) => give(0, [half(bytes, d), -half(bytes, least)]),
+        // ggml has no NaN among these scales.
+        BlockScales::PowerOfTwo(at) if bytes[at] == u8::MAX => give(0, [2f32.powi(127), 0.0]),
         BlockScales::PowerOfTwo(at) => give(0, [mxfp4::scale(bytes[at]), 0.0]),
         BlockScales::SixBits { factors: [d, least], packed } => {
             let (d, least, packed) = (half(bytes, d), half(bytes, least), &bytes[packed..][..12]);
@@ -167,12 +175,34 @@ pub(crate) fn scales_and_zeros(
                 give(group, [d * f32::from(scale), least * f32::from(min)]);
             }
         }
-        BlockScales::Bytes { factor, scales } => {
-            let d = half(bytes, factor);
-            for group in 0..block.values() / block.group() {
-                give(group, [d * f32::from(bytes[scales + group].cast_signed()), 0.0]);
+        BlockScales::Integers { group, factor, minimum, planes, zero } => {
+            let count = block.values() / group;
+            let all = unpacked(planes, count * (1 + usize::from(minimum.is_some())), bytes);
+            let integer = |at: usize| match zero {
+                Some(zero) => f32::from(all[at]) - f32::from(zero),
+                None => f32::from(all[at].cast_signed()),
+            };
+            let (d, least) = (half(bytes, factor), minimum.map(|at| half(bytes, at)));
+            for group in 0..count {
+                let offset = least.map_or(0.0, |least| least * integer(count + group));
+                give(group, [d * integer(group), offset]);
             }
         }
+        BlockScales::E4m3 { group, scales } => {
+            for group in 0..block.values() / group {
+                give(group, [half_e4m3(bytes[scales + group]), 0.0]);
+            }
+        }
+    }
+}
+
+/// Half of a float of 8 bits without a sign, of which 0x7f is 0.
+fn half_e4m3(bits: u8) -> f32 {
+    /// Moves the exponent's bias from float32's 127 to 7, and halves.
+    const BIAS: f32 = f32::from_bits((127 + 119) << 23);
+    match bits {
+        0x7f => 0.0,
+        _ => f32::from_bits(u32::from(bits & 0x7f) << 20) * BIAS,
     }
 }
 
@@ -204,3 +234,6 @@ fn each<const SIZE: usize>(bytes: &[u8], into: &mut [f32], of: impl Fn([u8; SIZE
         *into = of(*bytes);
     }
 }
+
+#[cfg(test)]
+mod tests;

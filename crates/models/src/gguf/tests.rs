@@ -71,7 +71,7 @@ fn gguf_weights_match_gguf_py() {
                 bytes.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect();
             let name = format!("{name}.weight");
             check(&model.checkpoint, &name, &want);
-            let in_blocks = kind.starts_with('Q') || kind == "MXFP4";
+            let in_blocks = GgmlType::ALL.iter().any(|block| block.name() == kind);
             let kept = model.checkpoint.integers(&name).is_some();
             assert!(kind == "mixed" || kept == in_blocks, "{kind} {name}");
         }

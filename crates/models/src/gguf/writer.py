@@ -20,7 +20,10 @@ SHAPES = {
 
 
 # Byte offsets of float16 scales in a block, which are random.
-HALVES = {Type.Q4_1: [0, 2], Type.Q5_0: [0], Type.Q4_K: [0, 2], Type.Q5_K: [0, 2], Type.Q6_K: [208], Type.MXFP4: []}
+HALVES = {
+    Type.Q4_1: [0, 2], Type.Q5_0: [0], Type.Q5_1: [0, 2], Type.Q2_K: [80, 82], Type.Q3_K: [108], Type.Q4_K: [0, 2],
+    Type.Q5_K: [0, 2], Type.Q6_K: [208], Type.IQ4_NL: [0], Type.IQ4_XS: [0], Type.MXFP4: [], Type.NVFP4: [],
+}
 
 
 def blocks(kind, shape):
@@ -66,7 +69,7 @@ def write(name, kind_of):
     writer.close()
 
 
-KINDS = [Type.F32, Type.F16, Type.BF16, Type.Q8_0, Type.Q4_0, Type.Q4_1, Type.Q5_0, Type.Q4_K, Type.Q5_K, Type.Q6_K, Type.MXFP4]
+KINDS = [Type.F32, Type.F16, Type.BF16, Type.Q8_0, Type.Q4_0, *HALVES]
 for kind in KINDS:
     write(kind.name, lambda at, kind=kind: kind)
 write("mixed", lambda at: KINDS[at % len(KINDS)])

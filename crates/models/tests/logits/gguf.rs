@@ -133,13 +133,13 @@ fn unsupported_gguf_types_are_refused_by_name() {
     let name = b"blk.1.attn_v.weight";
     let at = bytes.windows(name.len()).position(|part| part == name).unwrap() + name.len();
     let mut other = bytes.clone();
-    other[at + 4 + 16] = 20;
-    refused(&other, "tensor `blk.1.attn_v.weight` is in IQ4_NL");
+    other[at + 4 + 16] = 21;
+    refused(&other, "tensor `blk.1.attn_v.weight` is in IQ3_S");
     let mut other = bytes.clone();
     other[at + 4 + 16] = 12;
     refused(&other, "tensor `blk.1.attn_v.weight` has a shape");
     // Blocks that need more bytes than the file has: the last tensor, and one of another size.
-    for kind in [Kind::Q4_1, Kind::Q5_0] {
+    for kind in [Kind::Q4_1, Kind::Q5_0, Kind::Q5_1, Kind::Iq4Nl] {
         let path = written(&subject, |_| kind);
         let whole = std::fs::read(&path).unwrap();
         let short = format!("expected {} bytes", whole.len());

@@ -82,6 +82,9 @@ fn split_gguf_blocks_give_the_same_logits() {
         (Kind::Q4_0, None),
         (Kind::Q4_1, None),
         (Kind::Q5_0, None),
+        (Kind::Q5_1, None),
+        (Kind::Iq4Nl, None),
+        (Kind::Nvfp4, None),
         (Kind::Q4K, Some("Q4_K in blocks of 256 columns, and column 128 is inside one")),
     ] {
         let path = subject.folder().join("model.gguf");

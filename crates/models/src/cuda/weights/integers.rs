@@ -75,7 +75,7 @@ impl<'w> Weights<'_, 'w> {
         rows: &[RowRange],
     ) -> Result<Option<Vec<f32>>, ModelError> {
         let Some(values) = self.alike(rows) else { return Ok(None) };
-        if !values.iter().all(|values| values.of.float) {
+        if !values.iter().all(|values| values.of.is_mxfp4()) {
             return Ok(None);
         }
         let mut all = Vec::new();
@@ -148,9 +148,12 @@ impl<'w> Weights<'_, 'w> {
     }
 }
 
-/// The op's type of such integers.
+/// The op's type of such integers: 4 bits that it does not read are widened, as in [`GroupQuantization::on_gpus`].
+///
+/// [`GroupQuantization::on_gpus`]: architectures::GroupQuantization::on_gpus
 pub(in crate::cuda) fn type_of(of: &Integers) -> DType {
-    if of.bits == 4 && !of.float { DType::U4 } else { DType::I8 }
+    let is_read = of.groups() == 1 || of.group.is_multiple_of(32);
+    if of.bits == 4 && !of.float && is_read { DType::U4 } else { DType::I8 }
 }
 
 /// Scales and zero points or offsets of concatenated rows `[groups, rows]`.
@@ -192,12 +195,9 @@ impl Factors {
 /// Whether `linear` supports such weights on a GPU.
 fn is_multiplied(values: &IntegerValues<'_>) -> bool {
     let of = values.of;
-    let least = if of.bits == 8 { 16 } else { 32 };
-    let group = values.groups() == 1 || of.group.is_multiple_of(least);
-    values.columns().is_multiple_of(32)
-        && group
-        && of.groups_of.is_none()
-        && (of.bits == 4 || !of.zeros)
+    let is_wide = type_of(of) == DType::I8;
+    let group = values.groups() == 1 || of.group.is_multiple_of(if is_wide { 16 } else { 32 });
+    values.columns().is_multiple_of(32) && group && of.groups_of.is_none() && !(is_wide && of.zeros)
 }
 
 /// Packs integers as a u4 or i8 tensor.

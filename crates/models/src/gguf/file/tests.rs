@@ -98,6 +98,37 @@ fn split_model_is_read_from_its_first_file() {
     assert!(twice.contains("holds tensor `one` once more"), "{twice}");
 }
 
+/// Rows must be whole blocks, and the file must have all of their bytes.
+#[test]
+fn rows_that_are_not_whole_blocks_are_refused() {
+    let mut checked = 0;
+    for number in 0..64 {
+        let Ok(kind @ Kind::Blocks(block)) = Kind::of(number) else { continue };
+        let with = |columns: usize| {
+            let mut bytes = file(&[], &[("one", &[3, columns])]);
+            // The type follows the name, the number of dimensions and two dimensions.
+            let at = bytes.windows(3).position(|part| part == b"one").unwrap() + 3 + 4 + 16;
+            bytes[at..at + 4].copy_from_slice(&number.to_le_bytes());
+            bytes
+        };
+        for columns in [1, kind.values() - 1, kind.values() + 1, kind.values() * 3 / 2] {
+            let Err(HeaderError::Said(error)) = parse(&with(columns), 0) else {
+                panic!("{} with {columns} columns", block.name());
+            };
+            assert!(error.contains("has a shape"), "{error}");
+        }
+        let bytes = with(2 * kind.values());
+        let start = bytes.len() - (3 * 2 * kind.values() * 4).next_multiple_of(32);
+        let end = start + 6 * kind.bytes();
+        assert_eq!(parse(&bytes[..end], 0).ok().unwrap().1[0].1.bytes, start..end);
+        assert!(
+            matches!(parse(&bytes[..end - 1], 0), Err(HeaderError::Short(of)) if of == end as u64)
+        );
+        checked += 1;
+    }
+    assert_eq!(checked, architectures::GgmlType::ALL.len());
+}
+
 /// Arbitrary bytes are read or refused without a panic.
 #[test]
 fn arbitrary_bytes_are_read_or_refused() {

@@ -1,10 +1,70 @@
 //! Values as a GGUF file stores them.
 
-use super::Kind;
 use half::f16;
 
-/// Stored values. K-quant blocks only have the values' magnitude: their integers are derived from the values as random
-/// bits.
+/// A type; float types are exact.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Kind {
+    F32,
+    Q8_0,
+    Q4_0,
+    Q4_1,
+    Q5_0,
+    Q5_1,
+    Q2K,
+    Q3K,
+    Q4K,
+    Q5K,
+    Q6K,
+    Iq4Nl,
+    Iq4Xs,
+    Mxfp4,
+    Nvfp4,
+}
+
+impl Kind {
+    /// The block formats.
+    pub(crate) const BLOCKS: [Self; 14] = [
+        Self::Q8_0,
+        Self::Q4_0,
+        Self::Q4_1,
+        Self::Q5_0,
+        Self::Q5_1,
+        Self::Iq4Nl,
+        Self::Mxfp4,
+        Self::Nvfp4,
+        Self::Q2K,
+        Self::Q3K,
+        Self::Q4K,
+        Self::Q5K,
+        Self::Q6K,
+        Self::Iq4Xs,
+    ];
+
+    /// Its number, and the values and bytes of a block.
+    pub(crate) fn sizes(self) -> (u32, usize, usize) {
+        match self {
+            Self::F32 => (0, 1, 4),
+            Self::Q8_0 => (8, 32, 34),
+            Self::Q4_0 => (2, 32, 18),
+            Self::Q4_1 => (3, 32, 20),
+            Self::Q5_0 => (6, 32, 22),
+            Self::Q5_1 => (7, 32, 24),
+            Self::Q2K => (10, 256, 84),
+            Self::Q3K => (11, 256, 110),
+            Self::Q4K => (12, 256, 144),
+            Self::Q5K => (13, 256, 176),
+            Self::Q6K => (14, 256, 210),
+            Self::Iq4Nl => (20, 32, 18),
+            Self::Iq4Xs => (23, 256, 136),
+            Self::Mxfp4 => (39, 32, 17),
+            Self::Nvfp4 => (40, 64, 36),
+        }
+    }
+}
+
+/// Stored values. K-quant blocks and newer types only have the values' magnitude: their integers are derived from the
+/// values as random bits.
 pub(super) fn stored(kind: Kind, values: &[f32]) -> Vec<u8> {
     let (_, size, bytes) = kind.sizes();
     if kind == Kind::F32 {
@@ -68,11 +128,24 @@ pub(super) fn stored(kind: Kind, values: &[f32]) -> Vec<u8> {
             }
             _ => {
                 for (at, out) in out.iter_mut().enumerate() {
-                    *out = block[at].to_bits().wrapping_mul(2_654_435_761).to_be_bytes()[0];
+                    *out = block[at % size].to_bits().wrapping_mul(2_654_435_761).to_be_bytes()[0];
                 }
                 // The magnitude of the values, whatever the scales of groups.
                 match kind {
                     Kind::Q6K => out[208..].copy_from_slice(&half(most / 32.0 / 128.0)),
+                    Kind::Q3K => out[108..].copy_from_slice(&half(most / 4.0 / 32.0)),
+                    Kind::Iq4Nl => out[..2].copy_from_slice(&half(most / 128.0)),
+                    Kind::Iq4Xs => out[..2].copy_from_slice(&half(most / 128.0 / 32.0)),
+                    Kind::Q5_1 => {
+                        out[..2].copy_from_slice(&half(2.0 * most / 32.0));
+                        out[2..4].copy_from_slice(&half(-most));
+                    }
+                    Kind::Q2K => {
+                        out[80..82].copy_from_slice(&half(2.0 * most / 16.0 / 3.0));
+                        out[82..].copy_from_slice(&half(most / 16.0));
+                    }
+                    // Subnormal scales of E4M3 are multiples of 2^-9.
+                    Kind::Nvfp4 => out[..4].fill((most / 6.0 * 512.0).ceil().min(8.0) as u8),
                     _ => {
                         let numbers = if kind == Kind::Q4K { 16.0 } else { 32.0 };
                         out[..2].copy_from_slice(&half(2.0 * most / 64.0 / numbers));

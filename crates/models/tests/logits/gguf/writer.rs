@@ -10,49 +10,7 @@ use std::path::Path;
 // By path, since other tests include this file.
 #[path = "stored.rs"]
 mod stored;
-
-/// A type; float types are exact.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Kind {
-    F32,
-    Q8_0,
-    Q4_0,
-    Q4_1,
-    Q5_0,
-    Q4K,
-    Q5K,
-    Q6K,
-    Mxfp4,
-}
-
-impl Kind {
-    /// The block formats.
-    pub(crate) const BLOCKS: [Self; 8] = [
-        Self::Q8_0,
-        Self::Q4_0,
-        Self::Q4_1,
-        Self::Q5_0,
-        Self::Mxfp4,
-        Self::Q4K,
-        Self::Q5K,
-        Self::Q6K,
-    ];
-
-    /// Its number, and the values and bytes of a block.
-    pub(crate) fn sizes(self) -> (u32, usize, usize) {
-        match self {
-            Self::F32 => (0, 1, 4),
-            Self::Q8_0 => (8, 32, 34),
-            Self::Q4_0 => (2, 32, 18),
-            Self::Q4_1 => (3, 32, 20),
-            Self::Q5_0 => (6, 32, 22),
-            Self::Q4K => (12, 256, 144),
-            Self::Q5K => (13, 256, 176),
-            Self::Q6K => (14, 256, 210),
-            Self::Mxfp4 => (39, 32, 17),
-        }
-    }
-}
+pub(crate) use stored::Kind;
 
 type Tensor = (Vec<usize>, Vec<f32>);
 
