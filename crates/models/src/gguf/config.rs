@@ -1,5 +1,7 @@
 //! Translates GGUF metadata to a config with transformers' keys.
 
+mod hybrid;
+
 use super::blocks::Kind;
 use super::file::{Header, Value};
 use super::names;
@@ -18,6 +20,14 @@ const READ: &[(&str, &str, &str)] = &[
     ("kimi-linear", "kimi_linear", "KimiLinearForCausalLM"),
     ("mamba2", "mamba2", "Mamba2ForCausalLM"),
     ("gpt-oss", "gpt_oss", "GptOssForCausalLM"),
+    // FalconMamba too.
+    ("mamba", "mamba", "MambaForCausalLM"),
+    ("jamba", "jamba", "JambaForCausalLM"),
+    ("falcon-h1", "falcon_h1", "FalconH1ForCausalLM"),
+    ("lfm2", "lfm2", "Lfm2ForCausalLM"),
+    ("lfm2moe", "lfm2_moe", "Lfm2MoeForCausalLM"),
+    ("nemotron_h", "nemotron_h", "NemotronHForCausalLM"),
+    ("nemotron_h_moe", "nemotron_h", "NemotronHForCausalLM"),
 ];
 
 /// An integer under a key; for a list with one value per layer, the maximum.
@@ -168,13 +178,19 @@ impl<'a> Reader<'a> {
                 _ => "bfloat16",
             },
         );
-        if self.arch == "mamba2" {
-            return self.mamba2(hidden);
+        match self.arch {
+            "mamba2" => return self.mamba2(hidden),
+            "mamba" => return self.mamba(),
+            _ => {}
         }
         self.attention(hidden)?;
         match self.arch {
             "granite" | "granitemoe" | "granitehybrid" => self.granite()?,
             "kimi-linear" => return self.kimi(),
+            "jamba" => return self.jamba(hidden),
+            "falcon-h1" => return self.falcon(),
+            "lfm2" | "lfm2moe" => return self.lfm2(),
+            "nemotron_h" | "nemotron_h_moe" => return self.nemotron(),
             _ => {}
         }
         self.feed_forward()
@@ -319,16 +335,7 @@ impl<'a> Reader<'a> {
         let kinds: Vec<&str> = kinds.collect();
         self.put("layer_types", kinds.clone());
         if kinds.contains(&"mamba") {
-            let inner = self.count("ssm.inner_size")?;
-            let heads = self.count("ssm.time_step_rank")?;
-            self.put("mamba_d_ssm", inner);
-            self.put("mamba_n_heads", heads);
-            self.put("mamba_d_head", inner.checked_div(heads).unwrap_or(0));
-            self.put("mamba_d_state", self.count("ssm.state_size")?);
-            self.put("mamba_n_groups", self.count("ssm.group_count")?);
-            self.put("mamba_d_conv", self.count("ssm.conv_kernel")?);
-            self.put("mamba_conv_bias", self.has(None, "ssm_conv1d.bias"));
-            self.put("mamba_proj_bias", self.has(None, "ssm_in.bias"));
+            self.mamba_keys()?;
         }
         Ok(())
     }

@@ -13,6 +13,8 @@ const AROUND: &[(&str, &str)] = &[
     ("model.norm.weight", "output_norm.weight"),
     ("backbone.embeddings.weight", "token_embd.weight"),
     ("backbone.norm_f.weight", "output_norm.weight"),
+    ("model.final_layernorm.weight", "output_norm.weight"),
+    ("model.embedding_norm.weight", "token_embd_norm.weight"),
     ("lm_head.weight", "output.weight"),
 ];
 
@@ -21,6 +23,9 @@ const ALIKE: &[(&str, &str)] = &[
     ("input_layernorm.weight", "attn_norm.weight"),
     ("post_attention_layernorm.weight", "ffn_norm.weight"),
     ("norm.weight", "attn_norm.weight"),
+    ("operator_norm.weight", "attn_norm.weight"),
+    ("ffn_norm.weight", "ffn_norm.weight"),
+    ("pre_ff_layernorm.weight", "ffn_norm.weight"),
     ("self_attn.q_proj.weight", "attn_q.weight"),
     ("self_attn.q_proj.bias", "attn_q.bias"),
     ("self_attn.k_proj.weight", "attn_k.weight"),
@@ -29,8 +34,11 @@ const ALIKE: &[(&str, &str)] = &[
     ("self_attn.v_proj.bias", "attn_v.bias"),
     ("self_attn.o_proj.weight", "attn_output.weight"),
     ("self_attn.o_proj.bias", "attn_output.bias"),
+    ("self_attn.out_proj.weight", "attn_output.weight"),
     ("self_attn.q_norm.weight", "attn_q_norm.weight"),
     ("self_attn.k_norm.weight", "attn_k_norm.weight"),
+    ("self_attn.q_layernorm.weight", "attn_q_norm.weight"),
+    ("self_attn.k_layernorm.weight", "attn_k_norm.weight"),
     ("self_attn.kv_a_proj_with_mqa.weight", "attn_kv_a_mqa.weight"),
     ("self_attn.kv_a_layernorm.weight", "attn_kv_a_norm.weight"),
     ("self_attn.q_conv1d.weight", "ssm_conv1d_q.weight"),
@@ -55,9 +63,35 @@ const ALIKE: &[(&str, &str)] = &[
     ("mamba.norm.weight", "ssm_norm.weight"),
     ("mamba.out_proj.weight", "ssm_out.weight"),
     ("mamba.out_proj.bias", "ssm_out.bias"),
+    ("mamba.x_proj.weight", "ssm_x.weight"),
+    ("mamba.dt_proj.weight", "ssm_dt.weight"),
+    ("mamba.dt_proj.bias", "ssm_dt.bias"),
+    ("mamba.dt_layernorm.weight", "ssm_dt_norm.weight"),
+    ("mamba.b_layernorm.weight", "ssm_b_norm.weight"),
+    ("mamba.c_layernorm.weight", "ssm_c_norm.weight"),
+    ("conv.in_proj.weight", "shortconv.in_proj.weight"),
+    ("conv.conv.weight", "shortconv.conv.weight"),
+    ("conv.out_proj.weight", "shortconv.out_proj.weight"),
+    // Nemotron-H's mixers, which all have one name.
+    ("mamba.q_proj.weight", "attn_q.weight"),
+    ("mamba.k_proj.weight", "attn_k.weight"),
+    ("mamba.v_proj.weight", "attn_v.weight"),
+    ("mamba.o_proj.weight", "attn_output.weight"),
+    ("mamba.up_proj.weight", "ffn_up.weight"),
+    ("mamba.down_proj.weight", "ffn_down.weight"),
+    ("mamba.gate.weight", "ffn_gate_inp.weight"),
+    ("mamba.gate.e_score_correction_bias", "exp_probs_b.bias"),
+    ("mamba.shared_experts.up_proj.weight", "ffn_up_shexp.weight"),
+    ("mamba.shared_experts.down_proj.weight", "ffn_down_shexp.weight"),
+    ("mamba.fc1_latent_proj.weight", "ffn_latent_down.weight"),
+    ("mamba.fc2_latent_proj.weight", "ffn_latent_up.weight"),
     ("mlp.gate_proj.weight", "ffn_gate.weight"),
     ("mlp.up_proj.weight", "ffn_up.weight"),
     ("mlp.down_proj.weight", "ffn_down.weight"),
+    ("mlp.w1.weight", "ffn_gate.weight"),
+    ("mlp.w3.weight", "ffn_up.weight"),
+    ("mlp.w2.weight", "ffn_down.weight"),
+    ("mlp.expert_bias", "exp_probs_b.bias"),
     ("mlp.gate.weight", "ffn_gate_inp.weight"),
     ("mlp.router.weight", "ffn_gate_inp.weight"),
     ("mlp.router.bias", "ffn_gate_inp.bias"),
@@ -140,8 +174,8 @@ impl Finder<'_> {
         let Some((layer, part)) = inside.and_then(|inside| inside.split_once('.')) else {
             return Err(self.unknown());
         };
-        // Only Mamba-2 has another name for its mixer.
-        let part = part.replace("mixer.", "mamba.");
+        // Other names of mixers and of MLPs.
+        let part = part.replace("mixer.", "mamba.").replace("feed_forward.", "mlp.");
         let of_layer = |tensor: &str| format!("blk.{layer}.{tensor}");
         // Only gpt-oss has another name for the norm before its experts.
         let post = of_layer("post_attention_norm.weight");

@@ -32,6 +32,16 @@ const SUBJECTS: &[SampledTokens<'static>] = &[
     ("kimi-linear-mini", &[]),
     ("mamba2-mini", &[]),
     ("gpt-oss-mini", &[("swiglu_limit", "7.0")]),
+    ("mamba-mini", &[("use_bias", "false")]),
+    ("falcon-mamba-mini", &[("mixer_rms_eps", "1e-6")]),
+    ("jamba-mini", &[]),
+    ("falcon-h1-mini", &[]),
+    ("falcon-h1-mini", &[("mamba_rms_norm", "true")]),
+    ("lfm2-mini", &[]),
+    ("lfm2-moe-mini", &[("routed_scaling_factor", "1.0")]),
+    ("nemotron-mini", &[]),
+    ("nemotron-mini", &[("moe_latent_size", "32")]),
+    ("nemotron-mini", &[("hybrid_override_pattern", r#""M-*-M""#), ("n_routed_experts", "0")]),
 ];
 
 fn written(subject: &Subject, kind: impl Fn(&str) -> Kind) -> PathBuf {

@@ -8,6 +8,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 // By path, since other tests include this file.
+#[path = "hybrids.rs"]
+mod hybrids;
 #[path = "stored.rs"]
 mod stored;
 pub(crate) use stored::Kind;
@@ -102,6 +104,10 @@ pub(crate) fn write(from: &Path, path: &Path, kind: impl Fn(&str) -> Kind) {
         "qwen3_moe" => "qwen3moe",
         "kimi_linear" => "kimi-linear",
         "gpt_oss" => "gpt-oss",
+        "falcon_mamba" => "mamba",
+        "falcon_h1" => "falcon-h1",
+        "lfm2_moe" => "lfm2moe",
+        "nemotron_h" if number("n_routed_experts") > 0 => "nemotron_h_moe",
         other => other,
     };
     let [heads, kv_heads] = ["num_attention_heads", "num_key_value_heads"].map(number);
@@ -115,14 +121,41 @@ pub(crate) fn write(from: &Path, path: &Path, kind: impl Fn(&str) -> Kind) {
             "model.norm",
             "backbone.norm_f",
             "lm_head",
+            "model.final_layernorm",
+            "model.embedding_norm",
         ];
-        let own = ["token_embd", "token_embd", "output_norm", "output_norm", "output"];
+        let own = [
+            "token_embd",
+            "token_embd",
+            "output_norm",
+            "output_norm",
+            "output",
+            "output_norm",
+            "token_embd_norm",
+        ];
         if let Some(at) = whole.iter().position(|whole| name == format!("{whole}.weight")) {
-            out.insert(format!("{}.weight", own[at]), tensor);
+            let (name, (shape, mut values)) = (format!("{}.weight", own[at]), tensor);
+            if arch == "falcon-h1" {
+                let multiplier = hybrids::falcon_multiplier(&config, &name, 0) as f32;
+                values.iter_mut().for_each(|value| *value *= multiplier);
+            }
+            out.insert(name, (shape, values));
             continue;
         }
         let words: Vec<&str> = name.split('.').collect();
         let layer = words[2].to_owned();
+        if hybrids::ARCHITECTURES.contains(&arch) {
+            let (end, expert, tensor) =
+                hybrids::tensor(&config, arch, &words[3..].join("."), tensor);
+            let name = format!("blk.{layer}.{end}");
+            match expert {
+                Some(expert) => {
+                    experts.entry(name).or_default().insert(expert, tensor);
+                }
+                None => assert!(out.insert(name, tensor).is_none(), "{end}"),
+            }
+            continue;
+        }
         let mut put = |end: &str, tensor: Tensor| {
             assert!(out.insert(format!("blk.{layer}.{end}"), tensor).is_none(), "{end}");
         };
@@ -276,7 +309,7 @@ pub(crate) fn write(from: &Path, path: &Path, kind: impl Fn(&str) -> Kind) {
         pairs.whole("ssm.state_size", number("state_size"));
         pairs.whole("ssm.time_step_rank", number("num_heads"));
         pairs.whole("ssm.group_count", number("n_groups"));
-    } else {
+    } else if arch != "mamba" {
         pairs.whole("attention.head_count", heads);
         pairs.whole("feed_forward_length", number("intermediate_size"));
     }
@@ -373,9 +406,11 @@ pub(crate) fn write(from: &Path, path: &Path, kind: impl Fn(&str) -> Kind) {
             pairs.whole("expert_gating_func", 2);
         }
         "mamba2" => {}
+        arch if hybrids::ARCHITECTURES.contains(&arch) => hybrids::keys(&config, &mut pairs),
         _ => pairs.whole("attention.head_count_kv", kv_heads),
     }
-    let count = number("num_local_experts").max(number("num_experts"));
+    let counts = ["num_local_experts", "num_experts", "n_routed_experts"].map(number);
+    let count = counts.into_iter().max().unwrap_or(0);
     if count > 0 {
         pairs.whole("expert_count", count);
         let used = number("num_experts_per_tok").max(number("num_experts_per_token"));
@@ -437,6 +472,8 @@ fn file(
         // Vectors, and rows that are not whole blocks, are not quantized.
         let small = shape.len() == 1
             || name.contains("ssm_conv1d")
+            || name.contains("shortconv.conv")
+            || name.ends_with("ssm_a")
             || name.contains("norm")
             || name.contains("gate_inp")
             || name.ends_with("bias");
