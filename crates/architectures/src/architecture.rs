@@ -115,10 +115,14 @@ impl Architecture {
     pub fn cpu_only(&self) -> Option<&'static str> {
         let rotated = |of: &Layer| matches!(&of.mixer, Mixer::Latent(of) if of.rope.is_some());
         let gelu = |of: &Layer| of.mlp.as_ref().is_some_and(|mlp| mlp.gelu);
+        let scaled = |of: &Layer| matches!(of.norm_position, NormPosition::Scaled { .. });
+        let grouped = |of: &Layer| of.experts.as_ref().is_some_and(Experts::has_groups);
         let any = |is: fn(&Layer) -> bool| self.layers.iter().any(is);
         let found = [
             (any(gelu), "gates a feed-forward part by GELU"),
             (any(rotated), "rotates some channels of latent attention"),
+            (any(grouped), "routes tokens to groups of experts"),
+            (any(scaled), "multiplies the residual stream by a scalar"),
             (self.logits_softcap.is_some(), "caps logits"),
         ];
         found.into_iter().find(|(is, _)| *is).map(|(_, what)| what)
@@ -148,6 +152,16 @@ pub enum NormPosition {
     /// Before and after each part: `x += rms'(r part(rms(x)))`, with these norms after the mixer and the feed-forward
     /// part.
     Both([ParamId; 2]),
+    /// [`NormPosition::Both`], after which the residual stream is multiplied by a scalar. Experts have separate norms:
+    /// `x += rms'(rms1(mlp(rms(x))) + rms3(experts(rms2(x))))`.
+    Scaled {
+        /// After the mixer, and after the feed-forward part.
+        after: [ParamId; 2],
+        /// After the dense part, before the experts and after them, if there are any.
+        experts: Option<[ParamId; 3]>,
+        /// The scalar.
+        scalar: ParamId,
+    },
 }
 
 /// With norms before its parts: `x += r mixer(rms(x)); h = rms(x); x += r (experts(h) + mlp(h))`.

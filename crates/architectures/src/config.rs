@@ -71,12 +71,13 @@ impl Config {
         if layers == 0 || layers > all {
             return Err(ConfigError::Layers { all, asked: layers });
         }
-        let (kinds, lists) = (self.get("layer_types"), self.get("linear_attn_config"));
-        let (kinds, lists) = (kinds.cloned(), lists.cloned());
+        let lists = self.get("linear_attn_config").cloned();
         let mut cut = self.with(KEY, Value::from(layers));
-        if let Some(Value::Array(mut kinds)) = kinds {
-            kinds.truncate(layers);
-            cut = cut.with("layer_types", Value::Array(kinds));
+        for key in ["layer_types", "mlp_layer_types", "layers_block_type"] {
+            if let Some(Value::Array(mut kinds)) = cut.get(key).cloned() {
+                kinds.truncate(layers);
+                cut = cut.with(key, Value::Array(kinds));
+            }
         }
         // One letter per layer.
         const LETTERS: &str = "hybrid_override_pattern";
@@ -290,6 +291,15 @@ impl Config {
         self.optional(key, "an object", |value| value.as_object().map(inside))
     }
 
+    /// The config with the quantization that modelopt writes to a separate file, unless it has one.
+    #[must_use]
+    pub fn with_hf_quant_config(self, file: &Value) -> Self {
+        let found = file.get("quantization").and_then(Value::as_object);
+        let Some(mut keys) = found.filter(|_| !self.is_quantised()).cloned() else { return self };
+        keys.insert("quant_method".to_owned(), "modelopt".into());
+        self.with("quantization_config", Value::Object(keys))
+    }
+
     /// The number of layers, limited because the file is untrusted.
     pub(crate) fn layer_count(&self) -> Result<usize, ConfigError> {
         let key = self.present_key(&["num_hidden_layers", "n_layer", "num_layers"]);
@@ -315,7 +325,7 @@ impl Config {
         otherwise: usize,
         layers: usize,
     ) -> Result<usize, ConfigError> {
-        const ALL: usize = 1 << 16;
+        const ALL: usize = 1 << 17;
         let key = self.present_key(keys);
         match self.count_or(key, otherwise)? {
             count if count.saturating_mul(layers) <= ALL => Ok(count),
@@ -385,7 +395,8 @@ impl Config {
         if let Some(quantised) = self.get("quantization_config") {
             let bits = ["bits", "w_bit", "num_bits"].iter().find_map(|key| quantised.get(key));
             let four = quantised.get("load_in_4bit") == Some(&Value::Bool(true))
-                || quantised.get("quant_method").and_then(Value::as_str) == Some("mxfp4");
+                || quantised.get("quant_method").and_then(Value::as_str) == Some("mxfp4")
+                || quantised.get("quant_algo").and_then(Value::as_str) == Some("NVFP4");
             let bits = bits.and_then(Value::as_u64).unwrap_or(if four { 4 } else { 8 });
             return (bits.clamp(1, 32), "quantization_config");
         }

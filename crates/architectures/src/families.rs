@@ -1,12 +1,13 @@
 //! The model families, one file each: their names in config.json, and how their keys determine the layers.
 
 use crate::builder::ArchitectureBuilder;
-use crate::layers::RouterScore;
+use crate::layers::{ExpertGroups, RouterScore};
 use crate::{Architecture, Config, ConfigError};
 
 mod bamba;
 mod falcon_h1;
 mod falcon_mamba;
+mod gemma4;
 mod gpt_oss;
 mod granite_hybrid;
 mod jamba;
@@ -49,6 +50,7 @@ pub const FAMILIES: &[ModelFamily] = &[
     falcon_h1::FAMILY,
     lfm2::FAMILY,
     olmo_hybrid::FAMILY,
+    gemma4::FAMILY,
     gpt_oss::FAMILY,
     bamba::FAMILY,
     jamba::FAMILY,
@@ -122,11 +124,38 @@ fn softmax(config: &Config, builder: &mut ArchitectureBuilder, renormalised: boo
     }
 }
 
+/// The groups of a router's `count` experts under one of two keys; `None` if every group is chosen.
+fn expert_groups(
+    config: &Config,
+    builder: &mut ArchitectureBuilder,
+    keys: &[&str],
+    [count, per_token]: [usize; 2],
+) -> Option<ExpertGroups> {
+    const CHOSEN: &str = "topk_group";
+    let key = config.present_key(keys);
+    let groups = builder.need(config.count_or(key, 1), 1).max(1);
+    let chosen = builder.need(config.size_or(CHOSEN, 1), 1);
+    // The score of a group is the sum of its two best experts.
+    if groups > 1 && (!count.is_multiple_of(groups) || count / groups < 2) {
+        let wanted = format!("groups of equal size, of at least two of the {count} experts");
+        builder.refuse(config.wrong(key, wanted));
+        return None;
+    }
+    if chosen > groups || chosen * (count / groups) < per_token {
+        let wanted = format!("groups with {per_token} experts together, at most {groups}");
+        builder.refuse(config.wrong(CHOSEN, wanted));
+        return None;
+    }
+    (chosen < groups).then_some(ExpertGroups { count: groups, chosen })
+}
+
 /// Refuses expert groups: a single group is equivalent to none.
 fn only_one_group(config: &Config, builder: &mut ArchitectureBuilder) {
-    const KEY: &str = "topk_group";
-    if builder.need(config.size_or(KEY, 1), 1) != 1 {
-        builder.refuse(config.wrong(KEY, "1, the published models have it so"));
+    const KEYS: [&str; 2] = ["n_group", "topk_group"];
+    for key in KEYS {
+        if builder.need(config.count_or(key, 1), 1) > 1 {
+            builder.refuse(config.wrong(key, "1, the published models have it so"));
+        }
     }
 }
 

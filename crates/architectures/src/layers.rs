@@ -15,7 +15,7 @@ pub use attention::Attention;
 pub(crate) use attention::{AttentionShape, Gate};
 pub(crate) use expert_layout::{ExpertLayout, ExpertsShape};
 pub(crate) use experts::stacked;
-pub use experts::{ClampedExperts, Expert, Experts, RouterScore};
+pub use experts::{ClampedExperts, Expert, ExpertGroups, Experts, RouterScore};
 pub(crate) use gated_delta::GatedDeltaNames;
 pub use gated_delta::{GatedDelta, GatedDeltaShape};
 pub use kda::Kda;

@@ -2,6 +2,7 @@
 
 mod gguf;
 mod group;
+mod modelopt;
 
 pub use gguf::{BitPlane, BlockScales, GgmlType, IntegerCode};
 pub use group::{GroupQuantization, Packing, with_int_weights};
@@ -90,6 +91,7 @@ enum Format {
     Float8,
     Integers,
     Mxfp4,
+    Nvfp4,
 }
 
 /// A module name, or `re:` and a regular expression.
@@ -149,12 +151,14 @@ impl Quantization {
             Some("awq") => group::awq(&part)?,
             Some("gguf") => gguf::gguf(&part)?,
             Some("bitsandbytes") => group::bitsandbytes(&part)?,
+            Some("modelopt") => modelopt::modelopt(&part)?,
+            // Some releases of modelopt leave out their name.
+            None if part.has("quant_algo") => modelopt::modelopt(&part)?,
             Some("mxfp4") => {
                 Box::new(|module: &str| is_fused(module).then_some(GroupQuantization::MXFP4.into()))
             }
             _ => {
-                let read =
-                    "compressed-tensors, fp8, gptq, awq, bitsandbytes or mxfp4, which are read";
+                let read = "compressed-tensors, modelopt, fp8, gptq, awq, bitsandbytes or mxfp4, which are read";
                 return Err(part.wrong("quant_method", read));
             }
         };
@@ -202,8 +206,9 @@ fn compressed_tensors(part: &Config) -> Result<Kind, ConfigError> {
         Some("float-quantized") => Ok(Some(Format::Float8)),
         Some("pack-quantized") => Ok(Some(Format::Integers)),
         Some("mxfp4-pack-quantized") => Ok(Some(Format::Mxfp4)),
+        Some("nvfp4-pack-quantized") => Ok(Some(Format::Nvfp4)),
         Some(_) => {
-            let read = "float-quantized, pack-quantized or mxfp4-pack-quantized, the formats that are read";
+            let read = "float-quantized, pack-quantized, mxfp4-pack-quantized or nvfp4-pack-quantized, the formats that are read";
             Err(config.wrong("format", read))
         }
     };
@@ -237,6 +242,7 @@ fn compressed_tensors(part: &Config) -> Result<Kind, ConfigError> {
                 return Ok(Scheme { stored: group::packed(&weights)?.into(), targets });
             }
             Format::Mxfp4 => return Ok(Scheme { stored: mxfp4(&weights)?.into(), targets }),
+            Format::Nvfp4 => return Ok(Scheme { stored: nvfp4(&weights)?.into(), targets }),
         }
         if weights.count("num_bits")? != 8 {
             return Err(weights.wrong("num_bits", "8, of a float"));
@@ -287,6 +293,19 @@ fn mxfp4(weights: &Config) -> Result<GroupQuantization, ConfigError> {
         return Err(weights.wrong("scale_dtype", "torch.uint8, of MXFP4"));
     }
     Ok(GroupQuantization::MXFP4)
+}
+
+/// [`mxfp4`] for NVFP4.
+fn nvfp4(weights: &Config) -> Result<GroupQuantization, ConfigError> {
+    for (key, wanted) in [("num_bits", 4), ("group_size", 16)] {
+        if weights.count(key)? != wanted {
+            return Err(weights.wrong(key, format!("{wanted}, of NVFP4")));
+        }
+    }
+    match weights.text("type")? {
+        Some("float") => Ok(GroupQuantization::NVFP4),
+        _ => Err(weights.wrong("type", "float")),
+    }
 }
 
 /// Stacked experts of transformers' gpt-oss, the only weights that it stores in MXFP4.

@@ -83,6 +83,18 @@ impl Rope {
         }
         let theta = from("rope_theta").number_or("rope_theta", 10_000.0)?;
         let width = width as usize;
+        if let Some(scaling) = &part
+            && scaling.text(scaling.present_key(&["rope_type", "type"]))? == Some("proportional")
+        {
+            // The frequencies of the whole head, of which the last ones are 0.
+            let factor = scaling.number_or("factor", 1.0)?;
+            let of_whole = |i: usize| match i < width / 2 {
+                true => theta.powf(-2.0 * i as f64 / head_dim as f64) / factor,
+                false => 0.0,
+            };
+            let frequencies = (0..head_dim / 2).map(of_whole).collect();
+            return Ok(Self { width: head_dim, frequencies, factor: 1.0 });
+        }
         let plain = |i: usize| theta.powf(-2.0 * i as f64 / width as f64);
         let plain: Vec<f64> = (0..width / 2).map(plain).collect();
         let of = |frequencies| Self { width, frequencies, factor: 1.0 };
@@ -104,7 +116,7 @@ impl Rope {
                 let divisors = scaling.numbers("divisors", plain.len())?;
                 Ok(of(plain.iter().zip(divisors).map(|(plain, by)| plain / by).collect()))
             }
-            Some(_) => Err(scaling.wrong(key, "default, linear, llama3 or yarn")),
+            Some(_) => Err(scaling.wrong(key, "default, linear, llama3, yarn or proportional")),
         }
     }
 }

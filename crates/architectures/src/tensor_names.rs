@@ -32,6 +32,8 @@ const PARTS: &[&[&str]] = &[
     &[".gate.e_score_correction_bias", ".e_score_correction_bias", ".expert_bias"],
     &[".shared_experts.", ".shared_mlp."],
     &[".self_attn.", ".self_attn.forget_gate."],
+    // transformers 5.24 saves the layers of Kimi K2.5's language model under the name of its encoder's.
+    &[".layers.", ".blocks."],
     &[".w1.", ".gate_proj."],
     &[".w3.", ".up_proj."],
     &[".w2.", ".down_proj."],

@@ -90,8 +90,8 @@ fn unsupported_settings_of_nemotron_and_falcon_are_refused() {
         (
             "nemotron-mini",
             "n_group",
-            "2",
-            "`n_group` is 2, expected 1, the published models have it so",
+            "3",
+            "`n_group` is 3, expected groups of equal size, of at least two of the 8 experts",
         ),
         (
             "nemotron-mini",
@@ -393,11 +393,11 @@ fn a_rotation_that_is_not_known_is_refused_by_name() {
     for (keys, words) in [
         (
             r#", "rope_scaling": {"rope_type": "dynamic", "factor": 2.0}"#,
-            "`rope_scaling.rope_type` is \"dynamic\", expected default, linear, llama3 or yarn",
+            "`rope_scaling.rope_type` is \"dynamic\", expected default, linear, llama3, yarn or proportional",
         ),
         (
             r#", "rope_scaling": {"type": "longrope"}"#,
-            "`rope_scaling.type` is \"longrope\", expected default, linear, llama3 or yarn",
+            "`rope_scaling.type` is \"longrope\", expected default, linear, llama3, yarn or proportional",
         ),
         (
             r#", "rope_parameters": {"rope_type": "yarn", "factor": 2.0}"#,

@@ -14,11 +14,14 @@ use crate::float8::Scales;
 use crate::gguf::{self, is_gguf};
 use crate::group_quant::{self, Integers};
 use crate::mxfp4::{self, BLOCKS, SCALES};
+use crate::nvfp4;
 use crate::params::Param;
 use crate::random_weights::RandomModel;
 use crate::values::{Value, ValueSource, Values};
 use crate::{Architecture, Config, ModelError, read_config};
-use architectures::{Quantization, SCALE, SCALE_INV, StorageFormat, TensorShapes};
+use architectures::{
+    GroupQuantization, Quantization, SCALE, SCALE_INV, StorageFormat, TensorShapes,
+};
 use device::MappedFile;
 use facts::{CompactCollect, CompactSort};
 use headers::{read_index, unindexed_weight_files};
@@ -31,6 +34,9 @@ use std::sync::{Arc, atomic::AtomicU64};
 pub(crate) const SINGLE: &str = "model.safetensors";
 /// The file name of the index of sharded weights.
 pub(crate) const INDEX: &str = "model.safetensors.index.json";
+
+/// Name suffixes of the scales of activations and of cached keys and values.
+const UNREAD: [&str; 3] = [".input_scale", ".k_proj.k_scale", ".v_proj.v_scale"];
 
 /// Name suffixes of packed weights, after the module's name.
 const PACKED: [&str; 2] = [".weight_packed", ".qweight"];
@@ -302,6 +308,9 @@ impl Files {
         stacked::split(&mut all.tensors);
         all.read_scales()?;
         all.find_integers()?;
+        // Scales of activations and of caches, which are not quantized here.
+        let unread = |name: &&String| UNREAD.iter().any(|end| name.ends_with(end));
+        all.beside.extend(all.tensors.keys().filter(unread).cloned());
         let (bitsandbytes, beside) = bitsandbytes::find(&all.tensors, &all.shards)?;
         all.bitsandbytes = bitsandbytes;
         all.beside.extend(beside);
@@ -312,6 +321,9 @@ impl Files {
     fn read_scales(&mut self) -> Result<(), ModelError> {
         let narrow = self.tensors.iter().filter(|(_, found)| found.dtype == Dtype::F8_E4M3);
         for (name, weight) in narrow {
+            if nvfp4::is_scale(name, &self.tensors) {
+                continue;
+            }
             let names = [SCALE, SCALE_INV].map(|suffix| format!("{name}{suffix}"));
             let scale = names.iter().find_map(|name| Some((name, self.tensors.get(name)?)));
             let Some((scale_name, scale)) = scale else {
@@ -328,10 +340,6 @@ impl Files {
                 ModelError::weights(&shard.path, what)
             })?;
             self.beside.insert(scale_name.clone());
-            // Activation scales are not used: activations are not quantized here.
-            if let Some(module) = name.strip_suffix(".weight") {
-                self.beside.insert(format!("{module}.input_scale"));
-            }
             self.scales.insert(name.clone(), scales);
         }
         Ok(())
@@ -340,7 +348,8 @@ impl Files {
     /// Finds the tensors of integer weights. The architecture has refused unsupported packings.
     fn find_integers(&mut self) -> Result<(), ModelError> {
         let packed = |name: &String| {
-            let module = PACKED.iter().chain([&BLOCKS]).find_map(|end| name.strip_suffix(end))?;
+            let module = PACKED.iter().chain([&BLOCKS]).find_map(|end| name.strip_suffix(end));
+            let module = module.or_else(|| nvfp4::packed_module(name, &self.tensors))?;
             Some((name.clone(), module.to_owned()))
         };
         let packed: Vec<_> = self.tensors.keys().filter_map(packed).collect();
@@ -358,6 +367,12 @@ impl Files {
                     what,
                 ));
             };
+            if int == GroupQuantization::NVFP4 {
+                let (found, names) = nvfp4::find(&name, &module, &self.tensors, &self.shards)?;
+                self.beside.extend(names);
+                self.integers.insert(format!("{module}.weight"), found);
+                continue;
+            }
             let fused = name.ends_with(BLOCKS);
             let weight = if fused { module.clone() } else { format!("{module}.weight") };
             let (found, names) = match int.is_float() {

@@ -9,6 +9,7 @@ pub(crate) use pack::{pack_columns, pack_rows, packed, shape_bytes};
 
 use crate::checkpoint::{Shard, TensorLocation};
 use crate::gguf::{self, GgufParam};
+use crate::nvfp4::TensorScale;
 use crate::random_weights::RandomIntegers;
 use crate::values::Value;
 use crate::{ModelError, mxfp4};
@@ -53,6 +54,8 @@ pub(crate) enum IntegerSource {
         scales: TensorLocation,
         zeros: Option<TensorLocation>,
         packing: Packing,
+        /// The tensor's scale of NVFP4.
+        of_tensor: Option<TensorScale>,
     },
     Random(RandomIntegers),
     /// Blocks of a GGUF file, with their scales.
@@ -113,6 +116,11 @@ pub(crate) struct IntegerValues<'a> {
     /// The layout of each matrix's rows.
     pub(crate) layout: MatrixLayout,
     pub(crate) read: &'a AtomicU64,
+}
+
+/// The factor of doubled E2M1 values, from the bits of a group's scale.
+fn float_scale(bits: u8, of_tensor: Option<TensorScale>) -> f32 {
+    of_tensor.map_or_else(|| mxfp4::scale(bits), |of| of.scale(bits))
 }
 
 /// The nibble of a word in which AWQ stores each of eight outputs.
@@ -227,7 +235,7 @@ impl IntegerValues<'_> {
             }
             // Such values are not a separate tensor.
             Packing::Gguf(_) | Packing::BitsAndBytes => {}
-            Packing::Mxfp4 => {
+            Packing::Mxfp4 | Packing::Nvfp4 => {
                 for (row, into) in rows.zip(into.chunks_exact_mut(columns)) {
                     let first = (row * self.of.columns + own.start) / 2;
                     let bytes = self.raw(numbers, first, columns / 2)?;
@@ -278,9 +286,11 @@ impl IntegerValues<'_> {
         if into.is_empty() {
             return Ok(());
         }
-        if let IntegerSource::File { numbers, scales, packing: Packing::Mxfp4, .. } = &self.of.held
+        if let IntegerSource::File { numbers, scales, of_tensor, .. } = &self.of.held
+            && self.of.float
         {
-            return self.fill_mxfp4([numbers, scales], first, into);
+            let scale = |bits| float_scale(bits, *of_tensor);
+            return self.fill_floats([numbers, scales], scale, first, into);
         }
         let rows = first / columns..(first + into.len()).div_ceil(columns);
         let mut numbers = vec![0i8; rows.len() * columns];
@@ -305,16 +315,17 @@ impl IntegerValues<'_> {
     pub(crate) fn filled_by_part(&self) -> bool {
         let by_place = match &self.of.held {
             IntegerSource::Blocks(_) => false,
-            IntegerSource::File { packing, .. } => *packing != Packing::Mxfp4,
+            IntegerSource::File { .. } => !self.of.float,
             IntegerSource::Random(_) => true,
         };
         by_place && self.of.groups_of.is_none()
     }
 
-    /// [`Self::fill`] for MXFP4, whose zeros have signs.
-    fn fill_mxfp4<V: Value>(
+    /// [`Self::fill`] for E2M1, whose zeros have signs.
+    fn fill_floats<V: Value>(
         &self,
         [numbers, scales]: [&TensorLocation; 2],
+        scale: impl Fn(u8) -> f32,
         first: usize,
         into: &mut [V],
     ) -> Result<(), ModelError> {
@@ -325,7 +336,7 @@ impl IntegerValues<'_> {
         for (at, into) in (first..).zip(into) {
             let of = at / columns * groups + at % columns / self.of.group;
             let bits = bytes[at / 2 - first / 2] >> (at % 2 * 4) & 15;
-            *into = V::of_f32(mxfp4::value(bits, mxfp4::scale(scales[of])));
+            *into = V::of_f32(mxfp4::value(bits, scale(scales[of])));
         }
         Ok(())
     }

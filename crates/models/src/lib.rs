@@ -20,6 +20,7 @@ mod group_quant;
 mod hub;
 mod logprobs;
 mod mxfp4;
+mod nvfp4;
 #[cfg(test)]
 mod packers;
 mod pages;
@@ -67,7 +68,7 @@ pub use pages::Pages;
 pub use pooler::{Pooler, PoolingMode};
 pub use quantize::{Quantized, QuantizedFormat, QuantizedTensor, quantize};
 pub use ranks::{OpenRequest, RankEnded, Ranks, follow};
-pub use read::{read_config, read_json, read_text};
+pub use read::{parse_config, read_config, read_json, read_text};
 pub use sampling::Sampling;
 pub use saved::SavedSequence;
 pub use scheduler::{

@@ -89,6 +89,7 @@ pub(crate) fn find(
             scales: of_scales.clone(),
             zeros: None,
             packing: Packing::Mxfp4,
+            of_tensor: None,
         },
     })
 }

@@ -2,6 +2,7 @@
 //! runs.
 
 mod attention;
+mod branches;
 mod executor;
 mod experts;
 mod gated_delta;
@@ -17,6 +18,7 @@ use crate::engine::LogitsSelection;
 use crate::params::ParamId;
 use crate::{Architecture, ModelError, NormPosition};
 use attention::GroupedAttention;
+use branches::Branches;
 pub(crate) use executor::{
     Append, Attend, Backend, CacheId, Convolution, Executor, Input, Loader, RmsNorm, Rotation,
     StateId, Values, convolve, exactly,
@@ -83,6 +85,8 @@ pub(crate) struct Program<B: Backend> {
 struct Layer<B: Backend> {
     mixer: Option<(Norms, Box<dyn LayerMixer<B>>)>,
     forward: Option<(Norms, Forward<B>)>,
+    /// Multiplies the residual stream at the end of the layer.
+    scalar: Option<Tensor>,
 }
 
 /// The norms of a part's input and of its output.
@@ -95,6 +99,7 @@ struct Norms {
 enum Forward<B: Backend> {
     Experts(Experts<B>),
     Mlp(Mlp<B>),
+    Branches(Box<Branches<B>>),
 }
 
 impl<B: Backend> Program<B> {
@@ -113,7 +118,14 @@ impl<B: Backend> Program<B> {
                 Some(mixer) => Some((Norms::new(load, position, (of.input_norm, 0), 1.0)?, mixer)),
                 None => None,
             };
+            let (of_experts, scalar) = match of.norm_position {
+                NormPosition::Scaled { experts, scalar, .. } => (experts, Some(scalar)),
+                _ => (None, None),
+            };
             let forward = match (&of.experts, &of.mlp) {
+                (Some(experts), Some(mlp)) if let Some(norms) = of_experts => {
+                    Some(Forward::Branches(Box::new(Branches::new((mlp, experts), norms, load)?)))
+                }
                 (Some(of), shared) => {
                     Some(Forward::Experts(Experts::new(of, shared.as_ref(), load)?))
                 }
@@ -126,7 +138,8 @@ impl<B: Backend> Program<B> {
                 }
                 None => None,
             };
-            Ok(Layer { mixer, forward })
+            let scalar = scalar.map(|scalar| load.vector(scalar)).transpose()?;
+            Ok(Layer { mixer, forward, scalar })
         };
         let layers = of.layers.iter().map(layer).collect::<Result<_, ModelError>>()?;
         let end = || Ok::<_, ModelError>((load.norm(of.norm, 1)?, load.head(&of.head)?));
@@ -171,10 +184,14 @@ impl<B: Backend> Layer<B> {
             let done = match forward {
                 Forward::Experts(experts) => experts.run(run, x),
                 Forward::Mlp(mlp) => mlp.run(run, x),
+                Forward::Branches(branches) => branches.run(run, x),
             };
             done.map_err(&failed)?;
             run.sum_over_ranks()?;
             norms.end::<B>(run, aside).map_err(&failed)?;
+        }
+        if let Some(scalar) = &self.scalar {
+            run.scale_stream(scalar).map_err(&failed)?;
         }
         run.end_layer().map_err(failed)
     }
@@ -191,7 +208,9 @@ impl Norms {
         let [before, after] = match position {
             NormPosition::Pre => [Some(norm), None],
             NormPosition::Post => [None, Some(norm)],
-            NormPosition::Both(after) => [Some(norm), Some(after[part])],
+            NormPosition::Both(after) | NormPosition::Scaled { after, .. } => {
+                [Some(norm), Some(after[part])]
+            }
         };
         let before = before.map(|norm| load.norm_times(norm, 1, factor)).transpose()?;
         Ok(Self { before, after: after.map(|norm| load.norm(norm, 1)).transpose()? })

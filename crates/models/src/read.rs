@@ -87,8 +87,20 @@ pub fn read_config(folder: &Path) -> Result<Config, ModelError> {
         return Err(reason);
     }
     refuse_adapter(folder)?;
-    let text = read_text(&path)?;
-    Ok(Config::parse(&path.display().to_string(), &text)?)
+    parse_config(&path, &read_text(&path)?)
+}
+
+/// The config of a config.json, with the quantization of modelopt's file next to it.
+///
+/// # Errors
+/// As [`read_config`].
+pub fn parse_config(path: &Path, text: &str) -> Result<Config, ModelError> {
+    let config = Config::parse(&path.display().to_string(), text)?;
+    let separate = path.with_file_name("hf_quant_config.json");
+    Ok(match !config.is_quantised() && separate.is_file() {
+        true => config.with_hf_quant_config(&read_json(&separate)?),
+        false => config,
+    })
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Kimi Linear: Kimi Delta Attention with latent attention in listed layers, and experts after the first layers.
 
-use super::{ModelFamily, only_one_group, only_silu, only_without};
+use super::{ModelFamily, expert_groups, only_silu, only_without};
 use crate::builder::{ArchitectureBuilder, OuterTensors};
 use crate::layers::{
     ExpertLayout, Experts, ExpertsShape, GatedMlp, Kda, LatentAttention, LatentShape, RouterScore,
@@ -179,11 +179,7 @@ fn experts(
     let hidden = config.count("hidden_size")?;
     let inner = config.count("moe_intermediate_size")?;
     let per_token = builder.per_token(config, PER_TOKEN, count);
-    if builder.need(config.count_or(config.present_key(GROUPS), 1), 1) > 1 {
-        let groups = config.present_key(GROUPS);
-        builder.refuse(config.wrong(groups, "1, the published models have it so"));
-    }
-    only_one_group(config, builder);
+    let groups = expert_groups(config, builder, GROUPS, [count, per_token]);
     match config.text("moe_router_activation_func") {
         Ok(None | Some("sigmoid")) => {}
         _ => builder.refuse(config.wrong("moe_router_activation_func", "sigmoid")),
@@ -196,6 +192,7 @@ fn experts(
         renormalise: builder.need(config.flag_or(config.present_key(RENORMALISE), true), true),
         sum_eps: 1e-20,
         scale: builder.number(config, "routed_scaling_factor"),
+        groups,
     };
     let shape = ExpertsShape { prefix, count, hidden, inner, gated: true };
     let experts = shape.declare(&mut builder.params, ExpertLayout::Each(["w1", "w3", "w2"]));

@@ -112,6 +112,7 @@ fn experts(
         renormalise: builder.need(config.flag_or("norm_topk_prob", true), true),
         sum_eps: 1e-6,
         scale: builder.need(config.number_or("routed_scaling_factor", 1.0), f64::NAN),
+        groups: None,
     };
     let shape = ExpertsShape { prefix, count, hidden, inner, gated: true };
     let experts = shape.declare(&mut builder.params, ExpertLayout::Each(["w1", "w3", "w2"]));

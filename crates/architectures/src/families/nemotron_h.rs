@@ -3,7 +3,7 @@
 //! transformers clamps step sizes to `time_step_min` in prefill but not in decoding; NVIDIA's code and vLLM, as here,
 //! do neither.
 
-use super::{ModelFamily, only_one_group, only_without};
+use super::{ModelFamily, expert_groups, only_without};
 use crate::builder::{ArchitectureBuilder, OuterTensors};
 use crate::layers::{
     Attention, AttentionShape, ExpertLayout, Experts, ExpertsShape, GatedMlp, Mamba2, Mamba2Shape,
@@ -171,11 +171,8 @@ fn experts(
         None
     };
     let width = latent.as_ref().map_or(hidden, |[to, _]| to.outputs());
-    if builder.need(config.count_or("n_group", 1), 1) > 1 {
-        builder.refuse(config.wrong("n_group", "1, the published models have it so"));
-    }
-    only_one_group(config, builder);
     let per_token = builder.per_token(config, &["num_experts_per_tok"], count);
+    let groups = expert_groups(config, builder, &["n_group"], [count, per_token]);
     let router = builder.params.projection(format!("{prefix}.gate.weight"), count, hidden);
     let correction = format!("{prefix}.gate.e_score_correction_bias");
     let score = RouterScore::Sigmoid {
@@ -183,6 +180,7 @@ fn experts(
         renormalise: builder.need(config.flag_or("norm_topk_prob", true), true),
         sum_eps: 1e-20,
         scale: builder.number(config, "routed_scaling_factor"),
+        groups,
     };
     let shape = ExpertsShape { prefix, count, hidden: width, inner, gated: false };
     let names = ExpertLayout::Each(["gate_proj", "up_proj", "down_proj"]);

@@ -5,7 +5,7 @@
 
 mod kinds;
 
-use super::{ModelFamily, only_one_group, only_silu, only_without, softmax};
+use super::{ModelFamily, expert_groups, only_one_group, only_silu, only_without, softmax};
 use crate::architecture::unknown;
 use crate::builder::{ArchitectureBuilder, OuterTensors};
 use crate::layers::{
@@ -47,6 +47,7 @@ pub(super) const FAMILY: ModelFamily = ModelFamily {
         "voxtral",
         "qwen2_audio",
         "qwen3_asr",
+        "kimi_k25",
     ],
     without_kernels: None,
     // A config that mentions a recurrent layer and belongs to no other family is not plain attention.
@@ -328,7 +329,7 @@ fn experts(
     layer: &str,
     [hidden, count]: [usize; 2],
 ) -> Result<(Experts, Option<GatedMlp>), ConfigError> {
-    let Routed { module, router, layout, score, shared } = kind.routed;
+    let Routed { module, router, layout, score, grouped, shared } = kind.routed;
     const INNER: &str = "moe_intermediate_size";
     let inner = config.count(if config.has(INNER) { INNER } else { "intermediate_size" })?;
     let prefix = format!("{layer}.{module}");
@@ -347,10 +348,13 @@ fn experts(
             RouterScore::SoftmaxOfAll
         }
         Score::Sigmoid(bias, sum_eps) => {
-            if builder.need(config.count_or("n_group", 1), 1) > 1 {
-                builder.refuse(config.wrong("n_group", "1, the published models have it so"));
-            }
-            only_one_group(config, builder);
+            let groups = match grouped {
+                true => expert_groups(config, builder, &["n_group"], [count, per_token]),
+                false => {
+                    only_one_group(config, builder);
+                    None
+                }
+            };
             let name = format!("{prefix}.{bias}");
             // In the magnitude of score differences, so that it changes the choice.
             let correction = builder.params.add(name, &[count], ParamInit::Uniform(-0.5, 0.5));
@@ -359,7 +363,7 @@ fn experts(
                 &["routed_scaling_factor", "router_scaling_factor", "route_scale"];
             let scale = config.number_or(config.present_key(SCALES), 1.0);
             let scale = builder.need(scale, 1.0);
-            RouterScore::Sigmoid { correction, renormalise, sum_eps, scale }
+            RouterScore::Sigmoid { correction, renormalise, sum_eps, scale, groups }
         }
     };
     let params = &mut builder.params;

@@ -20,6 +20,10 @@ pub struct Attention {
     pub norms: Option<[ParamId; 2]>,
     /// Whether the norms are over all heads together instead of over each head.
     pub norms_span_heads: bool,
+    /// Whether each head's values have a norm without weights.
+    pub value_norm: bool,
+    /// Whether values are the projected keys, before their norm.
+    pub values_are_keys: bool,
     /// Soft cap of q k^T, `cap tanh(y / cap)`.
     pub softcap: Option<f64>,
     /// Attention sinks: a logit per head that takes part in its softmax without a value.
@@ -67,6 +71,10 @@ pub(crate) struct AttentionShape {
     pub(crate) qk_norm: bool,
     /// Whether these norms are over all heads together.
     pub(crate) norms_span_heads: bool,
+    /// Whether each head's values have a norm without weights.
+    pub(crate) value_norm: bool,
+    /// Whether values are the projected keys.
+    pub(crate) values_are_keys: bool,
     /// Whether q, k and v, and whether the output, have biases.
     pub(crate) biases: [bool; 2],
     /// Whether q, k and v are one parameter.
@@ -106,6 +114,8 @@ impl AttentionShape {
             gate: Gate::None,
             qk_norm: false,
             norms_span_heads: false,
+            value_norm: false,
+            values_are_keys: false,
             biases: [config.flag_or("attention_bias", false)?; 2],
             fused: false,
             names: ["o", "q_norm", "k_norm"],
@@ -146,8 +156,9 @@ impl Attention {
                         Projection::stacked([q, project("gate", queries, hidden, bias)])
                     }
                 };
-                let [k, v] = ["k", "v"].map(|name| project(name, keys, hidden, bias));
-                Projection::stacked([q, k, v])
+                let names: &[_] = if shape.values_are_keys { &["k"] } else { &["k", "v"] };
+                let others = names.iter().map(|name| project(name, keys, hidden, bias));
+                Projection::stacked([q].into_iter().chain(others))
             }
         };
         let [out, norms @ ..] = shape.names;
@@ -162,6 +173,7 @@ impl Attention {
             || params.add(format!("{prefix}.sinks"), &[heads], ParamInit::Uniform(-1.0, 3.0));
         let sinks = shape.sinks.then(sink);
         let AttentionShape { rope, window, softcap, norms_span_heads, multipliers, .. } = shape;
+        let AttentionShape { value_norm, values_are_keys, .. } = shape;
         Self {
             heads,
             kv_heads,
@@ -172,6 +184,8 @@ impl Attention {
             softcap,
             norms,
             norms_span_heads,
+            value_norm,
+            values_are_keys,
             sinks,
             gated: shape.gate != Gate::None,
             qkv,

@@ -57,6 +57,11 @@ impl Experts {
         (count > 0 && alike && plain && whole).then_some(count)
     }
 
+    /// Whether a token's experts come from some groups only.
+    pub(crate) fn has_groups(&self) -> bool {
+        matches!(self.score, RouterScore::Sigmoid { groups: Some(_), .. })
+    }
+
     /// Every parameter that it reads; some occur several times.
     pub(crate) fn params(&self) -> Vec<ParamId> {
         let Self { router, score, latent, clamped, experts, .. } = self;
@@ -68,8 +73,10 @@ impl Experts {
         };
         let mut params: Vec<_> = all.flat_map(of).collect();
         params.extend(clamped.iter().flat_map(|of| [of.gate_up_bias, of.down_bias]));
-        if let RouterScore::Sigmoid { correction, .. } = score {
-            params.push(*correction);
+        match score {
+            RouterScore::Sigmoid { correction, .. } => params.push(*correction),
+            RouterScore::ScaledSoftmax { norm, scales } => params.extend([*norm, *scales]),
+            RouterScore::SoftmaxOfChosen | RouterScore::SoftmaxOfAll => {}
         }
         params
     }
@@ -109,6 +116,14 @@ pub enum RouterScore {
     SoftmaxOfChosen,
     /// The k largest of a softmax over all logits, without renormalization: weights add up to less than 1.
     SoftmaxOfAll,
+    /// The k largest logits, with softmax over these, times a scale of each expert; the router reads the residual stream
+    /// with a norm of its own.
+    ScaledSoftmax {
+        /// The norm, which the inverse root of its width multiplies as well.
+        norm: ParamId,
+        /// `[experts]`.
+        scales: ParamId,
+    },
     /// Sigmoid scores. Experts are chosen by score plus a correction bias and weighted by the score without it, as in
     /// transformers (Moonshot's remote code adds the bias in place and so weights by biased scores).
     Sigmoid {
@@ -120,7 +135,19 @@ pub enum RouterScore {
         sum_eps: f64,
         /// Scale of the weights.
         scale: f64,
+        /// Groups of experts, if a token's experts come from some of them only.
+        groups: Option<ExpertGroups>,
     },
+}
+
+/// Groups of consecutive experts, of which a router chooses the best: those with the largest sum of their two largest
+/// biased scores.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ExpertGroups {
+    /// How many there are.
+    pub count: usize,
+    /// From how many of them a token's experts come.
+    pub chosen: usize,
 }
 
 #[cfg(test)]

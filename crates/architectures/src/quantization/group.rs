@@ -39,6 +39,8 @@ pub enum Packing {
     Gguf(&'static GgmlType),
     /// 4-bit floats (E2M1), two per byte, the first in the low nibble, with power-of-two scales (E8M0).
     Mxfp4,
+    /// The same with float8 scales (E4M3) and a float32 scale of the tensor.
+    Nvfp4,
 }
 
 impl GroupQuantization {
@@ -56,10 +58,13 @@ impl GroupQuantization {
         packing: Packing::Mxfp4,
     };
 
+    /// NVFP4: E2M1 with a float8 scale per 16 values.
+    pub const NVFP4: Self = Self { group: Some(16), packing: Packing::Nvfp4, ..Self::MXFP4 };
+
     /// Whether the values are E2M1 floats instead of integers. Doubled, they are integers from -12 to 12.
     pub fn is_float(self) -> bool {
         match self.packing {
-            Packing::Mxfp4 => true,
+            Packing::Mxfp4 | Packing::Nvfp4 => true,
             Packing::Gguf(block) => block.code == IntegerCode::E2m1,
             _ => false,
         }
@@ -108,7 +113,7 @@ impl GroupQuantization {
                 let scale = if self.bits == 4 { 1 } else { 4 };
                 self.bytes([rows, columns], [scale, 0])
             }
-            Packing::Mxfp4 => self.bytes([rows, columns], [1, 0]),
+            Packing::Mxfp4 | Packing::Nvfp4 => self.bytes([rows, columns], [1, 0]),
             _ => self.bytes([rows, columns], [2, 1]),
         }
     }

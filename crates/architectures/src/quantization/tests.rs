@@ -141,7 +141,7 @@ fn unsupported_formats_are_refused_by_name() {
         (&*group(r#""num_bits": 4, "type": "float", "strategy": "group""#, ""), "num_bits` is 4"),
         (
             &group(ROWS, "").replace("float-q", "nvfp4-pack-q"),
-            "format` is \"nvfp4-pack-quantized\"",
+            "num_bits` is 8, expected 4, of NVFP4",
         ),
         (&group(ROWS, "").replace("float-q", "mxfp4-pack-q"), "weights.num_bits` is 8, expected 4"),
         (
@@ -286,5 +286,50 @@ fn bytes_are_those_of_blocks() {
                 block.name()
             );
         }
+    }
+}
+
+#[test]
+fn modelopt_names_modules_by_algorithm() {
+    let fp8 = StorageFormat::Fp8(Fp8 { scales: Fp8Scales::Tensor, suffix: SCALE });
+    let nvfp4 = StorageFormat::from(GroupQuantization::NVFP4);
+    let wide = StorageFormat::Wide;
+    let all = r#"{"quant_method": "modelopt", "quant_algo": "NVFP4", "ignore": ["lm_head", "model.layers.0.mamba*",
+        "language_model.model.layers.1", "*.shared_mlp.*"]}"#;
+    // modelopt's separate file, which has no name of the method.
+    let mixed = r#"{"quant_algo": "MIXED_PRECISION", "quantized_layers": {
+        "model.language_model.layers.0.block_sparse_moe": {"quant_algo": "W4A16_NVFP4", "group_size": 16},
+        "model.layers.0.mamba.in_proj": {"quant_algo": "FP8"}}}"#;
+    let groups = r#"{"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION", "config_groups": {
+        "a": {"targets": ["model.layers.0.mamba.in_proj"], "weights": {"num_bits": 8, "type": "float"}},
+        "b": {"targets": ["model.layers.0.shared_mlp"],
+            "weights": {"num_bits": 4, "type": "float", "group_size": 16}}}}"#;
+    for (config, name, wanted) in [
+        (all, "layers.0.mamba.in_proj.weight", wide),
+        (all, "layers.2.mamba.in_proj.weight", nvfp4),
+        (all, "layers.1.self_attn.q_proj.weight", wide),
+        (all, "layers.2.block_sparse_moe.input_linear.weight", nvfp4),
+        (all, "shared_mlp.input_linear.weight", wide),
+        (all, "embed_tokens.weight", wide),
+        (mixed, "layers.0.block_sparse_moe.input_linear.weight", nvfp4),
+        (mixed, "layers.0.mamba.in_proj.weight", fp8),
+        (mixed, "layers.0.mamba.out_proj.weight", wide),
+        (groups, "layers.0.mamba.in_proj.weight", fp8),
+        (groups, "layers.0.shared_mlp.input_linear.weight", nvfp4),
+        (groups, "layers.2.mamba.in_proj.weight", wide),
+    ] {
+        let found = stored(config, name).unwrap();
+        assert!(!found.is_empty() && found.iter().all(|one| *one == wanted), "{name}: {found:?}");
+    }
+    for (config, wanted) in [
+        (r#"{"quant_method": "modelopt", "quant_algo": "MXFP8"}"#, "quant_algo` is \"MXFP8\""),
+        (
+            r#"{"quant_algo": "NVFP4", "group_size": 32}"#,
+            "group_size` is 32, expected 16, of NVFP4",
+        ),
+        (r#"{"quant_algo": "MIXED_PRECISION"}"#, "config_groups` is missing"),
+    ] {
+        let error = stored(config, "in_proj.weight").unwrap_err();
+        assert!(error.contains(wanted), "{error}");
     }
 }

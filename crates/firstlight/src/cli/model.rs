@@ -111,7 +111,7 @@ impl Fit {
 
 #[derive(Debug, Args)]
 pub(crate) struct Synth {
-    /// A published model's shape, such as granite-4.0-h-micro, or a reduced one. Without it: lists the shapes.
+    /// A published model's shape, such as granite-4.0-h-micro, a reduced one, or a config.json. Without it: lists the shapes.
     #[arg(requires = "output")]
     pub(crate) name: Option<String>,
     /// Folder to write, empty or new.

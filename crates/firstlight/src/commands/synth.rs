@@ -1,4 +1,4 @@
-//! `firstlight synth`: writes a random model of a real or reduced shape.
+//! `firstlight synth`: writes a random model of a real or reduced shape, or of a config.
 
 use crate::Outcome;
 use crate::cli::Synth;
@@ -27,7 +27,11 @@ pub(super) fn run(arguments: &Synth, output: &Output) -> anyhow::Result<Outcome>
     remove_leftover(folder, output)?;
     let options =
         SynthOptions { seed: arguments.seed, layers: arguments.layers, ..SynthOptions::default() };
-    let config = shape(name)?;
+    let named = Path::new(name);
+    let config = match named.is_file() {
+        true => models::parse_config(named, &models::read_text(named)?)?,
+        false => shape(name)?,
+    };
     let config = match arguments.weights {
         Some(weights) => weights.of(config)?,
         None => config,

@@ -1,8 +1,8 @@
 use super::Cpu;
-use super::rows::{add_scaled, sigmoid};
+use super::rows::{add_scaled, gelu, sigmoid};
 use super::weights::{CpuProjection, Weights};
 use crate::ModelError;
-use crate::layers::{ClampedExperts, Experts, GatedMlp, RouterScore};
+use crate::layers::{ClampedExperts, ExpertGroups, Experts, GatedMlp, RouterScore};
 use crate::program::Loader;
 use device::{Device, HostBuffer};
 use ops::Tensor;
@@ -12,11 +12,15 @@ use rayon::prelude::*;
 pub(crate) struct CpuExperts {
     score: RouterScore,
     correction: Option<Tensor>,
+    /// A factor of each expert's weight.
+    scales: Option<Vec<f32>>,
     per_token: usize,
     /// Index of this rank's first expert.
     first: usize,
     /// Whether an expert has a gate projection in addition to its up projection.
     gated: bool,
+    /// Whether the gate's activation is GELU.
+    gelu: bool,
     /// Biases of gate and up and of the outputs, `[experts, outputs]`, with limit and alpha.
     clamped: Option<([Vec<f32>; 2], [f32; 2])>,
     /// Gate and up, and the down projection, of each expert.
@@ -34,7 +38,7 @@ impl CpuExperts {
             }
         };
         let expert = |of: &GatedMlp| {
-            let gate_up = match of.gated && clamped.is_none() {
+            let gate_up = match of.gated && !of.gelu && clamped.is_none() {
                 true => Loader::<Cpu>::gated(weights, &of.gate_up)?,
                 false => Loader::<Cpu>::projection(weights, &of.gate_up)?,
             };
@@ -43,14 +47,21 @@ impl CpuExperts {
         Ok(Self {
             score: of.score,
             correction: match of.score {
-                RouterScore::SoftmaxOfChosen | RouterScore::SoftmaxOfAll => None,
                 RouterScore::Sigmoid { correction, .. } => {
                     Some(Loader::<Cpu>::vector(weights, correction)?)
                 }
+                _ => None,
+            },
+            scales: match of.score {
+                RouterScore::ScaledSoftmax { scales, .. } => {
+                    Some(Loader::<Cpu>::read(weights, scales)?)
+                }
+                _ => None,
             },
             per_token: of.per_token,
             first: of.first,
             gated: of.experts.first().is_none_or(|expert| expert.gated),
+            gelu: of.experts.first().is_some_and(|expert| expert.gelu),
             experts: of.experts.iter().map(expert).collect::<Result<_, ModelError>>()?,
             clamped,
         })
@@ -86,6 +97,10 @@ impl CpuExperts {
                 _ if self.clamped.is_some() => {
                     let both = gate_up.apply_whole(device, tokens.len(), own);
                     self.clamp(expert, &both, gate_up.outputs())
+                }
+                true if self.gelu => {
+                    let both = gate_up.apply_whole(device, tokens.len(), own);
+                    gelu_gated(&both, gate_up.outputs())
                 }
                 true => gate_up.apply_gated(device, tokens.len(), own),
                 false => gate_up.apply_squared(device, tokens.len(), own),
@@ -127,17 +142,22 @@ impl CpuExperts {
     /// The experts of one token with their weights. On equal scores the lower index is taken.
     fn route(&self, logits: &[f32]) -> Vec<(usize, f32)> {
         let scores: Vec<f32> = match self.score {
-            RouterScore::SoftmaxOfChosen | RouterScore::SoftmaxOfAll => logits.to_vec(),
+            RouterScore::SoftmaxOfChosen
+            | RouterScore::SoftmaxOfAll
+            | RouterScore::ScaledSoftmax { .. } => logits.to_vec(),
             RouterScore::Sigmoid { .. } => logits.iter().map(|logit| sigmoid(*logit)).collect(),
         };
         let correction = self.correction.as_ref().and_then(|correction| correction.view::<f32>());
         let ranked = |expert: &usize| scores[*expert] + correction.map_or(0.0, |all| all[*expert]);
         let mut order: Vec<usize> = (0..scores.len()).collect();
+        if let RouterScore::Sigmoid { groups: Some(groups), .. } = self.score {
+            order = within_groups(groups, scores.len(), ranked);
+        }
         order.sort_by(|a, b| ranked(b).total_cmp(&ranked(a)));
         order.truncate(self.per_token);
         let mut weights: Vec<f32> = order.iter().map(|expert| scores[*expert]).collect();
         match self.score {
-            RouterScore::SoftmaxOfChosen => {
+            RouterScore::SoftmaxOfChosen | RouterScore::ScaledSoftmax { .. } => {
                 // The choice is sorted, so the first logit is the largest.
                 let largest = weights.first().copied().unwrap_or(0.0);
                 weights.iter_mut().for_each(|weight| *weight = (*weight - largest).exp());
@@ -155,6 +175,43 @@ impl CpuExperts {
                 weights.iter_mut().for_each(|weight| *weight = *weight / sum * scale as f32);
             }
         }
+        if let Some(scales) = &self.scales {
+            let own = order.iter().map(|expert| scales[*expert]);
+            weights.iter_mut().zip(own).for_each(|(weight, scale)| *weight *= scale);
+        }
         order.into_iter().zip(weights).collect()
     }
+}
+
+/// `gelu(gate) * up` of rows of `ups` values, gates first.
+fn gelu_gated(both: &[f32], ups: usize) -> HostBuffer<f32> {
+    let mut made = HostBuffer::filled(0f32, both.len() / 2);
+    let rows = made.par_chunks_exact_mut(ups / 2).zip(both.par_chunks_exact(ups));
+    rows.for_each(|(made, both)| {
+        let (gates, ups) = both.split_at(made.len());
+        let of = gates.iter().zip(ups);
+        made.iter_mut().zip(of).for_each(|(made, (gate, up))| *made = gelu(*gate) * up);
+    });
+    made
+}
+
+/// The experts of the groups whose two largest scores have the largest sums.
+fn within_groups(
+    groups: ExpertGroups,
+    experts: usize,
+    score: impl Fn(&usize) -> f32,
+) -> Vec<usize> {
+    let size = experts / groups.count;
+    let best = |group: &usize| {
+        let scores = (group * size..(group + 1) * size).map(|expert| score(&expert));
+        let [first, second] = scores.fold([f32::NEG_INFINITY; 2], |[first, second], score| {
+            if score > first { [score, first] } else { [first, second.max(score)] }
+        });
+        first + second
+    };
+    let mut order: Vec<usize> = (0..groups.count).collect();
+    order.sort_by(|a, b| best(b).total_cmp(&best(a)));
+    let mut chosen = order[..groups.chosen].to_vec();
+    chosen.sort_unstable();
+    chosen.into_iter().flat_map(|group| group * size..(group + 1) * size).collect()
 }

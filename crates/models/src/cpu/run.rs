@@ -194,6 +194,11 @@ impl Executor<Cpu> for Run<'_> {
         Ok(())
     }
 
+    fn scale_stream(&mut self, by: &Tensor) -> Result<(), OpError> {
+        values(by).iter().for_each(|by| scale(&mut self.x, *by));
+        Ok(())
+    }
+
     fn multiply_heads(
         &mut self,
         of: &Vec<Linear>,

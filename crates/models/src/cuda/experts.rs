@@ -77,7 +77,10 @@ impl CudaExperts {
         let (score, sum_eps, weight_scale, correction) = match of.score {
             RouterScore::SoftmaxOfChosen => (moe::Score::SoftmaxOfChosen, moe::SUM_EPS, 1.0, None),
             RouterScore::SoftmaxOfAll => (moe::Score::SoftmaxOfAll, moe::SUM_EPS, 1.0, None),
-            RouterScore::Sigmoid { correction, renormalise, sum_eps, scale } => {
+            RouterScore::ScaledSoftmax { .. } => {
+                return Err(ModelError::fault("GPUs have no router with scales of experts"));
+            }
+            RouterScore::Sigmoid { correction, renormalise, sum_eps, scale, .. } => {
                 (moe::Score::Sigmoid { renormalise }, sum_eps, scale, Some(correction))
             }
         };

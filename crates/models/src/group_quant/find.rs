@@ -121,6 +121,7 @@ impl<'a> Finder<'a> {
                 scales: scales.clone(),
                 zeros: zeros.cloned(),
                 packing,
+                of_tensor: None,
             },
             shape,
         };

@@ -1,8 +1,8 @@
 //! Scales and zero points of integer weights.
 
-use super::{IntegerSource, IntegerValues, some_columns, words};
+use super::{IntegerSource, IntegerValues, float_scale, some_columns, words};
 use crate::values::{ValueSource, Values};
-use crate::{ModelError, gguf, mxfp4};
+use crate::{ModelError, gguf};
 use architectures::Packing;
 use std::ops::Range;
 use std::path::Path;
@@ -79,14 +79,18 @@ impl IntegerValues<'_> {
                 gguf::scales_and_zeros(placed, (self.shards, self.read), rows, (scales, zeros))?;
                 return self.finite(scales, self.path());
             }
+            IntegerSource::File { scales: of_scales, of_tensor, .. } if self.of.float => {
+                let bytes = self.raw(of_scales, rows.start * groups, rows.len() * groups)?;
+                let read = scales.iter_mut().zip(bytes);
+                read.for_each(|(into, bits)| *into = float_scale(*bits, *of_tensor));
+                zeros.fill(0.0);
+                return self.finite(scales, &self.shards[of_scales.shard].path);
+            }
             IntegerSource::File { scales, zeros, packing, .. } => (scales, zeros, *packing),
         };
         let found = &self.shards[of_scales.shard];
         let values = Values::whole(self.name, ValueSource::File(found, of_scales, None), self.read);
-        if packing == Packing::Mxfp4 {
-            let bytes = self.raw(of_scales, rows.start * groups, rows.len() * groups)?;
-            scales.iter_mut().zip(bytes).for_each(|(into, bits)| *into = mxfp4::scale(*bits));
-        } else if packing == Packing::Rows {
+        if packing == Packing::Rows {
             values.fill(rows.start * groups, scales)?;
         } else {
             let mut column = vec![0f32; rows.len()];
@@ -131,7 +135,7 @@ impl IntegerValues<'_> {
                     }
                 }
             }
-            Packing::Gguf(_) | Packing::BitsAndBytes | Packing::Mxfp4 => {}
+            Packing::Gguf(_) | Packing::BitsAndBytes | Packing::Mxfp4 | Packing::Nvfp4 => {}
             Packing::Awq => {
                 for group in 0..groups {
                     let read = self.interleaved(of_zeros, group, &rows)?;

@@ -5,6 +5,7 @@ use super::{
 use crate::ModelError;
 use crate::layers::Attention;
 use ops::Tensor;
+use ops::linear::Norm;
 use ops::rmsnorm::Activation;
 
 /// Grouped-query attention over a paged cache.
@@ -13,6 +14,8 @@ pub(super) struct GroupedAttention<B: Backend> {
     qkv: B::Projection,
     /// Norms of queries and keys, per head or over all heads.
     norms: Option<[RmsNorm; 2]>,
+    /// The norm of values per head, without weights.
+    value_norm: Option<RmsNorm>,
     rotation: Option<Rotation>,
     /// `[heads]`.
     sinks: Option<Tensor>,
@@ -28,8 +31,13 @@ impl<B: Backend> GroupedAttention<B> {
             Some([q, k]) => Some([load.norm(q, of.heads)?, load.norm(k, of.kv_heads)?]),
             None => None,
         };
+        let ones = || load.transfer(Tensor::new(&[of.head_dim], vec![1f32; of.head_dim]));
+        let norm = Norm { groups: of.kv_heads, eps: load.architecture().eps };
+        let value_norm = of.value_norm.then(ones).transpose()?;
+        let value_norm = value_norm.map(|weight| RmsNorm { weight, norm, ranks: 1 });
         Ok(Self {
             qkv: load.projection(&of.qkv)?,
+            value_norm,
             norms,
             sinks: of.sinks.map(|sinks| load.vector(sinks)).transpose()?,
             rotation: of.rope.as_ref().map(|rope| load.rotation(rope)).transpose()?,
@@ -47,7 +55,10 @@ impl<B: Backend> LayerMixer<B> for GroupedAttention<B> {
         let [on_input, on_output] = self.of.multipliers;
         let x = x.times(on_input);
         let queries: &[usize] = &[heads, dim];
-        let (mut q, gate, mut k, v) = if self.of.gated {
+        let (mut q, gate, mut k, mut v) = if self.of.values_are_keys {
+            let [q, k] = run.project(&self.qkv, x, [queries, &kv])?;
+            (q, None, k.clone(), k)
+        } else if self.of.gated {
             let [q, gate, k, v] = run.project(&self.qkv, x, [queries, queries, &kv, &kv])?;
             (q, Some(gate), k, v)
         } else {
@@ -57,6 +68,9 @@ impl<B: Backend> LayerMixer<B> for GroupedAttention<B> {
         if let Some([of_queries, of_keys]) = &self.norms {
             q = run.norm(Input::normed(&q, of_queries))?;
             k = run.norm(Input::normed(&k, of_keys))?;
+        }
+        if let Some(norm) = &self.value_norm {
+            v = run.norm(Input::normed(&v, norm))?;
         }
         let rotated = self.rotation.as_ref().map(|rotation| (&mut q, rotation));
         let new = Append { keys: &mut k, more: None, values: Some(&v), rotated };

@@ -1,11 +1,13 @@
 use super::mlp::Mlp;
-use super::{Backend, Executor, Input, Loader};
+use super::{Backend, Executor, Input, Loader, RmsNorm};
 use crate::{ModelError, layers};
 use ops::OpError;
 
 /// Routed experts, with shared ones.
 pub(super) struct Experts<B: Backend> {
     router: B::Projection,
+    /// The norm of the router's input, if it is not that of the experts.
+    router_norm: Option<RmsNorm>,
     count: usize,
     /// Projection to a narrower latent vector that experts work on, its width, and the projection back.
     latent: Option<(B::Projection, usize, B::Projection)>,
@@ -27,13 +29,25 @@ impl<B: Backend> Experts<B> {
         };
         let (experts, all) = load.experts(of, shared)?;
         let shared = shared.filter(|_| !all).map(|of| Mlp::new(of, load)).transpose()?;
-        Ok(Self { router, count: of.router.outputs(), latent, experts, shared })
+        let router_norm = match of.score {
+            layers::RouterScore::ScaledSoftmax { norm, .. } => {
+                let root = (of.router.inputs as f64).sqrt();
+                Some(load.norm_times(norm, 1, 1.0 / root)?)
+            }
+            _ => None,
+        };
+        let count = of.router.outputs();
+        Ok(Self { router, router_norm, count, latent, experts, shared })
     }
 
     /// `x += r (experts(h) + shared(h))` for the normalized input h.
     pub(super) fn run(&self, run: &mut B::Run<'_>, x: Input<'_>) -> Result<(), OpError> {
         let h = run.norm(x)?;
-        let logits = run.project_wide(&self.router, Input::rows(&h), &[self.count])?;
+        let of_router = match &self.router_norm {
+            Some(norm) => Input { norm: Some(norm), ..x },
+            None => Input::rows(&h),
+        };
+        let logits = run.project_wide(&self.router, of_router, &[self.count])?;
         match &self.latent {
             None => run.add_experts(&self.experts, &h, &logits)?,
             Some((to, width, back)) => {

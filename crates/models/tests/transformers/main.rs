@@ -57,7 +57,7 @@ const GEMMA_3: &[(&str, &str)] = &[
     ("layer_types", r#"["sliding_attention", "full_attention", "sliding_attention"]"#),
 ];
 
-/// Rotated latent attention with latent queries, and a dense first layer.
+/// Rotated latent attention with latent queries, a dense first layer, and a router that chooses among groups of experts.
 const DEEPSEEK_V3: &[(&str, &str)] = &[
     ("model_type", r#""deepseek_v3""#),
     ("architectures", r#"["DeepseekV3ForCausalLM"]"#),
@@ -73,8 +73,8 @@ const DEEPSEEK_V3: &[(&str, &str)] = &[
     ("mlp_only_layers", "[]"),
     ("first_k_dense_replace", "1"),
     ("n_shared_experts", "1"),
-    ("n_group", "1"),
-    ("topk_group", "1"),
+    ("n_group", "4"),
+    ("topk_group", "2"),
     ("routed_scaling_factor", "2.5"),
 ];
 

@@ -328,6 +328,9 @@ def _draw(model):
                 value.copy_(noise)
             else:
                 value.add_(0.1 * noise)
+        for name, value in model.named_buffers():
+            if name.endswith(("e_score_correction_bias", "layer_scalar")):
+                value.add_(0.1 * torch.randn(value.shape, generator=generator))
 
 
 def inputs(model, padding=None):

@@ -108,6 +108,8 @@ pub(super) struct Routed {
     pub(super) router: &'static str,
     pub(super) layout: ExpertLayout,
     pub(super) score: Score,
+    /// Whether a token's experts come from some groups only, as `n_group` and `topk_group` say.
+    pub(super) grouped: bool,
     pub(super) shared: Shared,
 }
 
@@ -156,6 +158,7 @@ pub(super) const LLAMA: Kind = Kind {
         router: "gate",
         layout: ExpertLayout::Each(["gate_proj", "up_proj", "down_proj"]),
         score: Score::SoftmaxOfChosen,
+        grouped: false,
         shared: Shared::Counted,
     },
 };
@@ -165,8 +168,15 @@ const MIXTRAL: Routed = Routed {
     layout: ExpertLayout::Each(["w1", "w3", "w2"]),
     ..LLAMA.routed
 };
-const DEEPSEEK: Routed =
-    Routed { score: Score::Sigmoid("gate.e_score_correction_bias", 1e-20), ..LLAMA.routed };
+const DEEPSEEK: Routed = Routed {
+    score: Score::Sigmoid("gate.e_score_correction_bias", 1e-20),
+    grouped: true,
+    ..LLAMA.routed
+};
+const UNGROUPED: Routed =
+    Routed { score: Score::Sigmoid("expert_bias", 1e-20), grouped: false, ..DEEPSEEK };
+const QWEN_2: Kind =
+    Kind { biases: [("", true), NEVER], windows: Windows::Flag(after_first_layers), ..LLAMA };
 const QWEN_3: Kind =
     Kind { qk_norm: QkNorm::OfHead, windows: Windows::Flag(after_first_layers), ..LLAMA };
 const GRANITE: Kind = Kind { multipliers: Multipliers::Granite, ..LLAMA };
@@ -220,10 +230,8 @@ pub(super) const KINDS: &[(&str, Kind)] = &[
     ("mistral", Kind { windows: Windows::All, ..LLAMA }),
     ("mixtral", Kind { windows: Windows::All, routed: MIXTRAL, ..LLAMA }),
     ("ministral", Kind { biases: [NEVER; 2], windows: Windows::Listed(|_, _| Ok(true)), ..LLAMA }),
-    (
-        "qwen2",
-        Kind { biases: [("", true), NEVER], windows: Windows::Flag(after_first_layers), ..LLAMA },
-    ),
+    ("qwen2", QWEN_2),
+    ("mimo", QWEN_2),
     (
         "qwen2_moe",
         Kind {
@@ -285,6 +293,7 @@ pub(super) const KINDS: &[(&str, Kind)] = &[
         },
     ),
     ("deepseek_v3", Kind { routed: DEEPSEEK, ..LLAMA }),
+    ("kimi_k2", Kind { routed: DEEPSEEK, ..LLAMA }),
     (
         "deepseek_v2",
         Kind { routed: Routed { score: Score::SoftmaxOfAll, ..LLAMA.routed }, ..LLAMA },
@@ -337,7 +346,7 @@ pub(super) const KINDS: &[(&str, Kind)] = &[
                 Ok(!(index + 1).is_multiple_of(period))
             }),
             rotated: Rotated::WithWindow,
-            routed: Routed { score: Score::Sigmoid("expert_bias", 1e-20), ..DEEPSEEK },
+            routed: UNGROUPED,
             ..LLAMA
         },
     ),
@@ -350,14 +359,7 @@ pub(super) const KINDS: &[(&str, Kind)] = &[
             ..QWEN_3
         },
     ),
-    (
-        "hy_v3",
-        Kind {
-            qk_norm: QkNorm::OfHead,
-            routed: Routed { score: Score::Sigmoid("expert_bias", 1e-20), ..DEEPSEEK },
-            ..LLAMA
-        },
-    ),
+    ("hy_v3", Kind { qk_norm: QkNorm::OfHead, routed: UNGROUPED, ..LLAMA }),
     ("helium", Kind { mlp: Mlp::Gated, share: RotaryFraction::All, ..GLM }),
     ("ernie4_5", Kind { biases: [NEVER; 2], share: RotaryFraction::All, mlp: Mlp::Gated, ..GLM }),
     ("gemma", GEMMA),
@@ -428,8 +430,8 @@ pub(super) const NAMES: [&str; KINDS.len() + 1] = {
 };
 
 /// Tensors that no layer reads; some files of Llama 2 contain a derived one.
-pub(super) const UNUSED: [&str; ENCODERS.len() + 2] =
-    with_encoders(&["rotary_emb.inv_freq", "mtp."]);
+pub(super) const UNUSED: [&str; ENCODERS.len() + 3] =
+    with_encoders(&["rotary_emb.inv_freq", "mtp.", "mtp_layers."]);
 
 /// [`UNUSED`] and the multi-token-prediction layers of published models, which follow the others.
 pub(super) const UNUSED_WITH_MTP: [&str; ENCODERS.len() + 5] = with_encoders(&[

@@ -83,6 +83,8 @@ pub(in crate::commands) fn read(named: &Path) -> anyhow::Result<Model> {
         let hint = "a model's folder has a config.json, as transformers writes it";
         Failure::hinted(format!("the model {shown} has no readable config: {reason}"), hint)
     })?;
+    // A config that cannot be read is reported later.
+    let config = models::parse_config(&path, &config).map_or(config, |read| read.to_text());
     // The parent of `config.json` is an empty path.
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     let weights = Some(weights(folder.unwrap_or(Path::new("."))));
