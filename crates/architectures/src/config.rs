@@ -74,9 +74,8 @@ impl Config {
         let lists = self.get("linear_attn_config").cloned();
         let mut cut = self.with(KEY, Value::from(layers));
         for key in ["layer_types", "mlp_layer_types", "layers_block_type"] {
-            if let Some(Value::Array(mut kinds)) = cut.get(key).cloned() {
-                kinds.truncate(layers);
-                cut = cut.with(key, Value::Array(kinds));
+            if let Some(Value::Array(kinds)) = cut.get(key).cloned() {
+                cut = cut.with(key, kinds.into_iter().take(layers).collect());
             }
         }
         // One letter per layer.
@@ -289,15 +288,6 @@ impl Config {
             class_defaults: false,
         };
         self.optional(key, "an object", |value| value.as_object().map(inside))
-    }
-
-    /// The config with the quantization that modelopt writes to a separate file, unless it has one.
-    #[must_use]
-    pub fn with_hf_quant_config(self, file: &Value) -> Self {
-        let found = file.get("quantization").and_then(Value::as_object);
-        let Some(mut keys) = found.filter(|_| !self.is_quantised()).cloned() else { return self };
-        keys.insert("quant_method".to_owned(), "modelopt".into());
-        self.with("quantization_config", Value::Object(keys))
     }
 
     /// The number of layers, limited because the file is untrusted.

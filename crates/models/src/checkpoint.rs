@@ -3,6 +3,7 @@
 mod headers;
 mod other_formats;
 mod parts;
+mod scales;
 mod stacked;
 mod tied;
 
@@ -19,9 +20,7 @@ use crate::params::Param;
 use crate::random_weights::RandomModel;
 use crate::values::{Value, ValueSource, Values};
 use crate::{Architecture, Config, ModelError, read_config};
-use architectures::{
-    GroupQuantization, Quantization, SCALE, SCALE_INV, StorageFormat, TensorShapes,
-};
+use architectures::{GroupQuantization, Quantization, StorageFormat, TensorShapes};
 use device::MappedFile;
 use facts::{CompactCollect, CompactSort};
 use headers::{read_index, unindexed_weight_files};
@@ -34,9 +33,6 @@ use std::sync::{Arc, atomic::AtomicU64};
 pub(crate) const SINGLE: &str = "model.safetensors";
 /// The file name of the index of sharded weights.
 pub(crate) const INDEX: &str = "model.safetensors.index.json";
-
-/// Name suffixes of the scales of activations and of cached keys and values.
-const UNREAD: [&str; 3] = [".input_scale", ".k_proj.k_scale", ".v_proj.v_scale"];
 
 /// Name suffixes of packed weights, after the module's name.
 const PACKED: [&str; 2] = [".weight_packed", ".qweight"];
@@ -306,43 +302,12 @@ impl Files {
             }
         }
         stacked::split(&mut all.tensors);
-        all.read_scales()?;
+        (all.scales, all.beside) = scales::read(&all.tensors, &all.shards)?;
         all.find_integers()?;
-        // Scales of activations and of caches, which are not quantized here.
-        let unread = |name: &&String| UNREAD.iter().any(|end| name.ends_with(end));
-        all.beside.extend(all.tensors.keys().filter(unread).cloned());
         let (bitsandbytes, beside) = bitsandbytes::find(&all.tensors, &all.shards)?;
         all.bitsandbytes = bitsandbytes;
         all.beside.extend(beside);
         Ok(all)
-    }
-
-    /// Reads the scales of float8 weights and records which other tensors belong to these weights.
-    fn read_scales(&mut self) -> Result<(), ModelError> {
-        let narrow = self.tensors.iter().filter(|(_, found)| found.dtype == Dtype::F8_E4M3);
-        for (name, weight) in narrow {
-            if nvfp4::is_scale(name, &self.tensors) {
-                continue;
-            }
-            let names = [SCALE, SCALE_INV].map(|suffix| format!("{name}{suffix}"));
-            let scale = names.iter().find_map(|name| Some((name, self.tensors.get(name)?)));
-            let Some((scale_name, scale)) = scale else {
-                let what = format!("tensor `{name}` is float8 without `{}`", names[0]);
-                return Err(ModelError::weights(&self.shards[weight.shard].path, what));
-            };
-            let shard = &self.shards[scale.shard];
-            let mut values = vec![0f32; scale.shape.iter().product()];
-            let of = ValueSource::File(shard, scale, None);
-            // Scales are small and not counted as progress.
-            Values::whole(scale_name, of, &AtomicU64::new(0)).fill(0, &mut values)?;
-            let scales = Scales::new(&weight.shape, &scale.shape, values).map_err(|wanted| {
-                let what = format!("tensor `{scale_name}` {:?}, expected {wanted}", scale.shape);
-                ModelError::weights(&shard.path, what)
-            })?;
-            self.beside.insert(scale_name.clone());
-            self.scales.insert(name.clone(), scales);
-        }
-        Ok(())
     }
 
     /// Finds the tensors of integer weights. The architecture has refused unsupported packings.

@@ -117,7 +117,7 @@ pub enum RouterScore {
     /// The k largest of a softmax over all logits, without renormalization: weights add up to less than 1.
     SoftmaxOfAll,
     /// The k largest logits, with softmax over these, times a scale of each expert; the router reads the residual stream
-    /// with a norm of its own.
+    /// with a separate norm.
     ScaledSoftmax {
         /// The norm, which the inverse root of its width multiplies as well.
         norm: ParamId,

@@ -2,9 +2,21 @@
 
 use super::{Fp8, Fp8Scales, GroupQuantization, Kind, SCALE, StorageFormat};
 use crate::{Config, ConfigError};
+use serde_json::Value;
 use std::collections::HashSet;
 
 const ALGORITHM: &str = "quant_algo";
+
+impl Config {
+    /// The config with the quantization that modelopt writes to a separate file, unless it has one.
+    #[must_use]
+    pub fn with_hf_quant_config(self, file: &Value) -> Self {
+        let found = file.get("quantization").and_then(Value::as_object);
+        let Some(mut keys) = found.filter(|_| !self.is_quantised()).cloned() else { return self };
+        keys.insert("quant_method".to_owned(), "modelopt".into());
+        self.with("quantization_config", Value::Object(keys))
+    }
+}
 
 /// Reads the keys in config.json, or those of hf_quant_config.json.
 pub(super) fn modelopt(part: &Config) -> Result<Kind, ConfigError> {
@@ -121,7 +133,7 @@ impl Modules {
     }
 }
 
-/// Whether a name matches a pattern, in which `*` stands for any characters.
+/// Whether a name matches a pattern, in which `*` matches any characters.
 fn matches(pattern: &str, name: &str) -> bool {
     let Some((first, rest)) = pattern.split_once('*') else { return pattern == name };
     let Some(name) = name.strip_prefix(first) else { return false };

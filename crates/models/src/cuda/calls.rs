@@ -271,11 +271,6 @@ impl Executor<Cuda> for Run<'_> {
         Err(device_error(DeviceError::Refused { what }))
     }
 
-    fn scale_stream(&mut self, _: &Tensor) -> Result<(), OpError> {
-        let what = "a scalar of the residual stream".to_owned();
-        Err(device_error(DeviceError::Refused { what }))
-    }
-
     fn project_squared(&mut self, of: &CudaProjection, x: Input<'_>) -> Result<Tensor, OpError> {
         let squared = self.rows(of.outputs())?;
         self.project_rows(of, x, (Epilogue::SquaredRelu, None), std::slice::from_ref(&squared))?;

@@ -381,8 +381,11 @@ pub(crate) trait Executor<B: Backend> {
     /// Normalizes the residual stream since [`Executor::begin_branch`] and adds it to the one that was set aside.
     fn end_branch(&mut self, stream: Tensor, norm: &RmsNorm) -> Result<(), OpError>;
 
-    /// Multiplies the residual stream by a scalar `[1]`.
-    fn scale_stream(&mut self, by: &Tensor) -> Result<(), OpError>;
+    /// Multiplies the residual stream by a scalar `[1]`; GPUs refuse the model before.
+    fn scale_stream(&mut self, _by: &Tensor) -> Result<(), OpError> {
+        let (tensor, what) = ("x".to_owned(), "cannot be multiplied by a scalar".to_owned());
+        Err(OpError::Value { op: "model", tensor, what })
+    }
 
     /// The next added projection is not the last before the all-reduce.
     fn adds_more(&mut self) {}
