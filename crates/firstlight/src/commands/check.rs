@@ -99,7 +99,7 @@ fn whole(arguments: &Check, output: &Output) -> anyhow::Result<Outcome> {
     // A model that cannot be read is reported at once, before minutes of work.
     let wanted = arguments.wanted.model.as_deref().map(doctor::model::read).transpose()?;
     let reading = Progress::start("reading the machine and its environments");
-    // Before this process starts work of its own.
+    // This process has not started other work yet.
     let available = available_cores();
     let mut python = Installed::start(arguments)?;
     let choice = backend::begin(BackendArg::Auto);

@@ -1,6 +1,7 @@
 //! `firstlight plan [WANT..]`: a compatible stack for a machine, or why there is none; and a check of a written plan.
 
 pub(super) mod libraries;
+mod suggest;
 
 use super::ask_nvml::live;
 use super::doctor::{cache_folder, find_uv, model, native_cache};
@@ -25,18 +26,10 @@ use setup::python::{self, InterpreterSource};
 use setup::uv::Uv;
 use setup::{PlanRequest, RequestedPackage, emit};
 use std::path::Path;
+use suggest::{did_you_mean_package, misspelt, other_machine, similar, with_torch_of_pypi};
 
 /// The reason for a package that the command line names.
 const REQUIREMENT: &str = "requirement";
-
-/// How a plan of these requirements is made for a machine with a GPU.
-fn other_machine(wants: &[String]) -> String {
-    let wants: Vec<String> = wants.iter().map(|want| facts::quote(want).to_string()).collect();
-    let wants = wants.join(" ");
-    format!(
-        "--machine NAME or --compute-capability 8.0 plans for another machine: firstlight plan {wants} --machine a100"
-    )
-}
 
 pub(super) fn run(arguments: &Plan, output: &Output) -> anyhow::Result<Outcome> {
     if arguments.matrix {
@@ -114,62 +107,6 @@ fn chosen(
         let hint = near.map_or_else(|| error.hint().to_owned(), did_you_mean_package);
         Failure::hinted(error.to_string(), hint)
     })
-}
-
-/// A warning for each unknown package whose name resembles that of a known one.
-fn misspelt(request: &PlanRequest) -> Vec<Fact<String>> {
-    // Those of a profile or a model are written by this program.
-    let typed = request.wants.iter().filter(|wanted| wanted.want.because == REQUIREMENT);
-    let names = typed.map(|wanted| wanted.want.package.as_str());
-    let suspected = names.filter_map(|name| Some((name, similar(name)?)));
-    let warning = |(name, near): (&str, &str)| {
-        let text = format!(
-            "`{name}` is planned as it is written, and is not `{near}`: if that was meant, plan `{near}`"
-        );
-        Fact::new(text, "the tables' names of packages")
-    };
-    suspected.map(warning).collect()
-}
-
-/// The known package whose name an unknown one resembles.
-fn similar(name: &str) -> Option<&'static str> {
-    let known = setup::known_packages();
-    diagnose::nearest_name(name, &known).filter(|_| !known.contains(&name))
-}
-
-fn did_you_mean_package(near: &str) -> String {
-    format!("did you mean `{near}`? Otherwise check the spelling of its name there")
-}
-
-/// Adds to the error of an index of PyTorch that does not answer how torch comes from PyPI.
-fn with_torch_of_pypi(
-    error: anyhow::Error,
-    plan: &facts::InstallPlan,
-    request: &PlanRequest,
-) -> anyhow::Error {
-    let Some(LockError::Unreachable { url, .. }) = error.downcast_ref() else { return error };
-    let of_torch = plan.packages.iter().find(|package| package.name == "torch");
-    let index = plan.indexes.iter().find(|index| {
-        index.explicit
-            && url.starts_with(&index.url)
-            && of_torch.is_some_and(|torch| torch.index == index.name)
-    });
-    if index.is_none() {
-        return error;
-    }
-    let other = match setup::cuda_of_torch_on_pypi(request, &plan.target) {
-        Some((major, minor)) => {
-            format!("`--cuda {major}.{minor}` plans the torch of PyPI, where PyPI can be reached")
-        }
-        None if plan.target.gpus.is_empty() => {
-            "where PyPI can be reached, `python3 -m pip install torch` installs its torch, which runs on the processor too but brings the CUDA libraries".to_owned()
-        }
-        None => return error,
-    };
-    let hint = format!(
-        "check that this machine can reach that URL (proxies are read from HTTPS_PROXY), then lock again; {other}"
-    );
-    Failure::hinted(error.to_string(), hint)
 }
 
 /// Prints the plan, locked and in the requested format.

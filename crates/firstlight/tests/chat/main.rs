@@ -253,7 +253,7 @@ fn terminal_ctrl_c_stops_answer_and_ctrl_d_exits() {
 
 #[test]
 #[cfg(unix)]
-fn terminal_keeps_what_is_typed_during_an_answer() {
+fn terminal_keeps_lines_typed_during_an_answer() {
     let folder = model_folder("granite-rope-mini");
     // Both lines and Ctrl-D arrive at once; then the second line and Ctrl-D arrive while the first is answered.
     let at_once = [("Ctrl-D ends", ""), ("> ", "/help\\r/system\\r\\x04")];
