@@ -321,7 +321,7 @@ fn configs_that_cannot_be_run_name_their_key() {
     );
     assert_eq!(
         error.hint(),
-        "families: granite-hybrid, kimi-linear, qwen3-next, nemotron-h, falcon-h1, lfm2, olmo-hybrid, gpt-oss, bamba, jamba, mamba2, mamba, falcon-mamba, plain-attention"
+        "families: granite-hybrid, kimi-linear, qwen3-next, nemotron-h, falcon-h1, lfm2, olmo-hybrid, gemma4, gpt-oss, bamba, jamba, mamba2, mamba, falcon-mamba, plain-attention"
     );
 }
 
@@ -350,7 +350,8 @@ fn layer_lists_of_kimi_have_each_layer_once() {
         "`linear_attn_config.kda_layers` is [1,2,3], expected layer 2 in one list only",
     );
     refused(kimi, "q_lora_rank", json!(64), "`q_lora_rank` is 64, expected null");
-    refused(kimi, "num_expert_group", json!(2), "`num_expert_group` is 2, expected 1");
+    let groups = "`num_expert_group` is 3, expected groups of equal size, of at least two of the 8";
+    refused(kimi, "num_expert_group", json!(3), groups);
 }
 
 /// The complete description of an architecture.

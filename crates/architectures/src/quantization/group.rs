@@ -76,7 +76,7 @@ impl GroupQuantization {
             Packing::Gguf(block) => {
                 self.is_float() && matches!(block.scales, BlockScales::PowerOfTwo(_))
             }
-            _ => self.is_float(),
+            packing => packing == Packing::Mxfp4,
         }
     }
 
@@ -138,7 +138,11 @@ impl GroupQuantization {
 
     /// Whether scales are float32 on GPUs: next to offsets, or products of two, so that 16 bits cannot represent it exactly.
     pub fn has_wide_scales(self) -> bool {
-        self.has_offsets() || matches!(self.packing, Packing::Gguf(block) if block.has_products())
+        let products = match self.packing {
+            Packing::Gguf(block) => block.has_products(),
+            packing => packing == Packing::Nvfp4,
+        };
+        self.has_offsets() || products
     }
 
     /// Whether GPU kernels for experts support such weights: the 16 bytes that each lane of a warp reads must share one

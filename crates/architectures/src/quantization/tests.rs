@@ -289,6 +289,15 @@ fn bytes_are_those_of_blocks() {
     }
 }
 
+/// Only powers of two fit float8 with a scale per row. NVFP4's scales are products of two: float32 on GPUs.
+#[test]
+fn nvfp4_is_widened_on_gpus_and_is_not_mxfp4() {
+    let (nvfp4, mxfp4) = (GroupQuantization::NVFP4, GroupQuantization::MXFP4);
+    assert!(mxfp4.is_mxfp4() && !mxfp4.has_wide_scales());
+    assert!(!nvfp4.is_mxfp4() && nvfp4.has_wide_scales());
+    assert_eq!(nvfp4.on_gpus().bits, 8);
+}
+
 #[test]
 fn modelopt_names_modules_by_algorithm() {
     let fp8 = StorageFormat::Fp8(Fp8 { scales: Fp8Scales::Tensor, suffix: SCALE });
