@@ -83,6 +83,15 @@ pub(crate) fn obstacle(context: &Context) -> Option<Obstacle> {
     }
 }
 
+/// Whether this machine has a trace of NVIDIA: a GPU, the driver or its device files. Without one, its state says nothing about
+/// an error that names a GPU or the driver: the error is of another machine.
+pub(crate) fn has_nvidia(machine: &Machine) -> bool {
+    machine.driver.is_some()
+        || gpu::nvidia(machine).next().is_some()
+        || !gpus_on_bus(machine).is_empty()
+        || !machine.access.nodes.is_empty()
+}
+
 /// The environments whose torch was built for CUDA.
 pub(crate) fn cuda_torch<'a>(
     context: &Context<'a>,

@@ -47,12 +47,46 @@ pub(crate) fn library(text: &str) -> &'static str {
 
 /// The first CUDA library with a major version that a text names: `libcudart.so.11.0`.
 pub(crate) fn soname(text: &str) -> Option<&str> {
+    sonames(text).first().copied()
+}
+
+/// Every CUDA library with a major version that a text names, each once.
+pub(crate) fn sonames(text: &str) -> Vec<&str> {
     let letters = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
-    let names = text.match_indices("lib").map(|(at, _)| {
+    let mut all: Vec<&str> = Vec::new();
+    for (at, _) in text.match_indices("lib") {
         let rest = &text[at..];
-        rest[..rest.find(|c: char| !letters(c)).unwrap_or(rest.len())].trim_end_matches('.')
-    });
-    names.filter(|name| known(name).is_some()).find(|name| major(name).is_some())
+        let end = rest.find(|c: char| !letters(c)).unwrap_or(rest.len());
+        let name = rest[..end].trim_end_matches('.');
+        if known(name).is_some() && major(name).is_some() && !all.contains(&name) {
+            all.push(name);
+        }
+    }
+    all
+}
+
+/// The CUDA release that has every one of these libraries: the preferred one if it does, else the oldest that does.
+pub(crate) fn common_cuda(names: &[&str], preferred: Option<u32>) -> Option<u32> {
+    let has = |cuda: &u32| names.iter().all(|name| belongs(name, *cuda));
+    preferred.filter(has).or_else(|| (10..=13).find(has))
+}
+
+/// Whether a CUDA release has a library of this major version.
+fn belongs(name: &str, cuda: u32) -> bool {
+    let Some(number) = major(name) else { return true };
+    match (known(name), number) {
+        (Some("cublas" | "cuda-runtime" | "cuda-nvrtc" | "nvjitlink" | "cuda-cupti"), _) => {
+            cuda == number
+        }
+        (Some("cufft"), _) => cuda == number + 1,
+        (Some("cusolver"), 11) => cuda == 11 || cuda == 12,
+        (Some("cusolver"), 12) => cuda == 13,
+        (Some("cusparse"), 12) => cuda == 12 || cuda == 13,
+        (Some("cusolver" | "cusparse"), _) => cuda == number,
+        (Some("cudnn"), 8) => cuda == 11 || cuda == 12,
+        (Some("cudnn"), 9) => cuda >= 12,
+        _ => true,
+    }
 }
 
 /// The distribution of a library for a CUDA release. From CUDA 13 on, only packages with version numbers other than

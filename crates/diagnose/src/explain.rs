@@ -6,18 +6,22 @@ mod cause;
 mod entity;
 mod error_lines;
 mod modules;
+mod rule_match;
 mod similar;
 mod subjects;
 
 use self::answer_level::{AnswerKind, AnswerLevel};
 use self::error_lines::{ErrorLine, Kind};
+use self::rule_match::{RuleMatch, judge};
 use self::subjects::{PLAIN_WORDS, environments_of, named_in, names_in};
+use crate::access;
+use crate::host;
 use crate::oom::{self, OutOfMemory};
-use crate::rules::{Also, Context, PastedError, RULES, Role, Rule};
+use crate::rules::{Context, PastedError, RULES, Role, Rule};
 use crate::text::{Pasted, Pattern, Text};
 use facts::CompactSort;
 use facts::{Dist, Evidence, Finding, Machine, PyEnv, Severity};
-use std::collections::BTreeMap;
+use std::borrow::Cow;
 use std::sync::OnceLock;
 
 pub use cause::{Cause, Certainty};
@@ -41,6 +45,8 @@ pub struct Explanation {
     errors: Vec<ErrorLine>,
     /// The lines of Python's warnings, as spans of the squeezed text.
     warnings: Vec<(usize, usize)>,
+    /// The mentions of what stopped an installation, if the root error is a missing module.
+    failed_install: Vec<(usize, usize)>,
 }
 
 /// The answer to show first.
@@ -71,6 +77,9 @@ impl Explanation {
         let chain = root.map_or_else(Vec::new, |root| error_lines::chain(&self.errors, root));
         let level = |span: (usize, usize), kind: AnswerKind| {
             let Some(root) = root else { return AnswerLevel::Root(kind) };
+            if span.0 < root.span.0 && self.failed_install.contains(&span) {
+                return AnswerLevel::FailedInstall(kind);
+            }
             let earlier = span.0 < root.span.0 && kind == AnswerKind::Rule;
             if earlier || chain.iter().any(|error| error.overlaps(span)) {
                 return AnswerLevel::Root(kind);
@@ -158,6 +167,18 @@ impl Match {
     }
 }
 
+/// Lines of package managers while they install.
+const INSTALLS: [&str; 8] = [
+    "Collecting ",
+    "Installing collected packages",
+    "Could not install packages",
+    "Failed building wheel",
+    "Failed to build ",
+    "pip install",
+    "uv sync",
+    "Failed to download ",
+];
+
 /// Explains a text with the facts of this machine and its environments, and the doctor's findings about them.
 pub fn explain_text(
     text: &str,
@@ -170,11 +191,13 @@ pub fn explain_text(
     let meant = environments_of(&spaced, envs);
     let context = Context { machine, envs: &meant };
     let errors = error_lines::read(&pasted);
-    let (matches, mut entities) = read(&pasted, &spaced, context);
+    let place = place_of(&spaced, machine);
+    let named = Context { machine: &place, envs: &meant };
+    let (matches, mut entities) = read(&pasted, &spaced, context, named);
     if let Some(found) = error_lines::root(&errors) {
         let root = &ErrorLine { message: found.whole_message(&pasted), ..found.clone() };
         let advice = entity::advice_in(&pasted.written_line(found.span.0, found.span.1));
-        let seen = PastedError { context, text: &spaced, words: Vec::new() };
+        let seen = PastedError { context: named, text: &spaced, words: Vec::new() };
         let chain = error_lines::chain(&errors, found);
         entities.extend(match root.kind {
             Kind::Build => entity::build_error::of_root(&seen, root),
@@ -190,8 +213,22 @@ pub fn explain_text(
     let out_of_memory = oom::first_in(&spaced);
     let similar = Vec::new();
     let warnings = if errors.is_empty() { Vec::new() } else { error_lines::warnings(&pasted) };
-    let mut explanation =
-        Explanation { matches, entities, findings, similar, out_of_memory, errors, warnings };
+    let missing =
+        error_lines::root(&errors).is_some_and(|root| root.class == "ModuleNotFoundError");
+    let failed_install = match missing && INSTALLS.iter().any(|words| spaced.contains(words)) {
+        true => entities.iter().filter(|it| it.stops_installs()).map(|it| it.span).collect(),
+        false => Vec::new(),
+    };
+    let mut explanation = Explanation {
+        matches,
+        entities,
+        findings,
+        similar,
+        out_of_memory,
+        errors,
+        warnings,
+        failed_install,
+    };
     if !explanation.answers() {
         explanation.similar = similar::rules(&spaced);
     }
@@ -205,12 +242,36 @@ pub fn explain(text: &str, machine: &Machine, envs: &[PyEnv]) -> Vec<Match> {
     let pasted = Pasted::new(text);
     let spaced = pasted.spaced();
     let meant = environments_of(&spaced, envs);
-    read(&pasted, &spaced, Context { machine, envs: &meant }).0
+    let context = Context { machine, envs: &meant };
+    read(&pasted, &spaced, context, Context { machine: &place_of(&spaced, machine), envs: &meant })
+        .0
 }
 
-/// `spaced` is the same text with single spaces.
-fn read(pasted: &Pasted, spaced: &str, context: Context) -> (Vec<Match>, Vec<Entity>) {
-    let seen = PastedError { context, text: spaced, words: Vec::new() };
+/// The machine for which commands are written. A container without a trace of NVIDIA is not the place of an error of a GPU,
+/// unless the text is about containers too.
+fn place_of<'a>(text: &str, machine: &'a Machine) -> Cow<'a, Machine> {
+    let inside = host::container(machine).is_some_and(|name| name != "wsl");
+    if !inside || access::has_nvidia(machine) || host::runtime_in(text).is_some() {
+        return Cow::Borrowed(machine);
+    }
+    let mut place = machine.clone();
+    place.virtualisation = None;
+    Cow::Owned(place)
+}
+
+/// The possible causes of a class of codes as commands, those first for which the text has evidence.
+pub(crate) fn list_causes(seen: &PastedError, class: &str) -> Vec<String> {
+    entity::list_causes(seen, class)
+}
+
+/// `spaced` is the same text with single spaces; `place` has the machine for which commands are written.
+fn read(
+    pasted: &Pasted,
+    spaced: &str,
+    context: Context,
+    place: Context,
+) -> (Vec<Match>, Vec<Entity>) {
+    let seen = PastedError { context: place, text: spaced, words: Vec::new() };
     let entities = entity::entities(pasted, &seen);
     let mut hits: Vec<RuleMatch> = known()
         .chunk_by(|one, next| one.0 == next.0)
@@ -236,7 +297,7 @@ fn read(pasted: &Pasted, spaced: &str, context: Context) -> (Vec<Match>, Vec<Ent
     }
     let mut matches: Vec<(usize, usize, Match)> = hits
         .into_iter()
-        .map(|hit| (hit.first, hit.score, judge(hit, &context, spaced)))
+        .map(|hit| (hit.first, hit.score, judge(hit, &context, &place, spaced)))
         .map(|(first, score, mut found)| {
             take_meaning(&mut found, &entities);
             (first, score, found)
@@ -362,133 +423,13 @@ pub fn explain_rule(rule: &'static Rule, machine: &Machine, envs: &[PyEnv]) -> M
         words,
         by_entity: false,
     };
-    judge(hit, &Context { machine, envs }, "")
+    let context = Context { machine, envs };
+    judge(hit, &context, &context, "")
 }
 
 /// The memory that a text reports as exhausted (row R1-05).
 pub fn out_of_memory_in(text: &str) -> Option<OutOfMemory> {
     oom::first_in(&Pasted::new(text).spaced())
-}
-
-struct RuleMatch {
-    rule: &'static Rule,
-    pattern: &'static str,
-    /// The start of the first match among the rule's patterns.
-    first: usize,
-    start: usize,
-    end: usize,
-    weight: usize,
-    /// The sum of the weights of the rule's matches at different places: two messages are better evidence than one.
-    score: usize,
-    words: Vec<(String, String)>,
-    /// Whether an entity leads to the rule.
-    by_entity: bool,
-}
-
-impl Also {
-    fn cause(&self) -> Cause {
-        Cause::new(self.cause).check(self.check.iter().copied())
-    }
-}
-
-impl RuleMatch {
-    /// A match of the rule that an entity leads to.
-    fn of_entity(rule: &'static Rule, entity: &Entity) -> Self {
-        let (start, end) = entity.span;
-        let weight = end - start;
-        Self {
-            rule,
-            pattern: entity.kind,
-            first: start,
-            start,
-            end,
-            weight,
-            score: weight,
-            words: Vec::new(),
-            by_entity: true,
-        }
-    }
-
-    fn best(
-        rule: &'static Rule,
-        texts: &[(usize, &'static Text, Pattern)],
-        pasted: &Pasted,
-    ) -> Option<Self> {
-        let found =
-            texts.iter().filter_map(|(_, text, pattern)| Some((text, pasted.find(pattern)?)));
-        let found: Vec<_> = found.collect();
-        // Patterns that match at the same byte are one message; the longest counts.
-        let mut signs: BTreeMap<usize, usize> = BTreeMap::new();
-        for (_, found) in &found {
-            let sign = signs.entry(found.start).or_default();
-            *sign = found.weight.max(*sign);
-        }
-        let score = signs.values().sum();
-        let first = found.iter().map(|(_, found)| found.start).min()?;
-        // The remedy may need a word of any pattern: a log has the address in one line and the failure in another.
-        let words = found.iter().flat_map(|(_, found)| found.words.clone()).collect();
-        let (text, found) = found.into_iter().max_by_key(|(_, found)| found.weight)?;
-        let (start, end, weight) = (found.start, found.end, found.weight);
-        let (pattern, by_entity) = (text.pattern, false);
-        Some(Self { rule, pattern, first, start, end, weight, score, words, by_entity })
-    }
-}
-
-fn judge(hit: RuleMatch, context: &Context, text: &str) -> Match {
-    let rule = hit.rule;
-    let findings = rule.check.map_or_else(Vec::new, |check| check(context));
-    let able = rule.check.is_some() && rule.needs.iter().all(|need| need.met(context));
-    let seen = PastedError { context: *context, text, words: hit.words };
-    // A finding of severity info is not a fault; only the rule's `observe` shows whether it caused the message.
-    let fault = findings.iter().any(|finding| finding.severity != Severity::Info);
-    let look = if fault { None } else { rule.observe.and_then(|look| look(&seen)) };
-    let confirmed_here = match (&look, findings.is_empty(), able) {
-        (Some(look), ..) => Some(look.agrees),
-        (None, false, _) => Some(true),
-        (None, true, true) => Some(false),
-        (None, true, false) => None,
-    };
-    let found: Vec<String> = findings.iter().flat_map(|finding| finding.fix.clone()).collect();
-    let fix = match confirmed_here {
-        // A cause that these files refute is fixed on another machine, or was fixed before.
-        Some(false) if !hit.pattern.is_empty() => Vec::new(),
-        _ if found.is_empty() => (rule.remedy)(&seen),
-        _ => found,
-    };
-    let fix_elsewhere = match confirmed_here {
-        Some(false) if !hit.pattern.is_empty() => {
-            let unknown = Machine::unknown();
-            let elsewhere = PastedError {
-                context: Context { machine: &unknown, envs: &[] },
-                text,
-                words: seen.words.clone(),
-            };
-            (rule.remedy)(&elsewhere)
-        }
-        _ => Vec::new(),
-    };
-    let evidence = findings.iter().flat_map(|finding| finding.evidence.clone());
-    let mut evidence: Vec<Evidence> = evidence.chain(look.map(|look| look.evidence)).collect();
-    if confirmed_here == Some(false) && evidence.is_empty() {
-        evidence.extend(rule.needs.iter().flat_map(|need| need.evidence(context)));
-    }
-    let causes = match confirmed_here {
-        None if !hit.pattern.is_empty() => rule.also.iter().map(Also::cause).collect(),
-        _ => Vec::new(),
-    };
-    Match {
-        rule,
-        meaning: None,
-        pattern: hit.pattern,
-        findings,
-        evidence,
-        confirmed_here,
-        fix,
-        fix_elsewhere,
-        causes,
-        span: (hit.first, hit.end),
-        by_entity: hit.by_entity,
-    }
 }
 
 #[cfg(test)]

@@ -39,3 +39,30 @@ pub(crate) fn all_geforce(machine: &Machine) -> bool {
         gpu.name.value.contains("GeForce")
     }) && any
 }
+
+/// Names of architectures and products before Turing, which CUDA 13 does not support.
+const BEFORE_TURING: [&str; 16] = [
+    "Maxwell",
+    "Pascal",
+    "Volta",
+    "sm_50",
+    "sm_52",
+    "sm_60",
+    "sm_61",
+    "sm_70",
+    "GTX 9",
+    "GTX 10",
+    "GTX TITAN X",
+    "TITAN V",
+    "V100",
+    "P100",
+    "Quadro M",
+    "Quadro P",
+];
+
+/// Whether the text names a GPU before Turing, or every GPU of this machine is one.
+pub(crate) fn is_before_turing(machine: &Machine, text: &str) -> bool {
+    let known = capabilities(machine);
+    let here = !known.is_empty() && known.iter().all(|(_, sm)| *sm < (7, 5));
+    here || BEFORE_TURING.iter().any(|name| text.contains(name))
+}

@@ -250,8 +250,8 @@ pub(crate) fn enlarge_shared_memory(machine: &Machine) -> Vec<String> {
         }
         _ => &[
             "df -h /dev/shm; ls -l /dev/shm | head",
+            "# in a container: docker run --shm-size=16g ..., or --ipc=host; else:",
             "sudo mount -o remount,size=16G /dev/shm",
-            "# in a container: docker run --shm-size=16g ..., or --ipc=host",
         ],
     };
     lines.iter().map(|line| (*line).to_owned()).collect()

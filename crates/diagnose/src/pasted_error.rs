@@ -34,6 +34,8 @@ pub enum Need {
     Wsl,
     /// An NVIDIA GPU on the PCI bus, with or without a driver.
     GpuOnBus,
+    /// A trace of NVIDIA: a GPU, the driver or its device files.
+    Nvidia,
     /// The driver's device files.
     DeviceFiles,
     /// The kernel's log.
@@ -59,6 +61,7 @@ impl Need {
             Self::Container => host::container(context.machine).is_some_and(|name| name != "wsl"),
             Self::Wsl => host::container(context.machine) == Some("wsl"),
             Self::GpuOnBus => !access::gpus_on_bus(context.machine).is_empty(),
+            Self::Nvidia => access::has_nvidia(context.machine),
             Self::KernelLog => context.machine.xids.is_some(),
             Self::DeviceFiles => !context.machine.access.nodes.is_empty(),
             Self::NvSwitches => {
@@ -140,7 +143,7 @@ impl Need {
                     })
                     .collect()
             }
-            Self::NvSwitches | Self::KernelLog => Vec::new(),
+            Self::Nvidia | Self::NvSwitches | Self::KernelLog => Vec::new(),
         }
     }
 }

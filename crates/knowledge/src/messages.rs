@@ -28,6 +28,10 @@ impl MessagePattern {
 pub struct CauseRow {
     /// The cause, in one sentence.
     pub cause: String,
+    /// Evidence in the text that puts this cause first. Each entry has to hold: one of its substrings, separated by `|`, is in the text,
+    /// or none of them after a `!`. A `{name}` in a substring captures a word for the row; without it, the row is left out.
+    #[serde(default)]
+    pub first_if: Vec<String>,
     /// Commands that distinguish it from the other causes.
     #[serde(default)]
     pub check: Vec<String>,

@@ -5,6 +5,8 @@
 pub(super) enum AnswerLevel {
     /// A rule whose cause the files here confirm.
     Confirmed,
+    /// About what stopped the installation of packages, before the root error says that a module is missing.
+    FailedInstall(AnswerKind),
     /// About the root error, its message or its exception chain.
     Root(AnswerKind),
     /// About another error of a text whose root error has no traceback.

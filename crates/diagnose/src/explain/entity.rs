@@ -150,6 +150,12 @@ impl Entity {
         self.rank >= SPECIFIC
     }
 
+    /// Whether it is an error of a file system, a network, a resolver or a build, which stops an installation.
+    pub(super) fn stops_installs(&self) -> bool {
+        let kinds = ["errno", "network", "resolver", "compiler", "build-error"];
+        self.answers() && kinds.contains(&self.kind)
+    }
+
     /// Whether it explains the text, and does not only appear in it.
     pub fn answers(&self) -> bool {
         !self.meaning.is_empty()
@@ -159,6 +165,12 @@ impl Entity {
 /// The sentences of an error line and of its message's next lines that tell the reader what to do.
 pub(super) fn advice_in(message: &str) -> Option<String> {
     advice::of_message(message)
+}
+
+/// The possible causes of a class of codes as commands.
+pub(super) fn list_causes(seen: &PastedError, class: &str) -> Vec<String> {
+    let advice = knowledge::gpu_codes::advice(class);
+    advice.map_or_else(Vec::new, |advice| message::listed(seen, &advice.causes))
 }
 
 /// The kind of the entity that restates the root error if no other kind explains it.

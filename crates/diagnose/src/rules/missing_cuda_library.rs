@@ -1,8 +1,9 @@
 use super::{Context, Need, PastedError, Rule, Text};
 use crate::cuda_library::{
-    cuda_of_library, distribution, is_for_torch, is_preloaded, known, library, looks_into_packages,
-    major, own_extras, soname, wheel_folder,
+    common_cuda, cuda_of_library, distribution, is_for_torch, is_preloaded, known, library,
+    looks_into_packages, major, own_extras, soname, sonames, wheel_folder,
 };
+use crate::host;
 use crate::native::{Native, by_owner};
 use crate::remedy::{Installer, quote, text};
 use crate::torch_build::installed;
@@ -68,6 +69,9 @@ Install the package with the library, or reinstall torch with its dependencies."
         Text::new("Could not load library libcudnn_*Error:", "Could not load library libcudnn_cnn_infer.so.8. Error: libnvrtc.so: cannot open shared object file: No such file or directory"),
     ],
     remedy: |seen| {
+        if let Some(lines) = for_several(seen) {
+            return text(lines);
+        }
         let nvrtc = seen.text.contains("NVRTC").then_some("cuda-nvrtc");
         let name = nvrtc.unwrap_or_else(|| library(seen.text));
         let mut lines = for_text(seen, name);
@@ -85,6 +89,52 @@ fn cuda_of_torch(env: &PyEnv) -> Option<u32> {
     installed(env).and_then(|torch| torch.cuda).map(|cuda| cuda.0)
 }
 
+/// The packages of several missing libraries, for the CUDA release that has all of them. `None` for one library.
+fn for_several(seen: &PastedError) -> Option<Vec<RemedyStep>> {
+    let missing: Vec<&str> = sonames(seen.text)
+        .into_iter()
+        .filter(|name| seen.text.contains(&format!("{name}: cannot open shared object file")))
+        .collect();
+    let mut packages: Vec<&str> = missing.iter().filter_map(|name| known(name)).collect();
+    packages.sort_unstable();
+    packages.dedup();
+    let cuda = common_cuda(&missing, seen.env().and_then(cuda_of_torch))?;
+    if packages.len() < 2 || cuda < 11 {
+        return None;
+    }
+    let installer = seen.installer();
+    let release = missing.iter().find(|name| known(name) == Some("cudnn")).and_then(|it| major(it));
+    let specs: Vec<String> = packages
+        .iter()
+        .map(|package| match release.filter(|_| *package == "cudnn") {
+            Some(release) => format!("{}=={release}.*", distribution(package, cuda)),
+            None => distribution(package, cuda),
+        })
+        .collect();
+    let mut lines = vec![
+        format!("# the packages that have {} for CUDA {cuda}:", missing.join(" and ")).into(),
+        installer.install(&specs, None),
+    ];
+    if host::runtime_in(seen.text).is_some() {
+        let cudnn = release.map_or(String::new(), |release| format!("-cudnn{release}"));
+        lines.push(
+            format!("# or an image of CUDA {cuda} that has them (nvidia/cuda with{cudnn}-runtime in its tag, not base)")
+                .into(),
+        );
+    }
+    if !seen.text.contains("torch") {
+        let python = installer.python();
+        let folders: Vec<String> =
+            packages.iter().map(|package| wheel_folder(&python, package, cuda)).collect();
+        lines.push(
+            "# if the packages are installed already, their folders have to be on the path of the loader:"
+                .into(),
+        );
+        lines.push(format!("export LD_LIBRARY_PATH={}:$LD_LIBRARY_PATH", folders.join(":")).into());
+    }
+    Some(lines)
+}
+
 /// The CUDA major version in the soname decides the package; torch's decides if the soname has none.
 fn for_text(seen: &PastedError, name: &str) -> Vec<RemedyStep> {
     let installer = seen.installer();
@@ -92,7 +142,8 @@ fn for_text(seen: &PastedError, name: &str) -> Vec<RemedyStep> {
     let soname = soname(seen.text).filter(|soname| known(soname) == Some(name));
     let Some(wanted) = soname.and_then(cuda_of_library) else {
         let cuda = of_torch.unwrap_or(12);
-        let head = format!("# the package that has it for CUDA {cuda}, which torch uses:");
+        let torch = if of_torch.is_some() { ", which torch uses" } else { "" };
+        let head = format!("# the package that has it for CUDA {cuda}{torch}:");
         let mut lines = vec![RemedyStep::from(head)];
         let release = soname.filter(|_| name == "cudnn").and_then(major);
         lines.push(match release {

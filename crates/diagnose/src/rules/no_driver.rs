@@ -1,4 +1,4 @@
-use super::{Context, Observation, PastedError, Rule, Text};
+use super::{Context, Need, Observation, PastedError, Rule, Text};
 use crate::access::{self, Obstacle};
 use crate::host;
 use facts::{Confidence, Finding, Severity};
@@ -20,7 +20,8 @@ It shows as one of
 Detected by NVML failing to initialize, or by a GPU on the PCI bus without an NVIDIA driver; a CUDA torch on a machine
 without any GPU is reported with severity info.
 
-Install or load the driver on the host; for a container, pass the GPUs in.",
+Check first that this host or job has a GPU; then install or load the driver on the host; for a container, pass the GPUs
+in.",
     links: &[
         "https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/install-guide.html",
     ],
@@ -47,6 +48,8 @@ Install or load the driver on the host; for a container, pass the GPUs in.",
     ],
     remedy: |seen| match host::container(seen.machine()) {
         Some("wsl") => host::repair_wsl(),
+        // The error is of another machine, whose GPU and driver the text alone can tell of.
+        _ if !access::has_nvidia(seen.machine()) => crate::explain::list_causes(seen, "no-driver"),
         Some(_) => host::pass_gpus(seen.machine(), None),
         None => {
             let mut lines = vec!["sudo modprobe nvidia".to_owned(), "# if there is no such module:".to_owned()];
@@ -54,6 +57,7 @@ Install or load the driver on the host; for a container, pass the GPUs in.",
             lines
         }
     },
+    needs: &[Need::Nvidia],
     observe: Some(observe),
     check: Some(check),
     #[cfg(test)]
@@ -121,8 +125,11 @@ fn no_gpu(context: &Context) -> Finding {
         .finish()
 }
 
-/// A machine without a driver confirms the message; without the message it is only a machine without a GPU.
+/// A GPU without a driver confirms the message. A machine without a GPU is not the one that printed it.
 fn observe(seen: &PastedError) -> Option<Observation> {
+    if !access::has_nvidia(seen.machine()) && host::container(seen.machine()) != Some("wsl") {
+        return None;
+    }
     let driver = seen.machine().driver.as_ref();
     Some(match driver.and_then(|driver| driver.version()) {
         Some(version) => Observation::new(
@@ -144,10 +151,40 @@ mod tests {
     use facts::{Confidence::*, Severity::*};
     use machines::refused;
 
+    /// The commands for a text that was pasted in a container without a GPU.
+    fn elsewhere(text: &str) -> Vec<String> {
+        let torch = [env("/v").torch("2.9.1+cu128", Some("12.8")).build()];
+        for envs in [&[], torch.as_slice()] {
+            let found = &crate::explain(text, &machines::in_container(machines::x86()), envs)[0];
+            assert_eq!((found.rule.id, found.confirmed_here), ("no-driver", None));
+            assert!(found.findings.is_empty() && found.evidence.is_empty(), "{found:#?}");
+        }
+        crate::explain(text, &machines::in_container(machines::x86()), &[])[0].fix.clone()
+    }
+
+    #[test]
+    fn a_machine_without_nvidia_lists_the_causes_by_the_words_of_the_text() {
+        let text = "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.";
+        for (words, first) in [
+            ("It doesnt show me the gpus.", "no GPU"),
+            ("I installed nvidia-dkms and use kernel linux-cachyos.", "running kernel"),
+            ("It is in WSL2.", "WSL"),
+            ("docker run --rm image nvidia-smi", "container"),
+        ] {
+            let fix = elsewhere(&format!("{words}\n{text}"));
+            assert!(fix[0].starts_with("# ") && fix[0].contains(first), "{words}: {fix:#?}");
+            for cause in ["no GPU", "running kernel", "not installed", "container"] {
+                assert!(fix.iter().any(|line| line.contains(cause)), "{cause}: {fix:#?}");
+            }
+        }
+    }
+
     #[test]
     fn missing_driver_confirms_the_message() {
         let text = "RuntimeError: Found no NVIDIA driver on your system.";
-        assert_eq!(crate::explain(text, &machines::x86(), &[])[0].confirmed_here, Some(true));
+        let bare = machines::on_bus(machines::x86(), None);
+        assert_eq!(crate::explain(text, &bare, &[])[0].confirmed_here, Some(true));
+        assert_eq!(crate::explain(text, &machines::x86(), &[])[0].confirmed_here, None);
         assert_eq!(crate::explain(text, &machines::h200(), &[])[0].confirmed_here, Some(false));
     }
 

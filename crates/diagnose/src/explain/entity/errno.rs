@@ -81,6 +81,16 @@ const ROWS: [Row; 8] = [
     ),
 ];
 
+/// The meaning of ENOSPC while packages are installed.
+const INSTALL_SPACE: &str = "The package manager unpacks into the temporary directory (TMPDIR, else /tmp), which is often a small file system of its own or in memory: it can be full \
+     while the disk has room. Otherwise the disk of the environment or of the cache is full.";
+
+const INSTALL_SPACE_FIX: &[&str] = &[
+    "df -h /tmp . ~/.cache; df -i /tmp .",
+    "mkdir -p ~/tmp && TMPDIR=~/tmp python -m pip install ...  # any folder on a disk with room",
+    "python -m pip cache purge; uv cache prune",
+];
+
 pub(super) fn forms() -> Vec<Form> {
     let mut all = Vec::new();
     for (number, name, words, ..) in &ROWS {
@@ -100,13 +110,19 @@ fn read(seen: &PastedError, key: &'static str) -> Option<Entity> {
     let path = seen.word("path").map_or(String::new(), |path| format!(": {path}"));
     let shm = *name == "ENOSPC"
         && (seen.text.contains("/dev/shm") || seen.text.contains("shared memory"));
-    let fix: Vec<String> = match shm {
-        true => crate::host::enlarge_shared_memory(seen.machine()),
-        false => fix.iter().map(|line| (*line).to_owned()).collect(),
+    let install = *name == "ENOSPC"
+        && !shm
+        && ["Could not install packages", "Collecting "].iter().any(|it| seen.text.contains(it));
+    let (meaning, fix): (&str, Vec<String>) = match (shm, install) {
+        (true, _) => (*meaning, crate::host::enlarge_shared_memory(seen.machine())),
+        (_, true) => {
+            (INSTALL_SPACE, INSTALL_SPACE_FIX.iter().map(|line| (*line).to_owned()).collect())
+        }
+        _ => (*meaning, fix.iter().map(|line| (*line).to_owned()).collect()),
     };
     Some(
         Entity::new("errno", format!("{name} ({number}): {words}{path}"))
-            .meaning(*meaning)
+            .meaning(meaning)
             .fix(fix)
             .rank(2),
     )

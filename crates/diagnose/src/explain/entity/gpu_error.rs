@@ -44,6 +44,14 @@ pub(super) fn forms() -> Vec<Form> {
         {
             add(format!("{prefix}{}", row.code));
         }
+        for prefix in [
+            "CUDA initialization fails with ",
+            "CUDA initialization failed with error ",
+            "cuInit failed with ",
+            "cuInit returned ",
+        ] {
+            add(format!("{prefix}{}", row.code));
+        }
         for prefix in ["CUDA failure ", "Cuda failure "] {
             add(format!("{prefix}{} '{}", row.code, row.words));
         }

@@ -3,9 +3,10 @@
 use super::{Entity, Form, keyed};
 use crate::explain::cause::Cause;
 use crate::explain::modules;
+use crate::gpu;
 use crate::host;
 use crate::rules::PastedError;
-use facts::RemedyStep;
+use facts::{CompactSort, RemedyStep};
 use knowledge::messages::{self, CauseRow, Message};
 
 pub(super) fn forms() -> Vec<Form> {
@@ -38,18 +39,69 @@ fn read(seen: &PastedError, name: &'static str) -> Option<Entity> {
     Some(entity)
 }
 
-/// The causes of a table's row, filled with the words of the text and the commands of the environment.
+/// The causes of a table's row, filled with the words of the text and the commands of the environment. A cause for which the
+/// text has evidence comes first.
 pub(super) fn causes<'a>(
     seen: &PastedError,
     rows: impl IntoIterator<Item = &'a CauseRow>,
 ) -> Vec<Cause> {
-    let commands = |lines: &[String]| -> Vec<String> {
-        lines.iter().filter_map(|line| command(seen, &filled(seen, line))).collect()
-    };
-    let cause = |row: &CauseRow| {
-        Cause::new(filled(seen, &row.cause)).check(commands(&row.check)).fix(commands(&row.fix))
-    };
-    rows.into_iter().map(cause).collect()
+    let mut all = Vec::new();
+    for row in rows {
+        let found = evidence(seen.text, &row.first_if);
+        if found.is_none() && row.first_if.iter().any(|part| part.contains('{')) {
+            continue;
+        }
+        let mut words = seen.words.clone();
+        let first = found.is_some();
+        words.extend(found.into_iter().flatten());
+        let seen = PastedError { context: seen.context, text: seen.text, words };
+        let commands = |lines: &[String]| -> Vec<String> {
+            lines.iter().filter_map(|line| command(&seen, &filled(&seen, line))).collect()
+        };
+        let cause = Cause::new(filled(&seen, &row.cause));
+        all.push((!first, cause.check(commands(&row.check)).fix(commands(&row.fix))));
+    }
+    all.compact_sort_by_key(|(later, _)| *later);
+    all.into_iter().map(|(_, cause)| cause).collect()
+}
+
+/// The words that the parts of [`CauseRow::first_if`] capture, if the text has every part.
+fn evidence(text: &str, parts: &[String]) -> Option<Vec<(String, String)>> {
+    let mut words = Vec::new();
+    for part in parts {
+        if let Some(absent) = part.strip_prefix('!') {
+            if absent.split('|').any(|word| text.contains(word)) {
+                return None;
+            }
+            continue;
+        }
+        let found = part.split('|').find_map(|word| match captured(text, word) {
+            Some(capture) => Some(Some(capture)),
+            None => text.contains(word).then_some(None),
+        });
+        words.extend(found?);
+    }
+    (!parts.is_empty()).then_some(words)
+}
+
+/// The name and the word of `Using {interface}:` in a text.
+fn captured(text: &str, pattern: &str) -> Option<(String, String)> {
+    let (before, rest) = pattern.split_once('{')?;
+    let (name, after) = rest.split_once('}')?;
+    let rest = &text[text.find(before)? + before.len()..];
+    let word = &rest[..rest.find(after)?];
+    let whole = !word.is_empty() && !word.contains(' ');
+    whole.then(|| (name.to_owned(), word.to_owned()))
+}
+
+/// The causes as commands, each after a comment that states it.
+pub(super) fn listed(seen: &PastedError, rows: &'static [CauseRow]) -> Vec<String> {
+    let mut lines = Vec::new();
+    for Cause { cause, check, fix, .. } in causes(seen, rows) {
+        lines.push(format!("# {}:", cause.trim_end_matches('.')));
+        lines.extend(check.into_iter().chain(fix));
+    }
+    lines
 }
 
 /// A text of the table, filled with the words of the pasted message; `{python}` is the interpreter that a remedy uses.
@@ -58,6 +110,10 @@ fn filled(seen: &PastedError, text: &str) -> String {
     for (name, word) in &seen.words {
         let word = word.trim_end_matches(['.', ',', ':', ';', '\'']);
         filled = filled.replace(&format!("{{{name}}}"), word);
+    }
+    // CUDA 13 has no code for GPUs before Turing.
+    if filled.contains("cuda13") && gpu::is_before_turing(seen.machine(), seen.text) {
+        filled = filled.replace("cuda13", "cuda12");
     }
     filled
 }
@@ -91,10 +147,37 @@ fn command(seen: &PastedError, line: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use super::evidence;
     use crate::explain::{Leader, explain_text};
     use crate::test_support::machines;
     use crate::text::{Pasted, Pattern};
     use knowledge::messages::messages;
+
+    #[test]
+    fn evidence_needs_every_part_and_captures_words() {
+        let parts =
+            |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+        let text = "Bootstrap : Using bond0:192.168.1.161<0> Using [1]br-05:172.19.0.1<0>";
+        let rows = parts(&["]docker|]br-", "!Using docker", "Using {interface}:"]);
+        assert_eq!(evidence(text, &rows), Some(vec![("interface".into(), "bond0".into())]));
+        assert_eq!(evidence(text, &parts(&["]br-", "!Using bond"])), None);
+        assert_eq!(evidence(text, &parts(&["]br-", "WSL"])), None);
+        assert_eq!(evidence(text, &parts(&["WSL|]br-"])), Some(Vec::new()));
+        assert_eq!(evidence(text, &[]), None);
+    }
+
+    #[test]
+    fn cuda_13_is_not_offered_to_gpus_before_turing() {
+        let error = "Could not create cudnn handle: CUDNN_STATUS_INTERNAL_ERROR";
+        let fix = |text: &str| {
+            let found = explain_text(text, &machines::x86(), &[], &[]);
+            let Some(Leader::Entity(entity)) = found.leader() else { panic!("no entity") };
+            entity.causes.iter().flat_map(|cause| cause.fix.clone()).collect::<String>()
+        };
+        assert!(fix(error).contains("cuda13"));
+        let old = fix(&format!("The GPU, Quadro M1000M, is quite old (Maxwell arch).\n{error}"));
+        assert!(old.contains("cuda12") && !old.contains("cuda13"), "{old}");
+    }
 
     #[test]
     fn each_pattern_fits_its_sample() {

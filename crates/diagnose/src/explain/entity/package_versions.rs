@@ -246,6 +246,27 @@ fn built_for(seen: &PastedError, _: &'static str) -> Option<Entity> {
     let built = seen.word("a")?;
     let have = seen.text.find("you have ").map(|at| &seen.text[at + 9..]);
     let have = have.and_then(|rest| rest.split([')', ' ', ',']).next()).unwrap_or("another");
+    if have.ends_with("+cpu") {
+        let (release, label) = built.split_once('+').unwrap_or((built, ""));
+        let spec = [format!("torch=={release}")];
+        let install = match label.starts_with("cu") {
+            true => seen
+                .installer()
+                .install_from(&spec, &format!("https://download.pytorch.org/whl/{label}")),
+            false => seen.installer().install(&spec, None),
+        };
+        let entity = Entity::new("package-versions", format!("torch {have} is built for the CPU"))
+            .meaning(format!(
+                "The installed torch {have} is the CPU build, which uses no GPU, and {one} was compiled for torch {built}. Install the CUDA build of that torch release; \
+                 the CUDA toolkit of the system is not used."
+            ))
+            .fix([
+                install.into(),
+                format!("{} -c 'import torch; print(torch.version.cuda)'", seen.installer().python()),
+            ])
+            .rank(5);
+        return Some(with_installed(entity, seen, &[&one, "torch"]));
+    }
     let entity = Entity::new("package-versions", format!("{one} built for torch {built}"))
         .meaning(format!(
             "{one} was compiled for torch {built}, and torch {have} is installed: its compiled functions cannot be loaded. Each release of {one} goes with one torch; install \

@@ -144,8 +144,8 @@ fn rules_with_the_same_words_are_alternatives_until_files_decide() {
     for found in open {
         assert_eq!(found.certainty(), Certainty::Possible, "{}", found.rule.id);
     }
-    // This machine has no driver, so the files decide.
-    let found = explain_text(text, &machines::x86(), &[], &[]);
+    // A GPU without a driver decides.
+    let found = explain_text(text, &machines::on_bus(machines::x86(), None), &[], &[]);
     let Some(Leader::Rule(first)) = found.leader() else { panic!("{:?}", found.leader()) };
     assert_eq!((first.rule.id, first.certainty()), ("no-driver", Certainty::Confirmed));
 }

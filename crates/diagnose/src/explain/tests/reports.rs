@@ -3,8 +3,8 @@
 //! A row with `first` was taken after the rules were written, by the order of a search, and `explain` was run on it once:
 //! `right`, `partly`, `unknown` (no answer) or `wrong` is that first result. The first 30 such rows were run at 11be86f8:
 //! 27 were right, 2 partly and 1 wrong. The next 30 are of other projects and kinds and were run at 2e4f7f34: 16 were
-//! right, 5 partly, 7 unknown and 2 wrong. The rows after them are from the development sets of 2026-11-30: those whose first
-//! result was mended.
+//! right, 5 partly, 7 unknown and 2 wrong. The rows after them are from the development sets of 2026-11-30 and, at the
+//! end, from its second blind set: those whose first result was mended.
 
 use super::super::{Certainty, Leader, explain_text};
 use facts::Machine;
