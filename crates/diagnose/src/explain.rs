@@ -168,15 +168,14 @@ impl Match {
 }
 
 /// Lines of package managers while they install.
-const INSTALLS: [&str; 8] = [
+const INSTALLS: [&str; 7] = [
     "Collecting ",
-    "Installing collected packages",
-    "Could not install packages",
-    "Failed building wheel",
+    "(from ",
+    "nstalling ",
+    "nstall ",
+    "packages: ",
+    "building wheel for ",
     "Failed to build ",
-    "pip install",
-    "uv sync",
-    "Failed to download ",
 ];
 
 /// Explains a text with the facts of this machine and its environments, and the doctor's findings about them.
@@ -213,9 +212,12 @@ pub fn explain_text(
     let out_of_memory = oom::first_in(&spaced);
     let similar = Vec::new();
     let warnings = if errors.is_empty() { Vec::new() } else { error_lines::warnings(&pasted) };
-    let missing =
-        error_lines::root(&errors).is_some_and(|root| root.class == "ModuleNotFoundError");
-    let failed_install = match missing && INSTALLS.iter().any(|words| spaced.contains(words)) {
+    let missing = error_lines::root(&errors)
+        .filter(|root| root.class == "ModuleNotFoundError")
+        .and_then(|root| root.message.split('\'').nth(1)?.split('.').next());
+    let is_installed =
+        |module: &str| INSTALLS.iter().any(|words| spaced.contains(&format!("{words}{module}")));
+    let failed_install = match missing.is_some_and(is_installed) {
         true => entities.iter().filter(|it| it.stops_installs()).map(|it| it.span).collect(),
         false => Vec::new(),
     };
