@@ -117,6 +117,12 @@ impl<'a> Reader<'a> {
         count(self.header, &self.key(key))
     }
 
+    /// Layers that run: the last ones of some files only predict further tokens.
+    fn layers(&self) -> Result<usize, ModelError> {
+        let predicting = self.optional("nextn_predict_layers").unwrap_or(0);
+        Ok(self.count("block_count")?.saturating_sub(predicting))
+    }
+
     fn count(&self, key: &str) -> Result<usize, ModelError> {
         self.optional(key).ok_or_else(|| self.refused(key, "a whole number"))
     }
@@ -148,7 +154,7 @@ impl<'a> Reader<'a> {
 
     /// Rows of a matrix in the first layer that has it.
     fn rows(&self, tensor: &str) -> Option<usize> {
-        let layers = self.optional("block_count")?;
+        let layers = self.layers().ok()?;
         let shape = (0..layers).find_map(|layer| self.shape(&format!("blk.{layer}.{tensor}")))?;
         shape.iter().rev().nth(1).copied()
     }
@@ -162,7 +168,7 @@ impl<'a> Reader<'a> {
         };
         self.put("vocab_size", vocabulary);
         self.put("hidden_size", hidden);
-        self.put("num_hidden_layers", self.count("block_count")?);
+        self.put("num_hidden_layers", self.layers()?);
         self.put("tie_word_embeddings", !self.header.tensors.contains_key("output.weight"));
         let eps = "attention.layer_norm_rms_epsilon";
         let eps = self.number(eps).ok_or_else(|| self.refused(eps, "a number"))?;
@@ -294,7 +300,7 @@ impl<'a> Reader<'a> {
             self.put("moe_intermediate_size", inner);
             // llama.cpp's behaviour for this architecture.
             self.put("norm_topk_prob", true);
-            let layers = self.count("block_count")?;
+            let layers = self.layers()?;
             let dense = (0..layers).filter(|layer| !self.has(Some(*layer), "ffn_gate_inp.weight"));
             let dense: Vec<usize> = dense.collect();
             self.put("mlp_only_layers", dense);
@@ -322,12 +328,21 @@ impl<'a> Reader<'a> {
             };
         }
         self.put("position_embedding_type", if rotates { "rope" } else { "nope" });
-        let Some(shared) = self.rows("ffn_gate_shexp.weight").or(self.rows("ffn_gate.weight"))
-        else {
+        let shared = self.rows("ffn_gate_shexp.weight").or(self.rows("ffn_gate.weight"));
+        if self.arch == "granitemoe" && shared.is_none() {
+            // Granite 3.
+            self.put("model_type", "granitemoe");
+            self.put("architectures", vec!["GraniteMoeForCausalLM"]);
+            return match rotates {
+                true => Ok(()),
+                false => Err(self.refused("rope.scaling.finetuned", "true")),
+            };
+        }
+        let Some(shared) = shared else {
             return Err(self.refused("expert_shared_feed_forward_length", "a shared expert"));
         };
         self.put("shared_intermediate_size", shared);
-        let layers = self.count("block_count")?;
+        let layers = self.layers()?;
         let kinds = (0..layers).map(|layer| match self.has(Some(layer), "ssm_in.weight") {
             true => "mamba",
             false => "attention",
@@ -357,7 +372,7 @@ impl<'a> Reader<'a> {
     }
 
     fn kimi(&mut self) -> Result<(), ModelError> {
-        let layers = self.count("block_count")?;
+        let layers = self.layers()?;
         let of = |latent: bool| -> Vec<usize> {
             let is = |layer: &usize| self.has(Some(layer - 1), "attn_kv_a_mqa.weight") == latent;
             (1..=layers).filter(is).collect()
@@ -387,6 +402,13 @@ impl<'a> Reader<'a> {
         self.put("first_k_dense_replace", self.optional("leading_dense_block_count").unwrap_or(0));
         self.put("num_shared_experts", self.optional("expert_shared_count").unwrap_or(0));
         self.put("num_expert_group", self.optional("expert_group_count").unwrap_or(1));
+        if let Some(groups) = self.optional("expert_group_used_count") {
+            // The converter omits the number of groups of which several are chosen.
+            if groups > 1 && self.optional("expert_group_count").is_none() {
+                return Err(self.refused("expert_group_count", "a whole number"));
+            }
+            self.put("topk_group", groups);
+        }
         let scale = "expert_weights_scale";
         let scale = self.number(scale).ok_or_else(|| self.refused(scale, "a number"))?;
         self.put("routed_scaling_factor", scale);

@@ -44,6 +44,8 @@ pub(crate) struct Tensor {
     pub(crate) shape: Vec<usize>,
     /// Byte range in the file.
     pub(crate) bytes: Range<usize>,
+    /// Factors of equal parts of its values: NVFP4's second scale, one for a matrix or one for each expert.
+    pub(crate) scales: Vec<f32>,
 }
 
 impl Tensor {
@@ -250,7 +252,10 @@ fn parse(file: &[u8], shard: usize) -> Result<Parsed, HeaderError> {
             return Err(HeaderError::Short(end));
         }
         let shape = shape.iter().map(|side| *side as usize).collect();
-        Ok((name, Tensor { shard, kind, shape, bytes: from as usize..end as usize }))
+        Ok((
+            name,
+            Tensor { shard, kind, shape, bytes: from as usize..end as usize, scales: Vec::new() },
+        ))
     };
     // The largest missing size is the expected length of the file.
     let (mut all, mut short) = (Vec::new(), None::<u64>);

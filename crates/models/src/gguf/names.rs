@@ -1,5 +1,6 @@
 //! Maps parameters to the GGUF tensors they are made of, given the checkpoint's names and llama.cpp's.
 
+use super::blocks::Kind;
 use super::file::{Header, Tensor};
 use super::rows::{GgufParam, RowLayout};
 use crate::ModelError;
@@ -25,7 +26,8 @@ const ALIKE: &[(&str, &str)] = &[
     ("norm.weight", "attn_norm.weight"),
     ("operator_norm.weight", "attn_norm.weight"),
     ("ffn_norm.weight", "ffn_norm.weight"),
-    ("pre_ff_layernorm.weight", "ffn_norm.weight"),
+    // Without a suffix in llama.cpp too.
+    ("pre_ff_layernorm.weight", "ffn_norm"),
     ("self_attn.q_proj.weight", "attn_q.weight"),
     ("self_attn.q_proj.bias", "attn_q.bias"),
     ("self_attn.k_proj.weight", "attn_k.weight"),
@@ -131,7 +133,11 @@ pub(super) fn place(
         let mut finder = Finder { header, param, interleaved, used: &mut used };
         all.push((param.name.clone(), finder.place()?));
     }
-    let unknown: Vec<_> = header.tensors.keys().filter(|name| !used.contains(*name)).collect();
+    let unknown: Vec<_> = header
+        .tensors
+        .keys()
+        .filter(|name| !used.contains(*name) && !predicts(header, name))
+        .collect();
     match unknown.first() {
         None => Ok(all),
         Some(first) => {
@@ -147,6 +153,16 @@ pub(super) fn place(
 pub(super) fn is_interleaved(header: &Header) -> bool {
     let of = header.text("general.architecture");
     matches!(of, Some("llama" | "granite" | "granitemoe" | "granitehybrid"))
+}
+
+/// Whether a tensor is one of the last layers, which predict further tokens and do not run.
+fn predicts(header: &Header, name: &str) -> bool {
+    let of = header.text("general.architecture").unwrap_or_default();
+    let key = |key: &str| super::config::count(header, &format!("{of}.{key}")).unwrap_or(0);
+    let layer = name.strip_prefix("blk.").and_then(|name| name.split_once('.'));
+    let layer = layer.and_then(|(layer, _)| layer.parse::<usize>().ok());
+    let last = key("nextn_predict_layers");
+    last > 0 && layer.is_some_and(|layer| layer + last >= key("block_count"))
 }
 
 /// Number of query heads and of key heads.
@@ -235,8 +251,24 @@ impl Finder<'_> {
             let what = format!("lacks `{name}`, of which `{}` is made", self.param.name);
             return Err(ModelError::weights(&self.header.path, what));
         };
+        let mut tensor = tensor.clone();
         self.used.insert(name.to_owned());
-        Ok(tensor.clone())
+        let Some(stem) = name.strip_suffix(".weight") else { return Ok(tensor) };
+        if matches!(tensor.kind, Kind::Blocks(_)) {
+            // For activations in 4 bits only.
+            self.used.insert(format!("{stem}.input_scale"));
+        }
+        let scale = format!("{stem}.scale");
+        if let (Some(scales), Kind::Blocks(_)) = (self.header.tensors.get(&scale), tensor.kind) {
+            let mut values = vec![0f32; scales.len()];
+            super::fill(self.header, scales, &mut values)?;
+            if values.is_empty() || !tensor.len().is_multiple_of(values.len()) {
+                return Err(self.unknown());
+            }
+            tensor.scales = values;
+            self.used.insert(scale);
+        }
+        Ok(tensor)
     }
 
     /// Values per row.

@@ -62,7 +62,9 @@ impl GgufParam {
         let mut kinds = self.tensors().into_iter().map(|tensor| tensor.kind);
         let Some(Kind::Blocks(block)) = kinds.next() else { return None };
         let alike = kinds.all(|kind| kind == Kind::Blocks(block));
-        (alike && !matches!(self.layout, RowLayout::Latent { .. })).then_some(block)
+        // Blocks have no place for a second scale.
+        let scaled = self.tensors().into_iter().any(|tensor| !tensor.scales.is_empty());
+        (alike && !scaled && !matches!(self.layout, RowLayout::Latent { .. })).then_some(block)
     }
 
     fn source(&self, row: usize) -> Source<'_> {
@@ -182,9 +184,15 @@ fn fill<V: Value>(
         };
         let mut run = [0f32; LARGEST];
         let mut skipped = first % values;
+        let part = of.len() / of.scales.len().max(1);
+        let mut at = blocks.start * values;
         let mut rest = into;
         for bytes in bytes.chunks_exact(size) {
             blocks::values(block, bytes, &mut run[..values]);
+            if let Some(scale) = of.scales.get(at / part) {
+                run[..values].iter_mut().for_each(|value| *value *= scale);
+            }
+            at += values;
             let count = rest.len().min(values - skipped);
             let (own, behind) = rest.split_at_mut(count);
             let of = &run[skipped..skipped + count];

@@ -79,7 +79,8 @@ fn gguf_weights_match_gguf_py() {
         kinds.push(kind);
     }
     let blocks = GgmlType::ALL.iter().map(|block| block.name());
-    let mut all: Vec<_> = ["BF16", "F16", "F32", "mixed"].into_iter().chain(blocks).collect();
+    let mut all: Vec<_> =
+        ["BF16", "F16", "F32", "mixed", "scaled"].into_iter().chain(blocks).collect();
     all.sort_unstable();
     assert_eq!(kinds, all);
 }

@@ -39,7 +39,7 @@ def blocks(kind, shape):
     return data.reshape(rows, -1)
 
 
-def write(name, kind_of):
+def write(name, kind_of, scale=None):
     folder = OUT / name
     folder.mkdir(parents=True)
     writer = GGUFWriter(folder / "model.gguf", "qwen3")
@@ -62,7 +62,13 @@ def write(name, kind_of):
         values[0] = 0
         data = blocks(kind, shape) if kind in HALVES else quantize(values, kind)
         writer.add_tensor(f"{tensor}.weight", data, raw_dtype=kind)
-        dequantize(data, kind).astype("<f4").tofile(folder / f"{tensor}.f32")
+        wanted = dequantize(data, kind).astype("<f4")
+        if scale is not None:
+            # As the converter writes the second scale of NVFP4, and that of activations.
+            writer.add_tensor(f"{tensor}.scale", np.array([scale], np.float32))
+            writer.add_tensor(f"{tensor}.input_scale", np.array([3.0], np.float32))
+            wanted *= np.float32(scale)
+        wanted.tofile(folder / f"{tensor}.f32")
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -72,4 +78,5 @@ def write(name, kind_of):
 KINDS = [Type.F32, Type.F16, Type.BF16, Type.Q8_0, Type.Q4_0, *HALVES]
 for kind in KINDS:
     write(kind.name, lambda at, kind=kind: kind)
+write("scaled", lambda at: Type.NVFP4, 0.3)
 write("mixed", lambda at: KINDS[at % len(KINDS)])

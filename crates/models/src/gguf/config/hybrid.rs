@@ -6,7 +6,7 @@ use crate::ModelError;
 impl Reader<'_> {
     /// The kind of each layer, by whether it has a tensor.
     fn layer_types(&mut self, tensor: &str, [with, without]: [&str; 2]) -> Result<(), ModelError> {
-        let layers = self.count("block_count")?;
+        let layers = self.layers()?;
         let kind = |layer| if self.has(Some(layer), tensor) { with } else { without };
         let kinds: Vec<&str> = (0..layers).map(kind).collect();
         self.put("layer_types", kinds);
@@ -57,7 +57,7 @@ impl Reader<'_> {
         self.put("mamba_proj_bias", self.has(None, "ssm_in.bias"));
         self.feed_forward()?;
         // The config has a period and an offset of layers with experts.
-        let layers = self.count("block_count")?;
+        let layers = self.layers()?;
         let routed: Vec<usize> =
             (0..layers).filter(|layer| self.has(Some(*layer), "ffn_gate_inp.weight")).collect();
         let (count, offset) = match routed.first() {
@@ -111,7 +111,7 @@ impl Reader<'_> {
                 _ => '-',
             }
         };
-        let pattern: String = (0..self.count("block_count")?).map(letter).collect();
+        let pattern: String = (0..self.layers()?).map(letter).collect();
         self.put("hybrid_override_pattern", pattern);
         let (inner, heads) = (self.count("ssm.inner_size")?, self.count("ssm.time_step_rank")?);
         self.put("mamba_num_heads", heads);
@@ -136,6 +136,9 @@ impl Reader<'_> {
             let normalises = self.header.flag(&self.key("expert_weights_norm")).unwrap_or(false);
             self.put("norm_topk_prob", normalises);
             self.put("n_group", self.optional("expert_group_count").unwrap_or(1));
+            if let Some(groups) = self.optional("expert_group_used_count") {
+                self.put("topk_group", groups);
+            }
             let scale = "expert_weights_scale";
             let scale = self.number(scale).ok_or_else(|| self.refused(scale, "a number"))?;
             self.put("routed_scaling_factor", scale);

@@ -12,7 +12,7 @@ const NAMES: &[(&str, &str)] = &[
     ("input_layernorm.weight", "attn_norm.weight"),
     ("operator_norm.weight", "attn_norm.weight"),
     ("norm.weight", "attn_norm.weight"),
-    ("pre_ff_layernorm.weight", "ffn_norm.weight"),
+    ("pre_ff_layernorm.weight", "ffn_norm"),
     ("ffn_norm.weight", "ffn_norm.weight"),
     ("self_attn.q_proj.weight", "attn_q.weight"),
     ("self_attn.k_proj.weight", "attn_k.weight"),
@@ -194,6 +194,8 @@ pub(super) fn keys(config: &Value, pairs: &mut Pairs<'_>) {
                     config["routed_scaling_factor"].as_f64().unwrap(),
                 );
                 pairs.whole("expert_group_count", number("n_group"));
+                pairs.whole("expert_group_used_count", number("topk_group"));
+                pairs.whole("nextn_predict_layers", 1);
             }
         }
     }

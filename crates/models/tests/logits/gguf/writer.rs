@@ -297,7 +297,13 @@ pub(crate) fn write(from: &Path, path: &Path, kind: impl Fn(&str) -> Kind) {
     }
     let mut pairs = Pairs { arch, bytes: Vec::new(), count: 0 };
     pairs.text("general.architecture", arch);
-    pairs.whole("block_count", layers as u64);
+    // The converter adds the layer that predicts a second token.
+    let predicting = arch == "nemotron_h_moe";
+    if predicting {
+        let norm = out["blk.0.attn_norm.weight"].clone();
+        out.insert(format!("blk.{layers}.attn_norm.weight"), norm);
+    }
+    pairs.whole("block_count", layers as u64 + u64::from(predicting));
     pairs.whole("embedding_length", number("hidden_size"));
     pairs
         .float("attention.layer_norm_rms_epsilon", config["rms_norm_eps"].as_f64().unwrap_or(1e-5));
