@@ -167,7 +167,7 @@ impl Match {
     }
 }
 
-/// Lines of package managers while they install.
+/// What package managers print before the name of a package.
 const INSTALLS: [&str; 7] = [
     "Collecting ",
     "(from ",
