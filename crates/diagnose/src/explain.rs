@@ -167,7 +167,7 @@ impl Match {
     }
 }
 
-/// What package managers print before the name of a package.
+/// Words that package managers print before the name of a package.
 const INSTALLS: [&str; 7] = [
     "Collecting ",
     "(from ",

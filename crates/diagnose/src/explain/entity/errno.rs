@@ -82,7 +82,7 @@ const ROWS: [Row; 8] = [
 ];
 
 /// The meaning of ENOSPC while packages are installed.
-const INSTALL_SPACE: &str = "The package manager unpacks into the temporary directory (TMPDIR, else /tmp), which is often a small file system of its own or in memory: it can be full \
+const INSTALL_SPACE: &str = "The package manager unpacks into the temporary directory (TMPDIR, else /tmp), which is often a separate small file system, or in memory: it can be full \
      while the disk has room. Otherwise the disk of the environment or of the cache is full.";
 
 const INSTALL_SPACE_FIX: &[&str] = &[

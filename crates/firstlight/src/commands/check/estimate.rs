@@ -273,7 +273,11 @@ mod tests {
         let done = AtomicBool::new(false);
         let among = std::thread::scope(|scope| {
             for _ in 0..8 * cores {
-                scope.spawn(|| while !done.load(Ordering::Relaxed) {});
+                scope.spawn(|| {
+                    while !done.load(Ordering::Relaxed) {
+                        std::hint::spin_loop();
+                    }
+                });
             }
             let among = available_of(cores, MEASURED).unwrap();
             done.store(true, Ordering::Relaxed);
