@@ -45,7 +45,7 @@ fn write(folder: &Path, scales: [usize; 2], factor: &[f32]) {
 #[test]
 fn values_match_e2m1_times_both_scales() {
     let folder = tempfile::tempdir().unwrap();
-    let factor = 0.001_234_567_9;
+    let factor = 0.001_234_568;
     write(folder.path(), [3, 2], &[factor]);
     let checkpoint = Checkpoint::open(folder.path()).unwrap();
     let got = checkpoint.read::<f32>(&format!("{MODULE}.weight"), 0, 96).unwrap();
