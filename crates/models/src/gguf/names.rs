@@ -26,8 +26,7 @@ const ALIKE: &[(&str, &str)] = &[
     ("norm.weight", "attn_norm.weight"),
     ("operator_norm.weight", "attn_norm.weight"),
     ("ffn_norm.weight", "ffn_norm.weight"),
-    // Without a suffix in llama.cpp too.
-    ("pre_ff_layernorm.weight", "ffn_norm"),
+    ("pre_ff_layernorm.weight", "ffn_norm.weight"),
     ("self_attn.q_proj.weight", "attn_q.weight"),
     ("self_attn.q_proj.bias", "attn_q.bias"),
     ("self_attn.k_proj.weight", "attn_k.weight"),
@@ -197,6 +196,11 @@ impl Finder<'_> {
         let post = of_layer("post_attention_norm.weight");
         if part == "post_attention_layernorm.weight" && self.has(&post) {
             return self.whole(&post);
+        }
+        // llama.cpp names this norm of Falcon-H1 without a suffix, and Jamba's with one.
+        let bare = of_layer("ffn_norm");
+        if part == "pre_ff_layernorm.weight" && self.has(&bare) {
+            return self.whole(&bare);
         }
         if let Some((_, tensor)) = ALIKE.iter().find(|(end, _)| *end == part) {
             return self.whole(&of_layer(tensor));

@@ -12,7 +12,7 @@ const NAMES: &[(&str, &str)] = &[
     ("input_layernorm.weight", "attn_norm.weight"),
     ("operator_norm.weight", "attn_norm.weight"),
     ("norm.weight", "attn_norm.weight"),
-    ("pre_ff_layernorm.weight", "ffn_norm"),
+    ("pre_ff_layernorm.weight", "ffn_norm.weight"),
     ("ffn_norm.weight", "ffn_norm.weight"),
     ("self_attn.q_proj.weight", "attn_q.weight"),
     ("self_attn.k_proj.weight", "attn_k.weight"),
@@ -107,6 +107,9 @@ pub(super) fn tensor(
             values.iter_mut().for_each(|value| *value = (f64::from(*value) * multiplier) as f32);
         }
     }
+    // The converter drops the suffix of this one.
+    let bare = arch == "falcon-h1" && name == "ffn_norm.weight";
+    let name = if bare { "ffn_norm" } else { name };
     (name.to_owned(), None, (shape, values))
 }
 
