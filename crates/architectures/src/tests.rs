@@ -468,3 +468,12 @@ fn published_models_have_their_parameters() {
         assert_eq!(described.params.count(), count, "{config}");
     }
 }
+
+#[test]
+fn groups_of_experts_run_on_the_cpu_only() {
+    let config = crate::shape("kimi-linear-mini").unwrap();
+    let cpu_only = |config: &Config| Architecture::of(config).unwrap().cpu_only();
+    assert_eq!(cpu_only(&config), None);
+    let grouped = config.with("num_expert_group", 2.into());
+    assert_eq!(cpu_only(&grouped), Some("routes tokens to groups of experts"));
+}

@@ -215,8 +215,13 @@ pub fn explain_text(
     let missing = error_lines::root(&errors)
         .filter(|root| root.class == "ModuleNotFoundError")
         .and_then(|root| root.message.split('\'').nth(1)?.split('.').next());
+    let part_of_name = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
+    let names = |words: String| {
+        let mut places = spaced.match_indices(&words);
+        places.any(|(at, _)| !spaced[at + words.len()..].starts_with(part_of_name))
+    };
     let is_installed =
-        |module: &str| INSTALLS.iter().any(|words| spaced.contains(&format!("{words}{module}")));
+        |module: &str| INSTALLS.iter().any(|words| names(format!("{words}{module}")));
     let failed_install = match missing.is_some_and(is_installed) {
         true => entities.iter().filter(|it| it.stops_installs()).map(|it| it.span).collect(),
         false => Vec::new(),

@@ -206,3 +206,17 @@ fn exceptions_of_setup_code_have_the_causes_of_builds() {
     );
     assert!(!found.answers(), "{:?}", found.leader());
 }
+
+#[test]
+fn failed_installation_leads_only_for_its_own_package() {
+    let first = |package: &str| {
+        let text = format!(
+            "Collecting {package}\n 70.3/173.2 MB eta 0:00:09ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device\n\
+             Traceback (most recent call last):\n  File \"a.py\", line 1, in <module>\n    import torch\n\
+             ModuleNotFoundError: No module named 'torch'\n"
+        );
+        leading(&text).0
+    };
+    assert!(first("torch==2.0.1").contains("ENOSPC"));
+    assert!(!first("torchvision==0.15.2").contains("ENOSPC"));
+}
